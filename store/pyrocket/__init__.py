@@ -1,0 +1,76 @@
+"""pyrocket: RocketMQ's store in Python: topics on disk, without a server and without a jar.
+
+From the bottom up; each layer knows only those below it:
+
+errors, message, config, clock   words that everybody uses
+formats    bytes as values: records, queue entries, properties; pure
+disk       bytes as files: names, locks, fixed-size files, shared words
+log        the CommitLog: the only truth
+index      what can be rebuilt from the log: queues, and the section that appends to both
+services   topics, identity, epochs, routing, ids
+reader     the reading half of a store: never locks, never writes
+writer     the writing half: presence, recovery, clean end
+sender     from messages and batches to appends
+store      the façade: `Store`
+cli        the command `pyrocket`
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyrocket.config import StoreConfig
+    from pyrocket.errors import PyrocketError
+    from pyrocket.formats.record_columns import SCAN_COLUMNS
+    from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
+    from pyrocket.message import (
+        AppendResult,
+        Message,
+        Position,
+        QueueOffsets,
+        SendResult,
+        StoredMessage,
+    )
+    from pyrocket.services.topics import TopicConfig, check_topic_name
+    from pyrocket.store import Store
+
+__all__ = [
+    "SCAN_COLUMNS",
+    "SEND_COLUMNS",
+    "AppendResult",
+    "Message",
+    "Position",
+    "PyrocketError",
+    "QueueOffsets",
+    "SendResult",
+    "Store",
+    "StoreConfig",
+    "StoredMessage",
+    "TopicConfig",
+    "check_send_schema",
+    "check_topic_name",
+]
+
+_HOMES = {
+    "SCAN_COLUMNS": "formats.record_columns",
+    "SEND_COLUMNS": "formats.send_columns",
+    "AppendResult": "message",
+    "Message": "message",
+    "Position": "message",
+    "PyrocketError": "errors",
+    "QueueOffsets": "message",
+    "SendResult": "message",
+    "Store": "store",
+    "StoreConfig": "config",
+    "StoredMessage": "message",
+    "TopicConfig": "services.topics",
+    "check_send_schema": "formats.send_columns",
+    "check_topic_name": "services.topics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: `import pyrocket` alone costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pyrocket' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"pyrocket.{_HOMES[name]}"), name)

@@ -1,0 +1,10 @@
+"""Bytes as files: names, fixed-size files, locks, the shared words. No formats.
+
+layout      every file and folder name of a store, built and parsed
+io          the few operations that change a disk: the seam for fault injection
+file_run    fixed-size files behind one growing offset
+durable     small files replaced whole
+lock        presence and turns
+state_page  words that all processes of one store share
+machine     this boot, and whether a file system can carry a shared store
+"""

@@ -1,0 +1,39 @@
+"""Small files replaced whole: a reader sees the old text or the new one, a crash too."""
+
+import os
+import uuid
+from pathlib import Path
+
+from pyrocket.disk import io
+
+
+def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False) -> None:
+    """Make `data` the durable content of `path`.
+
+    With `backup` the old content is kept as `<name>.bak`, where RocketMQ looks for it.
+    """
+    io.make_directory(path.parent)
+    io.make_directory(scratch)
+    if backup and path.exists():
+        _install(path.with_name(path.name + ".bak"), path.read_bytes(), scratch)
+    _install(path, data, scratch)
+
+
+def _install(path: Path, data: bytes, scratch: Path) -> None:
+    draft = scratch / f"{path.name}.{uuid.uuid4().hex}"
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        io.write_at(descriptor, data, 0)
+        io.sync(descriptor)
+    finally:
+        os.close(descriptor)
+    io.rename(draft, path)
+    io.sync_directory(path.parent)
+
+
+def read_or_none(path: Path) -> bytes | None:
+    """Return the content, or None where there is no such file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

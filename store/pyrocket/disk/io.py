@@ -1,0 +1,54 @@
+"""The operations that change a disk, and nothing else: the seam where tests inject faults.
+
+Every write to a store goes through these functions. Files are written with pwrite only: on a full
+disk a store to a mapping of a sparse file kills the process, pwrite says ENOSPC.
+"""
+
+import os
+from pathlib import Path
+
+
+def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of `data` at `offset`."""
+    view = memoryview(data).cast("B")
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def sync(descriptor: int) -> None:
+    """Make the file's data durable."""
+    os.fsync(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Make names made or removed in the folder durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Move a file into place, over what is there."""
+    os.rename(source, target)
+
+
+def unlink(path: Path) -> None:
+    """Remove a name if it is there."""
+    path.unlink(missing_ok=True)
+
+
+def set_length(descriptor: int, length: int) -> None:
+    """Give a new file its length; the part not written takes no space."""
+    os.ftruncate(descriptor, length)
+
+
+def make_directory(path: Path) -> None:
+    """Make a folder and its parents durable; no error if it is there."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)

@@ -1,0 +1,124 @@
+"""Every file and folder name of a store.
+
+    abort  checkpoint  lock                       RocketMQ's
+    commitlog/<20 digits>                         start offset of the file
+    consumequeue/<topic>/<queue>/<20 digits>      start offset in bytes
+    index/  config/*.json                         RocketMQ's
+    pyrocket/store.json                           identity and sizes
+    pyrocket/topics.json                          topic ids, and where deleted topics ended
+    pyrocket/epochs.json                          where recoveries have cut the log
+    pyrocket/state                                the shared words
+    pyrocket/mutex  turnstile  flush              locks
+    pyrocket/tmp/                                 files in the making
+
+Java ignores `pyrocket/`. RocketMQ refuses a log or queue folder with any other name in it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+_DIGITS = 20
+
+
+def file_name(start: int) -> str:
+    """Return the name of the file that begins at offset `start`."""
+    return f"{start:0{_DIGITS}d}"
+
+
+def parse_file_name(name: str) -> int | None:
+    """Return the start offset that a name stands for, or None for a foreign name."""
+    return int(name) if len(name) == _DIGITS and name.isascii() and name.isdigit() else None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths of the store at `root`."""
+
+    root: Path
+
+    @property
+    def abort(self) -> Path:
+        """Exists while the store may not have been shut down cleanly."""
+        return self.root / "abort"
+
+    @property
+    def checkpoint(self) -> Path:
+        """What was surely on disk, and when."""
+        return self.root / "checkpoint"
+
+    @property
+    def lock(self) -> Path:
+        """Locked by whoever has the store open for writing."""
+        return self.root / "lock"
+
+    @property
+    def commit_log(self) -> Path:
+        """Folder of the log."""
+        return self.root / "commitlog"
+
+    @property
+    def consume_queues(self) -> Path:
+        """Folder of the queues."""
+        return self.root / "consumequeue"
+
+    def topic_queues(self, topic: str) -> Path:
+        """Folder of a topic's queues."""
+        return self.consume_queues / topic
+
+    def consume_queue(self, topic: str, queue_id: int) -> Path:
+        """Folder of one queue."""
+        return self.topic_queues(topic) / str(queue_id)
+
+    def config(self, name: str) -> Path:
+        """One of RocketMQ's JSON files, such as `topics`."""
+        return self.root / "config" / f"{name}.json"
+
+    @property
+    def own(self) -> Path:
+        """Folder of the files that are not RocketMQ's."""
+        return self.root / "pyrocket"
+
+    @property
+    def identity(self) -> Path:
+        """Uuid, broker name and sizes."""
+        return self.own / "store.json"
+
+    @property
+    def topic_ids(self) -> Path:
+        """Ids of topics and where deleted ones ended."""
+        return self.own / "topics.json"
+
+    @property
+    def epochs(self) -> Path:
+        """Where recoveries have cut the log."""
+        return self.own / "epochs.json"
+
+    @property
+    def state(self) -> Path:
+        """The shared words."""
+        return self.own / "state"
+
+    @property
+    def mutex(self) -> Path:
+        """Locked during an append."""
+        return self.own / "mutex"
+
+    @property
+    def turnstile(self) -> Path:
+        """Locked by the next in line for the mutex."""
+        return self.own / "turnstile"
+
+    @property
+    def flush_lock(self) -> Path:
+        """Locked during an fsync of the log."""
+        return self.own / "flush"
+
+    @property
+    def scratch(self) -> Path:
+        """Files in the making, on the same file system as where they go."""
+        return self.own / "tmp"
+
+    @property
+    def looks_like_a_store(self) -> bool:
+        """Whether RocketMQ or pyrocket made this directory."""
+        return self.identity.exists() or self.commit_log.is_dir()

@@ -1,0 +1,142 @@
+"""Who may write: presence for as long as a store is open, turns for the time of one append.
+
+Locks are open-file-description locks: they die with the process, whatever kills it, and the JVM's
+locks conflict with them both ways. A child made by fork would share its parent's locks and keep
+them after the parent's death, so it closes them at once. Turns go through a turnstile (take T,
+take M, drop T): without it one busy writer starves all others.
+"""
+
+import fcntl
+import os
+import struct
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyrocket.errors import StoreFailedError, StoreLockedError
+
+_FLOCK = struct.Struct("hhqqi4x")
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.00005, 0.002
+
+_open_locks: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
+
+
+class FileLock:
+    """A lock on byte 0 of a file, which is made if it is missing; not for sharing by threads."""
+
+    def __init__(self, path: Path, content: bytes = b"") -> None:
+        self.path = path
+        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        if content and os.fstat(self._descriptor).st_size == 0:
+            os.pwrite(self._descriptor, content, 0)
+        _open_locks.add(self)
+
+    def try_lock(self, *, shared: bool = False) -> bool:
+        """Take the lock, or change what is held; False if somebody else stands in the way."""
+        return self._set(fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+    def unlock(self) -> None:
+        """Let go."""
+        self._set(fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Let go and close the file."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _set(self, kind: int) -> bool:
+        if self._descriptor is None:
+            raise StoreFailedError(
+                f"the lock {self.path} was closed, by close() or because this process was forked.",
+                remedy="Open the store in the process that uses it.",
+            )
+        try:
+            _set_lock(self._descriptor, kind)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+
+def _set_ofd_lock(descriptor: int, kind: int) -> None:
+    names = {fcntl.LOCK_SH: fcntl.F_RDLCK, fcntl.LOCK_EX: fcntl.F_WRLCK}
+    request = _FLOCK.pack(names.get(kind, fcntl.F_UNLCK), os.SEEK_SET, 0, 1, 0)
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+
+
+def _set_flock(descriptor: int, kind: int) -> None:
+    fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+
+
+# BSD kernels, macOS among them, let flock and the JVM's record locks conflict; Linux does not.
+_set_lock = _set_ofd_lock if sys.platform == "linux" else _set_flock
+
+
+def lock_identity(path: Path) -> tuple[int, int] | None:
+    """Return a lock file's modification time in ns and its inode: a Java broker changes them."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_ino
+
+
+class Turns:
+    """One at a time, threads and processes alike, in fair order."""
+
+    def __init__(self, mutex: Path, turnstile: Path, holder: Callable[[], int]) -> None:
+        self._mutex, self._turnstile = FileLock(mutex), FileLock(turnstile)
+        self._threads = threading.Lock()
+        self._holder = holder
+
+    @contextmanager
+    def turn(self, timeout_ms: int) -> Iterator[None]:
+        """Hold the mutex. Raises StoreLockedError (LOCK_TIMEOUT) naming the holder."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        if not self._threads.acquire(timeout=timeout_ms / 1000):
+            raise self._late(timeout_ms)
+        try:
+            self._wait(self._turnstile, deadline, timeout_ms)
+            try:
+                self._wait(self._mutex, deadline, timeout_ms)
+            finally:
+                self._turnstile.unlock()
+            try:
+                yield
+            finally:
+                self._mutex.unlock()
+        finally:
+            self._threads.release()
+
+    def close(self) -> None:
+        """Close both files."""
+        self._mutex.close()
+        self._turnstile.close()
+
+    def _wait(self, lock: FileLock, deadline: float, timeout_ms: int) -> None:
+        pause = _SHORTEST_WAIT
+        while not lock.try_lock():
+            if time.monotonic() > deadline:
+                raise self._late(timeout_ms)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_WAIT)
+
+    def _late(self, timeout_ms: int) -> StoreLockedError:
+        return StoreLockedError(
+            f"no turn to write {self._mutex.path.parent.parent} in {timeout_ms} ms; process"
+            f" {self._holder()} took the last one.",
+            remedy="See what that process does; lock_timeout_ms sets the wait.",
+            code="LOCK_TIMEOUT",
+        )
+
+
+def _close_all_in_child() -> None:
+    for lock in list(_open_locks):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_all_in_child)

@@ -1,0 +1,54 @@
+"""This boot of this machine, and whether a file system can carry a store shared by processes."""
+
+import functools
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+from pyrocket.errors import UnsupportedError
+
+_NETWORK = ("nfs", "cifs", "smb", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs", "afs")
+
+
+@functools.cache
+def boot_id() -> bytes:
+    """Return 16 bytes that change with every boot: what the page cache held is gone then."""
+    if sys.platform == "darwin":
+        name = subprocess.run(
+            ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    else:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text()
+    return uuid.UUID(name.strip()).bytes
+
+
+def refuse_network_file_system(path: Path) -> None:
+    """Raise UnsupportedError if writers on several machines could meet under `path`."""
+    kind = _file_system(path)
+    if kind.startswith(_NETWORK):
+        raise UnsupportedError(
+            f"{path} lies on a network file system ({kind}), where processes on two machines share"
+            " neither locks nor memory.",
+            remedy="Keep the store on a local disk.",
+            code="UNSUPPORTED_FILE_SYSTEM",
+        )
+
+
+def _file_system(path: Path) -> str:
+    """Return the type of the mount that holds `path`; empty where that is not told."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return ""
+    device = os.stat(path).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in table.splitlines():
+        fields = line.split()
+        if fields[2] == wanted:
+            return fields[fields.index("-") + 1]
+    return ""

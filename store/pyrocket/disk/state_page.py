@@ -1,0 +1,110 @@
+"""Words that all processes of one store share: one small mapped file, `pyrocket/state`.
+
+    word  name          meaning
+    0     format        STATE_FORMAT
+    1     published     end of the valid log: bytes past it don't exist for anyone
+    2     dispatched    how far the queues are complete: what readers see
+    3     reserved      end of what an append in progress may have touched
+    4     flushed       how far the log is durable
+    5     indexed       how far the key index is complete
+    6     structure     moves when topics or files come and go
+    7     store_time    last store timestamp given, ms
+    8,9   boot          the boot in which the words are true
+    10    device        of the file system
+    11    inode         of this file: a copy of the directory has another
+    12,13 store         uuid of the store
+    14    lock_mtime    of `lock`, ns: a Java broker that ran since has changed it
+    15    lock_inode    of `lock`
+    16    holder        pid of who took the last turn
+    17    failed        1 after a failed write or fsync: nobody writes before a recovery
+
+Native byte order, 8 bytes each: the words never outlive a boot. They are a cache of the truth,
+the log is the truth. Each is read and written by one aligned 8-byte access (`memoryview.cast`),
+which no other process can see half of.
+"""
+
+import mmap
+import os
+import sys
+from pathlib import Path
+
+from pyrocket.disk.durable import replace_file
+from pyrocket.disk.machine import boot_id
+from pyrocket.message import Position
+
+STATE_FORMAT = 0x7079726F_00000001
+PAGE_BYTES = 4096
+
+PUBLISHED, DISPATCHED, RESERVED, FLUSHED, INDEXED, STRUCTURE, STORE_TIME = range(1, 8)
+_BOOT, _DEVICE, _INODE, _STORE, _LOCK_MTIME, _LOCK_INODE = 8, 10, 11, 12, 14, 15
+HOLDER, FAILED = 16, 17
+
+
+class StatePage:
+    """The mapped words; `page[PUBLISHED]` reads one, assignment writes one."""
+
+    def __init__(self, path: Path, *, writable: bool) -> None:
+        descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        try:
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            self._map = mmap.mmap(descriptor, PAGE_BYTES, access=access)
+            status = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        self._identity = status.st_dev, status.st_ino
+        self._words = memoryview(self._map).cast("q")
+
+    @staticmethod
+    def create(path: Path, scratch: Path) -> None:
+        """Make the page, all its bytes allocated, if there is none yet."""
+        if not path.exists():
+            replace_file(path, bytes(PAGE_BYTES), scratch)
+
+    def __getitem__(self, word: int) -> int:
+        return self._words[word]
+
+    def __setitem__(self, word: int, value: int) -> None:
+        self._words[word] = value
+
+    def position(self) -> Position:
+        """Return what a reader needs to know."""
+        words = self._words
+        return Position(words[PUBLISHED], words[DISPATCHED], words[STRUCTURE])
+
+    def is_true(self, store: bytes, lock: tuple[int, int]) -> bool:
+        """Whether the words were written in this boot, for this store, and by us alone."""
+        return bool(self._words[0] == STATE_FORMAT) and self._seal(store, lock) == [
+            self._words[at] for at in self._seal_words()
+        ]
+
+    def vouch(self, store: bytes, lock: tuple[int, int]) -> None:
+        """Declare the words true from now on."""
+        for at, value in zip(self._seal_words(), self._seal(store, lock), strict=True):
+            self._words[at] = value
+        self._words[FAILED] = 0
+        self._words[0] = STATE_FORMAT
+
+    def distrust(self) -> None:
+        """Declare the words false: the next writer recovers."""
+        self._words[0] = 0
+
+    def close(self) -> None:
+        """Unmap."""
+        self._words.release()
+        self._map.close()
+
+    @staticmethod
+    def _seal_words() -> tuple[int, ...]:
+        return (_BOOT, _BOOT + 1, _DEVICE, _INODE, _STORE, _STORE + 1, _LOCK_MTIME, _LOCK_INODE)
+
+    def _seal(self, store: bytes, lock: tuple[int, int]) -> list[int]:
+        return [*_halves(boot_id()), *map(_signed, self._identity), *_halves(store), *lock]
+
+
+def _halves(value: bytes) -> list[int]:
+    return [int.from_bytes(value[at : at + 8], sys.byteorder, signed=True) for at in (0, 8)]
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+

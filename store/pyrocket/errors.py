@@ -1,0 +1,162 @@
+"""Every exception that pyrocket raises on purpose.
+
+PyrocketError                      code, what happened, the way out
+├── InvalidInputError              the caller is wrong
+│   ├── OptionError                OPTION_*: an unknown, missing or malformed option
+│   ├── SchemaError                SCHEMA_*: columns or types that do not fit
+│   ├── TopicNameError             TOPIC_ILLEGAL
+│   ├── TopicNotFoundError         TOPIC_NOT_FOUND
+│   ├── QueueNotFoundError         QUEUE_NOT_FOUND
+│   ├── MessageError               MESSAGE_ILLEGAL, BODY_TOO_LARGE, PROPERTIES_SIZE_EXCEEDED
+│   └── StoreNotFoundError         STORE_NOT_FOUND, STORE_NOT_A_DIRECTORY
+├── DataLossError                  offsets asked for that the store no longer (or never) has
+│   ├── OffsetOutOfRangeError      OFFSET_OUT_OF_RANGE
+│   ├── LogTruncatedError          LOG_TRUNCATED: a crash cut what had been read
+│   └── TopicRecreatedError        TOPIC_RECREATED
+├── StoreDamagedError              STORE_DAMAGED: bytes on disk that break the format
+└── StoreUnavailableError          the store cannot serve this now
+    ├── StoreLockedError           STORE_IN_USE, LOCK_TIMEOUT
+    ├── StoreNotSharedError        STORE_NOT_SHARED: another machine sees another store
+    ├── StoreReadOnlyError         STORE_READ_ONLY
+    ├── StoreFailedError           STORE_FAILED: a write or fsync failed; open it again
+    └── UnsupportedError           UNSUPPORTED_*: a version or platform that cannot work
+"""
+
+
+class PyrocketError(Exception):
+    """Root of the tree: `[CODE] what happened. The way out.`
+
+    `code` is stable and safe to match on; `remedy` says what to do about it.
+    """
+
+    default_code = "PYROCKET_ERROR"
+
+    def __init__(self, message: str, *, remedy: str = "", code: str | None = None) -> None:
+        self.code = code or self.default_code
+        self.message = message
+        self.remedy = remedy
+        super().__init__(f"[{self.code}] {message}" + (f" {remedy}" if remedy else ""))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive pickling: Spark carries exceptions between processes."""
+        return (_rebuild, (type(self), self.message, self.remedy, self.code))
+
+
+def _rebuild(
+    kind: type[PyrocketError], message: str, remedy: str, code: str | None
+) -> PyrocketError:
+    return kind(message, remedy=remedy, code=code)
+
+
+class InvalidInputError(PyrocketError):
+    """The caller asked for something that cannot be."""
+
+    default_code = "INVALID_INPUT"
+
+
+class OptionError(InvalidInputError):
+    """An option is unknown, missing or malformed."""
+
+    default_code = "OPTION_INVALID"
+
+
+class SchemaError(InvalidInputError):
+    """Columns or their types do not fit."""
+
+    default_code = "SCHEMA_INVALID"
+
+
+class TopicNameError(InvalidInputError):
+    """A topic name breaks RocketMQ's rules or is reserved."""
+
+    default_code = "TOPIC_ILLEGAL"
+
+
+class TopicNotFoundError(InvalidInputError):
+    """The topic does not exist in this store."""
+
+    default_code = "TOPIC_NOT_FOUND"
+
+
+class QueueNotFoundError(InvalidInputError):
+    """The topic has no such queue."""
+
+    default_code = "QUEUE_NOT_FOUND"
+
+
+class MessageError(InvalidInputError):
+    """A message breaks a limit or holds bytes that the format cannot carry."""
+
+    default_code = "MESSAGE_ILLEGAL"
+
+
+class StoreNotFoundError(InvalidInputError):
+    """There is no store at this place."""
+
+    default_code = "STORE_NOT_FOUND"
+
+
+class DataLossError(PyrocketError):
+    """Offsets were asked for that the store does not hold."""
+
+    default_code = "DATA_LOSS"
+
+
+class OffsetOutOfRangeError(DataLossError):
+    """A queue offset lies below the queue's minimum or beyond its maximum."""
+
+    default_code = "OFFSET_OUT_OF_RANGE"
+
+
+class LogTruncatedError(DataLossError):
+    """A recovery cut the log below offsets that had already been handed out."""
+
+    default_code = "LOG_TRUNCATED"
+
+
+class TopicRecreatedError(DataLossError):
+    """The topic was deleted and created again since the offset was taken."""
+
+    default_code = "TOPIC_RECREATED"
+
+
+class StoreDamagedError(PyrocketError):
+    """Bytes on disk break the format; the message names the file and the position."""
+
+    default_code = "STORE_DAMAGED"
+
+
+class StoreUnavailableError(PyrocketError):
+    """The store cannot serve this request now."""
+
+    default_code = "STORE_UNAVAILABLE"
+
+
+class StoreLockedError(StoreUnavailableError):
+    """Another process holds the directory, or a turn at its lock did not come in time."""
+
+    default_code = "STORE_IN_USE"
+
+
+class StoreNotSharedError(StoreUnavailableError):
+    """This machine sees another directory, or none, at the store's path."""
+
+    default_code = "STORE_NOT_SHARED"
+
+
+class StoreReadOnlyError(StoreUnavailableError):
+    """A write was asked of a store that was opened for reading."""
+
+    default_code = "STORE_READ_ONLY"
+
+
+class StoreFailedError(StoreUnavailableError):
+    """A write or an fsync failed; what is durable is unknown until the store is opened anew."""
+
+    default_code = "STORE_FAILED"
+
+
+class UnsupportedError(StoreUnavailableError):
+    """A version, platform or file system that pyrocket cannot work with."""
+
+    default_code = "UNSUPPORTED"

@@ -1,0 +1,44 @@
+"""What was surely on disk, and when: the file `checkpoint`.
+
+    offset  size  field
+    0       8     physicMsgTimestamp   store time of the last log record that is durable, ms
+    8       8     logicsMsgTimestamp   the same for the queues
+    16      8     indexMsgTimestamp    the same for full index files
+
+4096 bytes, the rest zero (5.x keeps two more offsets there). Source: `StoreCheckpoint`.
+"""
+
+from dataclasses import dataclass
+
+CHECKPOINT_BYTES = 4096
+_CLOCK_SLACK_MS = 3000
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Store times, epoch milliseconds; 0 = nothing is known to be durable."""
+
+    log_timestamp: int = 0
+    queue_timestamp: int = 0
+    index_timestamp: int = 0
+
+    @property
+    def safe_timestamp(self) -> int:
+        """Log and queues agree up to this store time."""
+        return max(0, min(self.log_timestamp, self.queue_timestamp) - _CLOCK_SLACK_MS)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return the content of the file."""
+    words = (checkpoint.log_timestamp, checkpoint.queue_timestamp, checkpoint.index_timestamp)
+    return b"".join(word.to_bytes(8, "big", signed=True) for word in words).ljust(
+        CHECKPOINT_BYTES, b"\0"
+    )
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """Return the times; a short file counts as zeros."""
+    padded = data.ljust(24, b"\0")
+    return Checkpoint(
+        *(int.from_bytes(padded[at : at + 8], "big", signed=True) for at in (0, 8, 16))
+    )

@@ -1,0 +1,65 @@
+"""The properties block of a record, and which property names are RocketMQ's own.
+
+    name \\x01 value \\x02 name \\x01 value \\x02 …
+
+UTF-8, any order; versions 4.9.1 to 5.1.4 leave out the last \\x02 and every reader accepts both.
+Reading follows `MessageDecoder.string2messageProperties` of 4.9.1 and later: the text up to the
+next \\x02 counts if it has at least one character before its first \\x01 and one after it; a
+value may hold further \\x01; of a repeated name the last one counts. We write the last \\x02.
+"""
+
+from collections.abc import Mapping
+
+NAME_END = 1
+"""The byte between a name and its value."""
+
+VALUE_END = 2
+"""The byte between two properties."""
+
+TAGS = "TAGS"
+KEYS = "KEYS"
+UNIQ_KEY = "UNIQ_KEY"
+SHARDING_KEY = "__SHARDINGKEY"
+
+RESERVED_PROPERTIES = frozenset(
+    """
+    KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET
+    BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION
+    TRACE_ON UNIQ_KEY EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_NUM INNER_BASE
+    DUP_INFO CHECK_IMMUNITY_TIME_IN_SECONDS TRAN_PREPARED_QUEUE_OFFSET __transactionId__
+    TRANSACTION_CHECK_TIMES INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME
+    PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY
+    PROPERTY_FORWARD_QUEUE_ID REDIRECT INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT
+    TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS
+    TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP
+    __CRC32#
+    """.split()
+)
+"""Names that brokers and clients give a meaning (5.x `MessageConst` is a superset of 4.x's)."""
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """Return the block; names and values are taken as they are, see `find_illegal_property`."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+
+
+def decode_properties(block: bytes) -> dict[str, str]:
+    """Return name → value; malformed UTF-8 becomes U+FFFD, as in Java."""
+    found: dict[str, str] = {}
+    for entry in block.split(b"\x02"):
+        name, separator, value = entry.partition(b"\x01")
+        if name and separator and value:
+            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return found
+
+
+def find_illegal_property(properties: Mapping[str, str]) -> str | None:
+    """Return why a user property cannot be stored and read back, or None."""
+    for name, value in properties.items():
+        if name in RESERVED_PROPERTIES:
+            return f"property name {name!r} is reserved by RocketMQ"
+        if not name or not value:
+            return f"property {name!r} has an empty name or value, which readers drop"
+        if {"\x01", "\x02"} & {*name, *value}:
+            return f"property {name!r} holds \\x01 or \\x02, the separators of the format"
+    return None

@@ -1,0 +1,118 @@
+"""The properties blocks of many records as columns, with no loop over records or properties.
+
+The blocks of a batch lie behind one another in one buffer. The separators are found in one pass
+each; they cut the buffer into (row, name, value) entries under the rules of `properties`.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.formats.properties import NAME_END, RESERVED_PROPERTIES, VALUE_END
+from pyrocket.formats.runs import binary_runs, to_text
+
+Ints = npt.NDArray[np.int64]
+
+
+class PropertyColumns:
+    """Looks into n properties blocks (a binary array of length n, no nulls)."""
+
+    def __init__(self, blocks: pa.BinaryArray) -> None:
+        self._count = len(blocks)
+        self._buffer = blocks.buffers()[2] or pa.py_buffer(b"")
+        offsets = np.frombuffer(blocks.buffers()[1], np.int32, self._count + 1, blocks.offset * 4)
+        self._row_starts, self._row_ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+        self._find_entries()
+
+    def _find_entries(self) -> None:
+        """Set rows, name starts and ends and value ends of all entries that count."""
+        data = np.frombuffer(self._buffer, np.uint8)[: self._row_ends[-1] if self._count else 0]
+        first = int(self._row_starts[0]) if self._count else 0
+        ends, starts = self._cut(data, first)
+        name_ends = _first_after(np.flatnonzero(data[first:] == NAME_END) + first, starts, ends)
+        counts = (name_ends > starts) & (ends > name_ends + 1)
+        if not counts.all():
+            starts, name_ends, ends = starts[counts], name_ends[counts], ends[counts]
+        self._name_starts, self._name_ends, self._value_ends = starts, name_ends, ends
+        before = np.searchsorted(ends, self._row_ends, side="right")
+        per_row = np.diff(before, prepend=0)
+        self._rows = np.repeat(np.arange(self._count), per_row)
+
+    def _cut(self, data: npt.NDArray[np.uint8], first: int) -> tuple[Ints, Ints]:
+        """Return where the entries end (before their separator) and start."""
+        ends = np.flatnonzero(data[first:] == VALUE_END) + first
+        filled = self._row_ends[self._row_ends > self._row_starts]
+        unclosed = filled[data[filled - 1] != VALUE_END]
+        step = np.ones(len(ends), np.int64)
+        if len(unclosed):
+            # A row's end closes an entry but is no byte of it: the next one starts right there.
+            ends = np.concatenate((ends, unclosed))
+            step = np.concatenate((step, np.zeros(len(unclosed), np.int64)))
+            order = np.lexsort((step, ends))
+            ends, step = ends[order], step[order]
+        starts = np.empty_like(ends)
+        starts[:1] = first
+        starts[1:] = ends[:-1] + step[:-1]
+        return ends, starts
+
+    @cached_property
+    def _names(self) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+        """Each entry's name as a code, and the names by code."""
+        names = binary_runs(self._buffer, self._name_starts, self._name_ends)
+        encoded = names.dictionary_encode()
+        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+    def column(self, name: str) -> pa.StringArray:
+        """Return the property of each record; null where a record has none, the last if several."""
+        codes, names = self._names
+        wanted = name.encode()
+        code = names.index(wanted) if wanted in names else -1
+        entries = np.flatnonzero(codes == code)
+        rows = self._rows[entries]
+        if len(rows) == self._count and np.array_equal(rows, np.arange(self._count)):
+            return self._values(entries)
+        starts, ends = self._row_starts.copy(), self._row_starts.copy()
+        starts[rows], ends[rows] = self._name_ends[entries] + 1, self._value_ends[entries]
+        missing = np.ones(self._count, bool)
+        missing[rows] = False
+        text = to_text(binary_runs(self._buffer, starts, ends))
+        return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), text)
+
+    def as_map(self, *, reserved: bool) -> pa.MapArray:
+        """Return RocketMQ's own properties, or the user's, as name → value of each record."""
+        codes, names = self._names
+        kept_names = [(name.decode("utf-8", "replace") in RESERVED_PROPERTIES) is reserved for name in names]
+        kept = np.array(kept_names, bool)[codes] if names else np.zeros(0, bool)
+        entries = np.flatnonzero(kept)
+        entries = self._drop_repeated(entries)
+        keys = to_text(binary_runs(self._buffer, self._name_starts[entries], self._name_ends[entries]))
+        per_row = np.bincount(self._rows[entries], minlength=self._count)
+        offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(per_row, dtype=np.int32)))
+        return pa.MapArray.from_arrays(pa.array(offsets), keys, self._values(entries))
+
+    def _values(self, entries: Ints) -> pa.StringArray:
+        return to_text(
+            binary_runs(self._buffer, self._name_ends[entries] + 1, self._value_ends[entries])
+        )
+
+    def _drop_repeated(self, entries: Ints) -> Ints:
+        """Keep the last entry of each (record, name): a map has a name once."""
+        codes, names = self._names
+        if len(entries) < 2:
+            return entries
+        pairs = self._rows[entries] * len(names) + codes[entries]
+        if (np.diff(pairs) > 0).all() or len(np.unique(pairs)) == len(pairs):
+            return entries
+        _, last = np.unique(pairs[::-1], return_index=True)
+        return entries[np.sort(len(pairs) - 1 - last)]
+
+
+def _first_after(marks: Ints, starts: Ints, ends: Ints) -> Ints:
+    """Return the first mark at or after each start, or the entry's end if there is none in it."""
+    if len(marks) == len(starts) and ((marks >= starts) & (marks < ends)).all():
+        return marks
+    padded = np.append(marks, np.iinfo(np.int64).max)
+    return np.minimum(padded[np.searchsorted(marks, starts)], ends)

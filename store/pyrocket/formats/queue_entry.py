@@ -1,0 +1,51 @@
+"""ConsumeQueue entries: where a message of one queue lies in the log.
+
+    offset  size  field
+    0       8     physicalOffset   position of the record in the log
+    8       4     size             bytes of the record; 0 marks the end of the queue
+    12      8     tagsCode         String.hashCode(TAGS) sign-extended, 0 without tags
+
+Entry number q of a queue lies at byte 20·q of the run of its files. A queue that does not begin
+at 0 fills the part of its first file before its first entry with pre-blank entries
+(0, 0x7FFFFFFF, 0). Source: `ConsumeQueue.putMessagePositionInfo`, `fillPreBlank`.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+ENTRY_BYTES = 20
+
+ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+"""One entry as it lies on disk."""
+
+assert ENTRY.itemsize == ENTRY_BYTES
+
+PRE_BLANK_SIZE = 0x7FFFFFFF
+"""The size field of a pre-blank entry. On disk: never change."""
+
+Entries = npt.NDArray[np.void]
+
+
+def build_entries(
+    physical_offsets: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int32],
+    tags_codes: npt.NDArray[np.int64],
+) -> Entries:
+    """Return entries (shape: the arguments') ready to be written."""
+    entries = np.empty(len(physical_offsets), ENTRY)
+    entries["physical_offset"] = physical_offsets
+    entries["size"] = sizes
+    entries["tags_code"] = tags_codes
+    return entries
+
+
+def pre_blank(count: int) -> bytes:
+    """Return `count` pre-blank entries."""
+    entries = np.zeros(count, ENTRY)
+    entries["size"] = PRE_BLANK_SIZE
+    return entries.tobytes()
+
+
+def parse_entries(data: bytes) -> Entries:
+    """Return the whole entries in `data`, as they lie there."""
+    return np.frombuffer(data, ENTRY, count=len(data) // ENTRY_BYTES)

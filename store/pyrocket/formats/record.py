@@ -1,0 +1,162 @@
+"""One CommitLog record.
+
+    offset  size  field                       for IPv4 hosts; an IPv6 host takes 20 bytes, not 8
+    0       4     totalSize                   this field included
+    4       4     magic                       v1 0xDAA320A7, v2 0xDAA320AB
+    8       4     bodyCRC                     crc32 of the body as stored, top bit cleared
+    12      4     queueId
+    16      4     flag                        the application's
+    20      8     queueOffset                 position in (topic, queueId)
+    28      8     physicalOffset              position in the log of byte 0 of this record
+    36      4     sysFlag                     see SYS_*
+    40      8     bornTimestamp               ms, the sender's
+    48      8     bornHost                    address, i32 port
+    56      8     storeTimestamp              ms
+    64      8     storeHost                   address, i32 port
+    72      4     reconsumeTimes
+    76      8     preparedTransactionOffset
+    84      4+n   body                        i32 length, bytes
+    88+n    1+t   topic                       v1: u8 length (signed in Java: at most 127); v2: i16
+    89+n+t  2+p   properties                  i16 length, see `properties`
+
+A file ends with a blank record: i32 bytes left in the file, i32 magic 0xCBD43194, anything.
+Source: `CommitLog.checkMessageAndReturnSize`, `MessageDecoder.decode`.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+BLANK_MAGIC = 0xCBD43194
+
+SYS_COMPRESSED = 0x1
+SYS_TRANSACTION_MASK = 0xC
+SYS_PREPARED = 0x4
+SYS_ROLLBACK = 0xC
+SYS_BORN_HOST_V6 = 0x10
+SYS_STORE_HOST_V6 = 0x20
+SYS_COMPRESSION_MASK = 0x700
+SYS_LZ4 = 0x100
+SYS_ZSTD = 0x200
+SYS_ZLIB = 0x300
+"""On disk: never change. Compression type 0 is zlib too (clients before 4.9.4)."""
+
+HEADER_BYTES = 88
+"""Bytes before the body of a record with IPv4 hosts."""
+
+FIXED_BYTES = 91
+"""totalSize less body, topic and properties (v1, IPv4 hosts)."""
+
+BLANK_BYTES = 8
+"""Always left free after a record, so that a blank record fits."""
+
+HOST_V6_EXTRA = 12
+MAX_TOPIC_BYTES = 127
+
+STORE_HOST = (bytes((127, 0, 0, 1)), 10911)
+"""What a record written without a server carries as both hosts."""
+
+PREFIX = struct.Struct(">iIIiiqqiq")
+HOST_V4, HOST_V6 = struct.Struct(">4si"), struct.Struct(">16si")
+SUFFIX = struct.Struct(">iqi")
+_HEAD = struct.Struct(">iI")
+LONG = struct.Struct(">q")
+SHORT = struct.Struct(">h")
+
+assert PREFIX.size + 2 * HOST_V4.size + LONG.size + SUFFIX.size == HEADER_BYTES
+
+
+@dataclass(frozen=True)
+class RecordHeader:
+    """The first words of a record: enough to walk the log."""
+
+    size: int
+    magic: int
+
+    @property
+    def is_message(self) -> bool:
+        """Whether a message (v1 or v2) starts here."""
+        return self.magic in (MAGIC_V1, MAGIC_V2) and self.size >= FIXED_BYTES
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the rest of the file is padding."""
+        return self.magic == BLANK_MAGIC
+
+
+def read_header(data: bytes | memoryview, position: int = 0) -> RecordHeader:
+    """Return the header of whatever starts at `position`."""
+    return RecordHeader(*_HEAD.unpack_from(data, position))
+
+
+def encode_blank(left: int) -> bytes:
+    """Return the first bytes of a blank record that fills `left` bytes."""
+    return _HEAD.pack(left, BLANK_MAGIC)
+
+
+def body_crc(body: bytes | memoryview) -> int:
+    """Return the checksum of a stored body."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def encode_record(
+    *,
+    topic: str,
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    body: bytes,
+    properties: bytes,
+    born_timestamp: int,
+    store_timestamp: int,
+    flag: int = 0,
+    sys_flag: int = 0,
+    born_host: tuple[bytes, int] = STORE_HOST,
+    store_host: tuple[bytes, int] = STORE_HOST,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> bytes:
+    """Return a v1 record; `body` as stored, `properties` encoded; host sizes set their sysFlag."""
+    name = topic.encode()
+    sys_flag |= SYS_BORN_HOST_V6 if len(born_host[0]) == 16 else 0
+    sys_flag |= SYS_STORE_HOST_V6 if len(store_host[0]) == 16 else 0
+    hosts = _host(*born_host), _host(*store_host)
+    size = FIXED_BYTES - 16 + sum(map(len, hosts)) + len(body) + len(name) + len(properties)
+    return b"".join(
+        (
+            PREFIX.pack(
+                size,
+                MAGIC_V1,
+                body_crc(body),
+                queue_id,
+                flag,
+                queue_offset,
+                physical_offset,
+                sys_flag,
+                born_timestamp,
+            ),
+            hosts[0],
+            LONG.pack(store_timestamp),
+            hosts[1],
+            SUFFIX.pack(reconsume_times, prepared_transaction_offset, len(body)),
+            body,
+            len(name).to_bytes(1, "big"),
+            name,
+            SHORT.pack(len(properties)),
+            properties,
+        )
+    )
+
+
+def _host(address: bytes, port: int) -> bytes:
+    return (HOST_V6 if len(address) == 16 else HOST_V4).pack(address, port)
+
+
+def host_text(address: bytes, port: int) -> str:
+    """Return `a.b.c.d:port`, or `[v6]:port`."""
+    if len(address) == 4:
+        return ".".join(map(str, address)) + f":{port}"
+    groups = (address[i : i + 2].hex().lstrip("0") or "0" for i in range(0, 16, 2))
+    return "[" + ":".join(groups) + f"]:{port}"

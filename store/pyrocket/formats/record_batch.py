@@ -1,0 +1,203 @@
+"""Arrow columns as CommitLog records: the one encoder behind every batch append.
+
+The records are joined in one pass over all columns, with zeros for what is known only under the
+lock: queue offset, physical offset and store time. `EncodedBatch.place` fills those in where the
+records lie, without a copy.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.config import COMPRESS_BODY_FROM_BYTES, MAX_PROPERTIES_BYTES
+from pyrocket.errors import MessageError
+from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
+from pyrocket.formats.java_hash import java_hash_column
+from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
+from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, MAGIC_V1, STORE_HOST, body_crc
+from pyrocket.formats.runs import map_runs, run_offsets
+from pyrocket.formats.send_columns import SendColumns
+
+HEADER = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">u4"),
+        ("crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_timestamp", ">i8"),
+        ("born_host", "S8"),
+        ("store_timestamp", ">i8"),
+        ("store_host", "S8"),
+        ("reconsume_times", ">i4"),
+        ("prepared_transaction_offset", ">i8"),
+        ("body_length", ">i4"),
+    ]
+)
+"""The bytes before the body of a record with IPv4 hosts, see `record`."""
+
+assert HEADER.itemsize == HEADER_BYTES
+
+ENCODE_BYTES = 32 * 1024 * 1024
+"""Bodies of about this many bytes are joined at a time: offsets stay far below 2³¹."""
+
+_HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """Records of one topic, ready but for their places.
+
+    `bounds` (n + 1) are the records' offsets in `data`; rows of one queue lie together, in order.
+    """
+
+    topic: str
+    data: pa.Buffer
+    bounds: Ints
+    queue_ids: npt.NDArray[np.int32]
+    tags_codes: Ints
+
+    def __len__(self) -> int:
+        return len(self.queue_ids)
+
+    @property
+    def sizes(self) -> Ints:
+        """Bytes of each record."""
+        return np.diff(self.bounds)
+
+    def place(
+        self, physical_offsets: Ints, queue_offsets: Ints, store_timestamp: int
+    ) -> None:
+        """Write where and when the records are stored into them."""
+        # The buffer was made by the join below and nobody else has seen it, so it may be written.
+        raw = (ctypes.c_ubyte * self.data.size).from_address(self.data.address)
+        count = self.data.size - HEADER_BYTES + 1
+        every = np.ndarray((count,), HEADER, raw, strides=(1,))
+        starts = self.bounds[:-1]
+        every["queue_offset"][starts] = queue_offsets
+        every["physical_offset"][starts] = physical_offsets
+        every["store_timestamp"][starts] = store_timestamp
+
+
+def encode_batch(
+    columns: SendColumns,
+    topic: str,
+    queue_ids: npt.NDArray[np.int32],
+    unique_ids: pa.StringArray,
+    born_timestamp: int,
+) -> Iterator[EncodedBatch]:
+    """Yield the rows as records, in runs of about ENCODE_BYTES. Raises MessageError."""
+    properties = _join_properties(columns, unique_ids)
+    totals = np.cumsum(pc.binary_length(columns.body).to_numpy().astype(np.int64))
+    start = 0
+    while start < len(columns):
+        before = totals[start - 1] if start else 0
+        end = max(start + 1, int(np.searchsorted(totals, before + ENCODE_BYTES, side="right")))
+        rows = columns.slice(start, end - start)
+        block = properties.slice(start, end - start)
+        yield _encode(rows, topic, queue_ids[start:end], block, born_timestamp)
+        start = end
+
+
+def _encode(
+    rows: SendColumns,
+    topic: str,
+    queue_ids: npt.NDArray[np.int32],
+    properties: pa.BinaryArray,
+    born_timestamp: int,
+) -> EncodedBatch:
+    name = topic.encode()
+    body, sys_flags = _compress(rows.body)
+    body_lengths = pc.binary_length(body).to_numpy()
+    property_lengths = pc.binary_length(properties).to_numpy()
+    header = np.zeros(len(rows), HEADER)
+    header["size"] = FIXED_BYTES + len(name) + body_lengths + property_lengths
+    header["magic"] = MAGIC_V1
+    header["crc"] = _checksums(body)
+    header["queue_id"] = queue_ids
+    if rows.flag is not None:
+        header["flag"] = pc.fill_null(rows.flag, 0).to_numpy()
+    header["sys_flag"] = sys_flags
+    header["born_timestamp"] = born_timestamp
+    header["born_host"] = header["store_host"] = _HOST
+    header["body_length"] = body_lengths
+    joined = pc.binary_join_element_wise(
+        _fixed(header.view(np.uint8), HEADER_BYTES),
+        body,
+        pa.scalar(bytes((len(name),)) + name, pa.binary()),
+        _fixed(property_lengths.astype(">u2").view(np.uint8), 2),
+        properties,
+        pa.scalar(b"", pa.binary()),
+    )
+    bounds = run_offsets(joined).astype(np.int64)
+    return EncodedBatch(topic, joined.buffers()[2], bounds, queue_ids, _tags_codes(rows))
+
+
+def _fixed(data: npt.NDArray[np.uint8], width: int) -> pa.BinaryArray:
+    """Return the bytes as values of `width` bytes each, without a copy."""
+    count = data.size // width
+    offsets = np.arange(0, data.size + 1, width, dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _tags_codes(rows: SendColumns) -> Ints:
+    if rows.tags is None:
+        return np.zeros(len(rows), np.int64)
+    distinct = rows.tags.dictionary_encode()
+    codes = np.append(java_hash_column(distinct.dictionary), 0).astype(np.int64)
+    return codes[pc.fill_null(distinct.indices, len(codes) - 1).to_numpy()]
+
+
+def _checksums(body: pa.BinaryArray) -> Ints:
+    if body.buffers()[2] is None:
+        return np.zeros(len(body), np.int64)
+    bounds = run_offsets(body)
+    return map_runs(body_crc, body.buffers()[2], bounds[:-1], bounds[1:])
+
+
+def _compress(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int32]]:
+    """Return the bodies as stored and the sysFlag that says so of each."""
+    long = pc.greater_equal(pc.binary_length(body), COMPRESS_BODY_FROM_BYTES)
+    chosen = long.to_numpy(zero_copy_only=False)
+    sys_flags = np.where(chosen, COMPRESSED_FLAGS, 0).astype(np.int32)
+    if not chosen.any():
+        return body, sys_flags
+    plain = body.filter(long).to_numpy(zero_copy_only=False)
+    deflated = pa.array(list(map(deflate, plain)), pa.binary())
+    return pc.replace_with_mask(body, long, deflated), sys_flags
+
+
+def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.BinaryArray:
+    """Return the properties blocks of all rows, each with its last \\x02."""
+    named = ((KEYS, columns.keys), (TAGS, columns.tags), (SHARDING_KEY, columns.sharding_key))
+    pieces = [pc.binary_join_element_wise(f"{UNIQ_KEY}\x01", unique_ids, "\x02", "")]
+    pieces += [
+        pc.binary_join_element_wise(f"{name}\x01", values, "\x02", "")
+        for name, values in named
+        if values is not None
+    ]
+    if columns.properties is not None:
+        pieces.append(columns.properties)
+    blocks = pieces[0]
+    if len(pieces) > 1:
+        blocks = pc.binary_join_element_wise(*pieces, "", null_handling="replace")
+    lengths = pc.binary_length(blocks)
+    row = pc.index(pc.greater(lengths, MAX_PROPERTIES_BYTES), True).as_py()
+    if row >= 0:
+        raise MessageError(
+            f"row {row} has {lengths[row]} bytes of properties, the message id, keys and tags"
+            f" included; {MAX_PROPERTIES_BYTES} is the most.",
+            code="PROPERTIES_SIZE_EXCEEDED",
+        )
+    return blocks.cast(pa.binary())

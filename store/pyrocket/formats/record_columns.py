@@ -1,0 +1,213 @@
+"""A slice of raw records as Arrow columns: the one decoder behind every read.
+
+A slice is a run of log bytes and the ConsumeQueue entries of one queue that point into it. Only
+the columns asked for are built; no loop over records, except one `map` each over the checksum
+and over the bodies that are compressed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.errors import SchemaError
+from pyrocket.formats.compression import inflate
+from pyrocket.formats.message_id import hex_column
+from pyrocket.formats.properties import KEYS, TAGS, UNIQ_KEY
+from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.record import SYS_COMPRESSED, SYS_STORE_HOST_V6, body_crc, host_text
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import gather, map_runs
+
+_TIMESTAMP = pa.timestamp("us", "UTC")
+_MAP = pa.map_(pa.string(), pa.string())
+
+SCAN_COLUMNS: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "brokerName": pa.string(),
+    "queueId": pa.int32(),
+    "queueOffset": pa.int64(),
+    "msgId": pa.string(),
+    "tags": pa.string(),
+    "keys": pa.list_(pa.string()),
+    "keysText": pa.string(),
+    "body": pa.binary(),
+    "bodyText": pa.string(),
+    "properties": _MAP,
+    "systemProperties": _MAP,
+    "bornTimestamp": _TIMESTAMP,
+    "storeTimestamp": _TIMESTAMP,
+    "bornHost": pa.string(),
+    "storeHost": pa.string(),
+    "flag": pa.int32(),
+    "sysFlag": pa.int32(),
+    "reconsumeTimes": pa.int32(),
+    "physicalOffset": pa.int64(),
+    "storeSize": pa.int32(),
+    "preparedTransactionOffset": pa.int64(),
+}
+"""Every column that a scan can give, with its Arrow type."""
+
+
+@dataclass(frozen=True)
+class QueueRun:
+    """Which records a slice holds: queue offsets from `first_offset` on, without a gap."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    first_offset: int
+
+
+def decode_columns(
+    fields: RecordFields, run: QueueRun, columns: Sequence[str], *, verify_crc: bool = False
+) -> pa.RecordBatch:
+    """Return the columns of the records, checked. Raises StoreDamagedError, SchemaError."""
+    fields.check_structure()
+    fields.check_queue(run.topic, run.queue_id, run.first_offset)
+    decoder = _Decoder(fields, run)
+    if verify_crc:
+        decoder.check_crc()
+    arrays = [_BUILDERS[name](decoder) for name in columns]
+    schema = pa.schema([(name, SCAN_COLUMNS[name]) for name in columns])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Decoder:
+    """What several columns of one slice share, made when first asked for."""
+
+    def __init__(self, fields: RecordFields, run: QueueRun) -> None:
+        self.fields, self.run = fields, run
+
+    @cached_property
+    def properties(self) -> PropertyColumns:
+        return PropertyColumns(self.fields.properties())
+
+    @cached_property
+    def stored_bodies(self) -> pa.BinaryArray:
+        return self.fields.bodies()
+
+    @cached_property
+    def bodies(self) -> pa.BinaryArray:
+        compressed = (self.fields.sys_flag & SYS_COMPRESSED) != 0
+        if not compressed.any():
+            return self.stored_bodies
+        mask = pa.array(compressed)
+        stored = self.stored_bodies.filter(mask).to_numpy(zero_copy_only=False)
+        flags = self.fields.sys_flag[compressed].tolist()
+        plain = pa.array(list(map(inflate, stored, flags)), pa.binary())
+        return pc.replace_with_mask(self.stored_bodies, mask, plain)
+
+    def check_crc(self) -> None:
+        start = self.fields.body_start
+        found = map_runs(body_crc, self.fields.buffer, start, start + self.fields.body_length)
+        self.fields.demand(found == self.fields.i32(8), "checksum mismatch of its body")
+
+    def body_text(self) -> pa.StringArray:
+        try:
+            return self.bodies.cast(pa.string())
+        except pa.ArrowInvalid:
+            raise self._invalid_text() from None
+
+    def _invalid_text(self) -> SchemaError:
+        for row, body in enumerate(self.bodies.to_pylist()):
+            try:
+                body.decode("utf-8")
+            except UnicodeDecodeError as error:
+                where = f"queue {self.run.queue_id} offset {self.run.first_offset + row}"
+                return SchemaError(
+                    f"the body of {self.run.topic!r} {where} is not UTF-8: {error.reason} at byte"
+                    f" {error.start}.",
+                    remedy="Read `body` as BINARY and decode it in the query.",
+                    code="BODY_NOT_UTF8",
+                )
+        raise AssertionError("Arrow refused UTF-8 that Python accepts")
+
+    def constant(self, value: object, kind: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(value, kind), len(self.fields))
+
+    def message_ids(self) -> pa.StringArray:
+        ids = self.properties.column(UNIQ_KEY)
+        if ids.null_count == 0:
+            return ids
+        return pc.coalesce(ids, self._offset_ids())
+
+    def _offset_ids(self) -> pa.StringArray:
+        """Store host, port and physical offset in hex; made apart for each kind of host."""
+        fields = self.fields
+        is_v6 = (fields.sys_flag & SYS_STORE_HOST_V6) != 0
+        host = fields.starts + (64 + fields.after_born_host)
+        made = []
+        for width, rows in ((8, np.flatnonzero(~is_v6)), (20, np.flatnonzero(is_v6))):
+            raw = np.empty((len(rows), width + 8), np.uint8)
+            raw[:, :width] = fields.data[host[rows][:, None] + np.arange(width)]
+            raw[:, width:] = gather(fields.data, fields.starts[rows] + 28, "V8").view(
+                np.uint8
+            ).reshape(-1, 8)
+            made.append(hex_column(raw))
+        order = np.argsort(np.concatenate((np.flatnonzero(~is_v6), np.flatnonzero(is_v6))))
+        return pa.concat_arrays(made).take(pa.array(order))
+
+    def hosts(self, offset: int, after: int | np.ndarray, bit: int) -> pa.StringArray:
+        """`address:port` of each record: few distinct hosts, so each is written once."""
+        starts = self.fields.starts + (offset + after)
+        is_v6 = (self.fields.sys_flag & bit) != 0
+        raw = np.zeros((len(starts), 21), np.uint8)
+        raw[:, 0] = is_v6
+        raw[:, 1:9] = self.fields.data[starts[:, None] + np.arange(8)]
+        if is_v6.any():
+            raw[is_v6, 1:] = self.fields.data[starts[is_v6][:, None] + np.arange(20)]
+        distinct, which = np.unique(raw.view("V21").ravel(), return_inverse=True)
+        texts = [_host_of(value.tobytes()) for value in distinct]
+        return pa.array(texts, pa.string()).take(pa.array(which.ravel()))
+
+    def timestamps(self, milliseconds: np.ndarray) -> pa.Array:
+        return pa.array(milliseconds * 1000).view(_TIMESTAMP)
+
+
+def _host_of(raw: bytes) -> str:
+    width = 16 if raw[0] else 4
+    port = int.from_bytes(raw[1 + width : 5 + width], "big", signed=True)
+    return host_text(raw[1 : 1 + width], port)
+
+
+def _split_keys(text: pa.StringArray) -> pa.ListArray:
+    """Split on spaces; empty pieces vanish, no KEYS gives an empty list."""
+    trimmed = pc.utf8_trim(pc.fill_null(text, ""), " ")
+    pieces = pc.split_pattern(trimmed, " ")
+    flat, parents = pieces.flatten(), pc.list_parent_indices(pieces)
+    kept = pc.not_equal(flat, "")
+    counts = np.bincount(parents.filter(kept).to_numpy(), minlength=len(text))
+    offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)))
+    return pa.ListArray.from_arrays(pa.array(offsets), flat.filter(kept))
+
+
+_BUILDERS: dict[str, Callable[[_Decoder], pa.Array]] = {
+    "topic": lambda d: d.constant(d.run.topic, pa.string()),
+    "brokerName": lambda d: d.constant(d.run.broker_name, pa.string()),
+    "queueId": lambda d: d.constant(d.run.queue_id, pa.int32()),
+    "queueOffset": lambda d: pa.array(d.fields.queue_offset),
+    "msgId": _Decoder.message_ids,
+    "tags": lambda d: d.properties.column(TAGS),
+    "keys": lambda d: _split_keys(d.properties.column(KEYS)),
+    "keysText": lambda d: d.properties.column(KEYS),
+    "body": lambda d: d.bodies,
+    "bodyText": _Decoder.body_text,
+    "properties": lambda d: d.properties.as_map(reserved=False),
+    "systemProperties": lambda d: d.properties.as_map(reserved=True),
+    "bornTimestamp": lambda d: d.timestamps(d.fields.i64(40)),
+    "storeTimestamp": lambda d: d.timestamps(d.fields.store_timestamp),
+    "bornHost": lambda d: d.hosts(48, 0, 0x10),
+    "storeHost": lambda d: d.hosts(64, d.fields.after_born_host, SYS_STORE_HOST_V6),
+    "flag": lambda d: pa.array(d.fields.i32(16)),
+    "sysFlag": lambda d: pa.array(d.fields.sys_flag),
+    "reconsumeTimes": lambda d: pa.array(d.fields.i32(72 + d.fields.after_hosts)),
+    "physicalOffset": lambda d: pa.array(d.fields.physical_offset),
+    "storeSize": lambda d: pa.array(d.fields.sizes.astype(np.int32)),
+    "preparedTransactionOffset": lambda d: pa.array(d.fields.i64(76 + d.fields.after_hosts)),
+}
+
+assert _BUILDERS.keys() == SCAN_COLUMNS.keys()

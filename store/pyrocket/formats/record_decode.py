@@ -1,0 +1,151 @@
+"""One CommitLog record, taken apart: the reading half of `record`."""
+
+import struct
+from dataclasses import dataclass
+
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.compression import inflate
+from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.properties import UNIQ_KEY, decode_properties
+from pyrocket.formats.record import (
+    HOST_V4,
+    HOST_V6,
+    HOST_V6_EXTRA,
+    LONG,
+    MAGIC_V1,
+    MAGIC_V2,
+    PREFIX,
+    SHORT,
+    SUFFIX,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    body_crc,
+    host_text,
+    read_header,
+)
+from pyrocket.message import StoredMessage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A record taken apart; body and properties as they lie on disk."""
+
+    size: int
+    magic: int
+    crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: tuple[bytes, int]
+    store_timestamp: int
+    store_host: tuple[bytes, int]
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    properties: bytes
+
+    def to_message(self) -> StoredMessage:
+        """Return what a consumer sees: body inflated, properties parsed, id chosen."""
+        properties = decode_properties(self.properties)
+        offset_id = offset_message_id(*self.store_host, self.physical_offset)
+        return StoredMessage(
+            topic=self.topic,
+            queue_id=self.queue_id,
+            queue_offset=self.queue_offset,
+            physical_offset=self.physical_offset,
+            store_size=self.size,
+            body=inflate(self.body, self.sys_flag),
+            properties=properties,
+            born_timestamp=self.born_timestamp,
+            store_timestamp=self.store_timestamp,
+            born_host=host_text(*self.born_host),
+            store_host=host_text(*self.store_host),
+            flag=self.flag,
+            sys_flag=self.sys_flag,
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+            msg_id=properties.get(UNIQ_KEY, offset_id),
+        )
+
+
+def decode_record(data: bytes | memoryview, *, verify_crc: bool = True) -> Record:
+    """Take one record apart; `data` begins with it and may be longer.
+
+    Raises StoreDamagedError if it is not a whole, consistent v1 or v2 record.
+    """
+    try:
+        record, end = _take_apart(bytes(data))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise StoreDamagedError(f"not a whole record: {error}.") from error
+    if record.magic not in (MAGIC_V1, MAGIC_V2):
+        raise StoreDamagedError(f"not a record: magic 0x{record.magic:08X}.")
+    if end != record.size or record.size > len(data):
+        raise StoreDamagedError(f"record of {record.size} bytes whose fields take {end}.")
+    if verify_crc and body_crc(record.body) != record.crc:
+        raise StoreDamagedError("checksum mismatch of the body.")
+    return record
+
+
+def _take_apart(data: bytes) -> tuple[Record, int]:
+    size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = PREFIX.unpack_from(
+        data
+    )
+    position = PREFIX.size
+    born_host, position = _read_host(data, position, sys_flag & SYS_BORN_HOST_V6)
+    (stored,) = LONG.unpack_from(data, position)
+    store_host, position = _read_host(data, position + 8, sys_flag & SYS_STORE_HOST_V6)
+    reconsumed, prepared, body_length = SUFFIX.unpack_from(data, position)
+    body, position = _read_run(data, position + SUFFIX.size, body_length)
+    if magic == MAGIC_V2:
+        (topic_length,) = SHORT.unpack_from(data, position)
+        topic, position = _read_run(data, position + 2, topic_length)
+    else:
+        topic, position = _read_run(data, position + 1, data[position])
+    (properties_length,) = SHORT.unpack_from(data, position)
+    properties, position = _read_run(data, position + 2, properties_length)
+    record = Record(
+        size=size,
+        magic=magic,
+        crc=crc,
+        queue_id=queue_id,
+        flag=flag,
+        queue_offset=queue_offset,
+        physical_offset=physical,
+        sys_flag=sys_flag,
+        born_timestamp=born,
+        born_host=born_host,
+        store_timestamp=stored,
+        store_host=store_host,
+        reconsume_times=reconsumed,
+        prepared_transaction_offset=prepared,
+        body=body,
+        topic=topic.decode(),
+        properties=properties,
+    )
+    return record, position
+
+
+def _read_host(data: bytes, position: int, is_v6: int) -> tuple[tuple[bytes, int], int]:
+    layout = HOST_V6 if is_v6 else HOST_V4
+    return layout.unpack_from(data, position), position + layout.size
+
+
+def _read_run(data: bytes, position: int, length: int) -> tuple[bytes, int]:
+    if length < 0 or position + length > len(data):
+        raise IndexError(f"a field of {length} bytes at {position} of {len(data)}")
+    return data[position : position + length], position + length
+
+
+def read_store_timestamp(data: bytes) -> int:
+    """Return the store time of the record that `data` begins with; 0 if none does."""
+    header = read_header(data)
+    if not header.is_message:
+        return 0
+    sys_flag = int.from_bytes(data[36:40], "big", signed=True)
+    position = 56 + (HOST_V6_EXTRA if sys_flag & SYS_BORN_HOST_V6 else 0)
+    (timestamp,) = LONG.unpack_from(data, position)
+    return int(timestamp)

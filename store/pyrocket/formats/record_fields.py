@@ -1,0 +1,196 @@
+"""The fields of many records at once: gathered from raw log bytes, checked, never copied twice.
+
+Nothing read from disk is trusted: `check_structure` proves, for all records in one go, that every
+length inside a record adds up before any of them is used as a position (Arrow aborts the process
+on offsets that run backwards, numpy wraps negative ones).
+"""
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.record import (
+    FIXED_BYTES,
+    HEADER_BYTES,
+    HOST_V6_EXTRA,
+    MAGIC_V1,
+    MAGIC_V2,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+)
+from pyrocket.formats.runs import Ints, binary_runs, gather
+
+Bools = npt.NDArray[np.bool_]
+
+
+class RecordFields:
+    """Records that start at `starts` (ascending) in `buffer`, whose byte 0 is log byte `base`.
+
+    `sizes` are what an index or a walk of the log says about them; all arrays have one element a
+    record.
+    """
+
+    def __init__(self, buffer: pa.Buffer, base: int, starts: Ints, sizes: Ints) -> None:
+        self.buffer, self.base, self.starts, self.sizes = buffer, base, starts, sizes
+        self.data = np.frombuffer(buffer, np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def i32(self, offset: int | Ints) -> npt.NDArray[np.int32]:
+        """Return the 32-bit field at `offset` in each record."""
+        return gather(self.data, self.starts + offset, ">i4").astype(np.int32)
+
+    def i64(self, offset: int | Ints) -> Ints:
+        """Return the 64-bit field at `offset` in each record."""
+        return gather(self.data, self.starts + offset, ">i8").astype(np.int64)
+
+    @cached_property
+    def physical_offset(self) -> Ints:
+        """Positions in the log."""
+        return self.starts + self.base
+
+    @cached_property
+    def magic(self) -> npt.NDArray[np.uint32]:
+        """Record versions."""
+        return gather(self.data, self.starts + 4, ">u4").astype(np.uint32)
+
+    @cached_property
+    def queue_id(self) -> npt.NDArray[np.int32]:
+        """Queues."""
+        return self.i32(12)
+
+    @cached_property
+    def queue_offset(self) -> Ints:
+        """Positions in the queues."""
+        return self.i64(20)
+
+    @cached_property
+    def sys_flag(self) -> npt.NDArray[np.int32]:
+        """System flags."""
+        return self.i32(36)
+
+    @cached_property
+    def after_born_host(self) -> int | Ints:
+        """How far the fields after bornHost are shifted by IPv6."""
+        return self._extra(SYS_BORN_HOST_V6)
+
+    @cached_property
+    def after_hosts(self) -> int | Ints:
+        """How far the fields after both hosts are shifted by IPv6."""
+        return self.after_born_host + self._extra(SYS_STORE_HOST_V6)
+
+    def _extra(self, bit: int) -> int | Ints:
+        has_bit = self.sys_flag & bit
+        return (has_bit != 0) * np.int64(HOST_V6_EXTRA) if has_bit.any() else 0
+
+    @cached_property
+    def store_timestamp(self) -> Ints:
+        """Epoch milliseconds."""
+        return self.i64(56 + self.after_born_host)
+
+    @cached_property
+    def body_start(self) -> Ints:
+        """Where the bodies begin in the buffer."""
+        return self.starts + (HEADER_BYTES + self.after_hosts)
+
+    @cached_property
+    def body_length(self) -> npt.NDArray[np.int32]:
+        """Bytes of the bodies as stored."""
+        return self.i32(84 + self.after_hosts)
+
+    @cached_property
+    def _topic_prefix(self) -> int | Ints:
+        """Bytes of the topic's length: 1, or 2 in v2."""
+        is_v2 = self.magic == MAGIC_V2
+        return 1 + is_v2.astype(np.int64) if is_v2.any() else 1
+
+    @cached_property
+    def topic_start(self) -> Ints:
+        """Where the topics begin in the buffer."""
+        return self.body_start + self.body_length + self._topic_prefix
+
+    @cached_property
+    def topic_length(self) -> Ints:
+        """Bytes of the topics."""
+        at = self.topic_start - 1
+        length = self.data[at].astype(np.int64)
+        if not isinstance(self._topic_prefix, int):
+            high = self.data[at - 1].astype(np.int64) << 8
+            length += np.where(self._topic_prefix == 2, high, 0)
+        return length
+
+    @cached_property
+    def properties_start(self) -> Ints:
+        """Where the properties begin in the buffer."""
+        return self.topic_start + self.topic_length + 2
+
+    @cached_property
+    def properties_length(self) -> Ints:
+        """Bytes of the properties."""
+        return gather(self.data, self.properties_start - 2, ">i2").astype(np.int64)
+
+    def topics(self) -> pa.BinaryArray:
+        """Return the topics as bytes."""
+        return binary_runs(self.buffer, self.topic_start, self.topic_start + self.topic_length)
+
+    def properties(self) -> pa.BinaryArray:
+        """Return the properties blocks."""
+        start = self.properties_start
+        return binary_runs(self.buffer, start, start + self.properties_length)
+
+    def bodies(self) -> pa.BinaryArray:
+        """Return the bodies as stored."""
+        return binary_runs(self.buffer, self.body_start, self.body_start + self.body_length)
+
+    def check_structure(self) -> None:
+        """Prove that each record is whole, where it says it is, and that its lengths add up."""
+        self.demand(self.sizes >= FIXED_BYTES, "the index gives it an impossible size")
+        inside = (self.starts >= 0) & (self.starts + self.sizes <= len(self.data))
+        self.demand(inside, "it runs out of the file")
+        self.demand(self.i32(0) == self.sizes, "its size differs from the index")
+        magic = self.magic
+        known = magic == MAGIC_V1
+        if not known.all():
+            known |= magic == MAGIC_V2
+        self.demand(known, "no record starts here (magic)")
+        self.demand(self.i64(28) == self.physical_offset, "it names another physical offset")
+        room = self.sizes - FIXED_BYTES - self.after_hosts - self._topic_prefix + 1
+        self.demand(room >= 0, "its header does not fit")
+        length = self.body_length
+        self.demand((length >= 0) & (length <= room), "its body does not fit")
+        room = room - length
+        self.demand((self.topic_length > 0) & (self.topic_length <= room), "its topic does not fit")
+        room = room - self.topic_length
+        self.demand(self.properties_length == room, "its lengths do not add up to its size")
+
+    def check_queue(self, topic: str, queue_id: int, first_offset: int) -> None:
+        """Prove that the records are the given run of the given queue."""
+        self.demand(self.queue_id == queue_id, f"it is not of queue {queue_id}")
+        expected = np.arange(first_offset, first_offset + len(self))
+        self.demand(self.queue_offset == expected, "its queue offset differs from the index")
+        self.demand(self._has_topic(topic.encode()), f"it is not of topic {topic!r}")
+
+    def _has_topic(self, name: bytes) -> Bools:
+        matches = self.topic_length == len(name)
+        if not matches.all():
+            return matches
+        width = 8 if len(name) >= 8 else 1
+        steps = sorted({*range(0, len(name) - width + 1, width), len(name) - width})
+        for step in steps:
+            word = int.from_bytes(name[step : step + width], "big")
+            matches &= gather(self.data, self.topic_start + step, f">u{width}") == word
+        return matches
+
+    def demand(self, holds: Bools, reason: str) -> None:
+        """Raise StoreDamagedError about the first record for which it does not hold."""
+        if holds.all():
+            return
+        first = int(np.argmin(holds))
+        raise StoreDamagedError(
+            f"corrupt record at log offset {self.base + int(self.starts[first])}: {reason}.",
+            remedy="Run `pyrocket verify` on a copy of the store, or restore a backup.",
+        )

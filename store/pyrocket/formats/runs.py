@@ -1,0 +1,64 @@
+"""Runs of bytes inside a buffer as Arrow arrays, in one pass and without touching the gaps."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+
+
+def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArray[np.generic]:
+    """Return the value of numpy type `kind` at each byte position, aligned or not."""
+    dtype = np.dtype(kind)
+    every = np.ndarray((max(len(data) - dtype.itemsize + 1, 0),), dtype, data, strides=(1,))
+    return every[positions]
+
+
+def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
+    """Return the runs [starts[i], ends[i]) of `buffer`, ascending and not overlapping.
+
+    An array whose elements are the runs and the gaps in turn needs no copy; taking every second
+    element copies the runs alone.
+    """
+    count = len(starts)
+    if count == 0:
+        return pa.array([], pa.binary())
+    bounds = np.empty(2 * count, np.int32)
+    bounds[::2], bounds[1::2] = starts, ends
+    # Arrow aborts the process on offsets that run backwards or out of the buffer.
+    assert bounds[0] >= 0 and bounds[-1] <= buffer.size and (bounds[1:] >= bounds[:-1]).all()
+    both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), buffer])
+    return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+
+def to_text(values: pa.BinaryArray) -> pa.StringArray:
+    """Return the values as strings; malformed UTF-8 becomes U+FFFD, as in Java."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        plain = (value.decode("utf-8", "replace") for value in values.to_pylist())
+        return pa.array(plain, pa.string())
+
+
+def text_bytes(text: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return the bytes behind a string or binary array, those of a slice only."""
+    data = text.buffers()[2]
+    if len(text) == 0 or data is None:
+        return np.zeros(0, np.uint8)
+    bounds = run_offsets(text)
+    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+
+
+def run_offsets(values: pa.Array) -> npt.NDArray[np.int32]:
+    """Return the n + 1 offsets of a string or binary array into its data."""
+    return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
+
+
+def map_runs(
+    function: Callable[[memoryview], int], data: pa.Buffer, starts: Ints, ends: Ints
+) -> npt.NDArray[np.int64]:
+    """Return function(data[starts[i]:ends[i]]) for each i, without copying the runs."""
+    runs = map(memoryview(data).__getitem__, map(slice, starts.tolist(), ends.tolist()))
+    return np.fromiter(map(function, runs), np.int64, len(starts))

@@ -1,0 +1,215 @@
+"""What a batch to append may look like, and the checks that it can be stored and read back.
+
+    body         binary | string, required, no nulls, at most 4 MiB
+    topic        string, unless the caller names the topic
+    tags         string
+    keys         list<string> | string (one key); no spaces
+    properties   map<string, string>; names not RocketMQ's own, values not empty
+    queueId      int32 | int64; null: chosen by shardingKey, else spread
+    shardingKey  string; equal keys go to one queue, in order
+    flag         int32
+
+Everything is checked before anything is written; errors name the row.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.config import MAX_BODY_BYTES
+from pyrocket.errors import MessageError, SchemaError
+from pyrocket.formats.properties import RESERVED_PROPERTIES
+from pyrocket.formats.runs import text_bytes
+
+SEND_COLUMNS: dict[str, tuple[pa.DataType, ...]] = {
+    "body": (pa.binary(), pa.string()),
+    "topic": (pa.string(),),
+    "tags": (pa.string(),),
+    "keys": (pa.list_(pa.string()), pa.string()),
+    "properties": (pa.map_(pa.string(), pa.string()),),
+    "queueId": (pa.int32(), pa.int64()),
+    "shardingKey": (pa.string(),),
+    "flag": (pa.int32(),),
+}
+"""Every column that an append takes, with the Arrow types it may have."""
+
+_SEPARATORS, _SPACE = (1, 2), (32,)
+
+
+def check_send_schema(schema: pa.Schema) -> None:
+    """Raise SchemaError unless `schema` has a body and only columns that an append takes."""
+    if "body" not in schema.names:
+        raise SchemaError(
+            f"there is no `body` column among {schema.names}.",
+            remedy="Select the payload AS body (string or binary).",
+            code="BODY_COLUMN_MISSING",
+        )
+    for field in schema:
+        kinds = SEND_COLUMNS.get(field.name)
+        if kinds is None:
+            raise SchemaError(
+                f"an append has no column {field.name!r}.",
+                remedy=f"It takes {', '.join(SEND_COLUMNS)}.",
+                code="COLUMN_UNKNOWN",
+            )
+        if not any(field.type.equals(kind) for kind in kinds):
+            raise SchemaError(
+                f"column {field.name!r} is {field.type}.",
+                remedy=f"It has to be {' or '.join(map(str, kinds))}.",
+                code="COLUMN_TYPE",
+            )
+
+
+@dataclass(frozen=True)
+class SendColumns:
+    """The columns of a batch, checked, in one type each; a column that is absent is None.
+
+    `keys` are joined by spaces; `properties` are encoded blocks of the user's properties.
+    """
+
+    body: pa.BinaryArray
+    tags: pa.StringArray | None
+    keys: pa.StringArray | None
+    properties: pa.StringArray | None
+    sharding_key: pa.StringArray | None
+    queue_id: pa.Array | None
+    flag: pa.Array | None
+
+    def __len__(self) -> int:
+        return len(self.body)
+
+    def take(self, order: pa.Array) -> "SendColumns":
+        """Return the rows in another order."""
+        return self._each(lambda column: column.take(order))
+
+    def slice(self, start: int, count: int) -> "SendColumns":
+        """Return a run of the rows."""
+        return self._each(lambda column: column.slice(start, count))
+
+    def _each(self, change: Callable[[pa.Array], pa.Array]) -> "SendColumns":
+        present = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{n: change(c) for n, c in present.items() if c is not None})
+
+
+def check_send_batch(batch: pa.RecordBatch) -> SendColumns:
+    """Return the batch's columns, or raise SchemaError or MessageError naming the row."""
+    check_send_schema(batch.schema)
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    return SendColumns(
+        body=_check_body(columns["body"]),
+        tags=_check_text(columns.get("tags"), "tags"),
+        keys=_join_keys(columns.get("keys")),
+        properties=_encode_properties(columns.get("properties")),
+        sharding_key=_check_text(columns.get("shardingKey"), "shardingKey"),
+        queue_id=columns.get("queueId"),
+        flag=columns.get("flag"),
+    )
+
+
+def _check_body(body: pa.Array) -> pa.BinaryArray:
+    _refuse(body.is_null(), "BODY_NULL", lambda row: "has a null body")
+    lengths = pc.binary_length(body)
+    _refuse(
+        pc.greater(lengths, MAX_BODY_BYTES),
+        "BODY_TOO_LARGE",
+        lambda row: f"has a body of {lengths[row]} bytes; {MAX_BODY_BYTES} is the most",
+    )
+    return body.cast(pa.binary())
+
+
+def _check_text(text: pa.StringArray | None, name: str) -> pa.StringArray | None:
+    if text is None:
+        return None
+    _refuse_bytes(text, _SEPARATORS, f"`{name}`")
+    return _null_if_empty(text)
+
+
+def _join_keys(keys: pa.Array | None) -> pa.StringArray | None:
+    if keys is None:
+        return None
+    if not pa.types.is_list(keys.type):
+        _refuse_bytes(keys, _SEPARATORS + _SPACE, "its key")
+        return _null_if_empty(keys)
+    _refuse_bytes(keys.flatten(), _SEPARATORS + _SPACE, "a key", pc.list_parent_indices(keys))
+    return _null_if_empty(pc.binary_join(keys, " "))
+
+
+def _null_if_empty(text: pa.StringArray) -> pa.StringArray:
+    """A reader cannot tell an empty value from none, so it is none."""
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+
+
+def _encode_properties(properties: pa.MapArray | None) -> pa.StringArray | None:
+    """Return each row's encoded block; a null map is an empty one."""
+    if properties is None:
+        return None
+    names, values, offsets = _map_entries(properties)
+    rows = np.repeat(np.arange(len(properties)), np.diff(offsets))
+    _refuse_names(names, rows)
+    empty = pc.fill_null(pc.equal(pc.binary_length(values), 0), True)
+    _refuse(empty, "MESSAGE_ILLEGAL", lambda at: f"has no value for property {names[at]}", rows)
+    _refuse_bytes(names, _SEPARATORS, "a property name", rows)
+    _refuse_bytes(values, _SEPARATORS, "a property value", rows)
+    if len(names) == 0:
+        return pa.repeat(pa.scalar("", pa.string()), len(properties))
+    pairs = pc.binary_join_element_wise(names, "\x01", values, "\x02", "")
+    bounds = np.frombuffer(pairs.buffers()[1], np.int32, len(pairs) + 1)[offsets]
+    block_offsets = pa.py_buffer(np.ascontiguousarray(bounds))
+    return pa.StringArray.from_buffers(len(properties), block_offsets, pairs.buffers()[2])
+
+
+def _map_entries(properties: pa.MapArray) -> tuple[pa.StringArray, pa.StringArray, np.ndarray]:
+    """Return names, values and the rows' offsets into them; entries of null rows left out."""
+    offsets = properties.offsets.to_numpy()
+    counts = np.diff(offsets)
+    first, total = int(offsets[0]), int(offsets[-1] - offsets[0])
+    names, values = properties.keys.slice(first, total), properties.items.slice(first, total)
+    if properties.null_count:
+        valid = properties.is_valid().to_numpy(zero_copy_only=False)
+        kept = pa.array(np.repeat(valid, counts))
+        names, values = names.filter(kept), values.filter(kept)
+        counts = np.where(valid, counts, 0)
+    return names, values, np.concatenate(([0], np.cumsum(counts)))
+
+
+def _refuse_names(names: pa.StringArray, rows: np.ndarray) -> None:
+    distinct = names.dictionary_encode()
+    words = distinct.dictionary.to_pylist()
+    bad = [word in RESERVED_PROPERTIES or not word for word in words]
+    if any(bad):
+        _refuse(
+            pa.array(bad).take(distinct.indices),
+            "PROPERTY_RESERVED",
+            lambda at: f"has the property {names[at]}: the name is empty or RocketMQ's own",
+            rows,
+        )
+
+
+def _refuse_bytes(
+    text: pa.StringArray, illegal: tuple[int, ...], what: str, rows: object = None
+) -> None:
+    """Refuse strings that hold one of the bytes; the usual case is one look at all bytes."""
+    if not np.isin(text_bytes(text), illegal).any():
+        return
+    pattern = "[" + "".join(map(chr, illegal)) + "]"
+    _refuse(
+        pc.fill_null(pc.match_substring_regex(text, pattern), False),
+        "MESSAGE_ILLEGAL",
+        lambda at: f"has {text[at].as_py()!r} as {what}: a space in a key and the separators \\x01"
+        " and \\x02 cannot be stored",
+        rows,
+    )
+
+
+def _refuse(
+    bad: pa.BooleanArray, code: str, describe: Callable[[int], str], rows: object = None
+) -> None:
+    """Raise MessageError about the first true element of `bad`; `rows` maps elements to rows."""
+    at = pc.index(bad, True).as_py()
+    if at < 0:
+        return
+    row = at if rows is None else int(rows[at])  # type: ignore[index]
+    raise MessageError(f"row {row} {describe(at)}.", code=code)

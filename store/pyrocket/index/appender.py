@@ -1,0 +1,125 @@
+"""The exclusive section in which messages enter the log.
+
+    take the turn
+    roll forward   erase what a dead writer left unpublished, dispatch what it left undispatched
+    reserve        say how far the bytes to come will reach
+    write          records behind `published`: nobody sees them
+    publish        one word: the records exist
+    dispatch       their queue entries
+    reveal         one word: readers see them
+    give the turn back
+
+A writer killed anywhere in between harms nobody: the next turn begins by rolling forward. Queue
+offsets come from the queues themselves, never from memory that another process made stale.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrocket.clock import Clock
+from pyrocket.disk.state_page import (
+    DISPATCHED,
+    FAILED,
+    PUBLISHED,
+    RESERVED,
+    STORE_TIME,
+    StatePage,
+)
+from pyrocket.formats.queue_entry import build_entries
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.index.dispatcher import Dispatcher
+from pyrocket.log.commit_log import CommitLog, Placement
+from pyrocket.log.flusher import failed_before
+from pyrocket.log.walk import walk
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Where the records of one batch went, in the batch's order."""
+
+    batch: EncodedBatch
+    physical_offsets: Ints
+    queue_offsets: Ints
+
+
+class Appender:
+    """Appends encoded batches, one section a call."""
+
+    def __init__(
+        self, log: CommitLog, dispatcher: Dispatcher, page: StatePage, clock: Clock
+    ) -> None:
+        self._log, self._dispatcher, self._page, self._clock = log, dispatcher, page, clock
+
+    def append(self, batches: Sequence[EncodedBatch]) -> list[Appended]:
+        """Append the batches as one: all become visible together. The caller is in a section."""
+        page = self._page
+        start = page[PUBLISHED]
+        store_time = max(self._clock(), page[STORE_TIME])
+        plan = self._plan(batches, start)
+        end = plan[-1][1].end if plan else start
+        page[RESERVED] = end
+        for appended, placement in plan:
+            batch = appended.batch
+            batch.place(appended.physical_offsets, appended.queue_offsets, store_time)
+            self._log.write(placement, batch.data, batch.bounds)
+        page[STORE_TIME] = store_time
+        page[PUBLISHED] = end
+        for appended, _ in plan:
+            self._dispatch(appended)
+        page[DISPATCHED] = end
+        return [appended for appended, _ in plan]
+
+    def roll_forward(self) -> None:
+        """Undo what was reserved but not published, dispatch what was published.
+
+        The caller holds the turn. Raises StoreFailedError after a failed write or fsync.
+        """
+        page = self._page
+        if page[FAILED]:
+            raise failed_before()
+        published = page[PUBLISHED]
+        if page[RESERVED] > published:
+            self._log.erase(published, page[RESERVED])
+            page[RESERVED] = published
+        if page[DISPATCHED] < published:
+            self._dispatcher.dispatch(walk(self._log, page[DISPATCHED], published))
+            page[DISPATCHED] = published
+
+    def _plan(
+        self, batches: Sequence[EncodedBatch], start: int
+    ) -> list[tuple[Appended, Placement]]:
+        """Give every record its place in the log and in its queue."""
+        plan = []
+        tails: dict[tuple[str, int], int] = {}
+        for batch in batches:
+            placement = self._log.place(start, batch.sizes)
+            queue_offsets = np.empty(len(batch), np.int64)
+            for first, last in runs_of(batch.queue_ids):
+                key = batch.topic, int(batch.queue_ids[first])
+                tail = tails[key] if key in tails else self._dispatcher.next_offset(*key)
+                queue_offsets[first:last] = np.arange(tail, tail + last - first)
+                tails[key] = tail + last - first
+            plan.append((Appended(batch, placement.offsets, queue_offsets), placement))
+            start = placement.end
+        return plan
+
+    def _dispatch(self, appended: Appended) -> None:
+        """Write the queue entries of records that we have just made: no need to read them."""
+        batch = appended.batch
+        entries = build_entries(appended.physical_offsets, batch.sizes, batch.tags_codes)
+        for first, last in runs_of(batch.queue_ids):
+            queue_id = int(batch.queue_ids[first])
+            offset = int(appended.queue_offsets[first])
+            self._dispatcher.put(batch.topic, queue_id, offset, entries[first:last])
+
+
+def runs_of(values: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
+    """Return [first, last) of each run of equal values."""
+    cuts = np.flatnonzero(np.diff(values)) + 1
+    bounds = [0, *cuts.tolist(), len(values)] if len(values) else []
+    return list(zip(bounds[:-1], bounds[1:], strict=True))

@@ -1,0 +1,166 @@
+"""One ConsumeQueue: queue offset → (log offset, size, tags code), random access like an array.
+
+Files are full size and zero behind the last entry, so the end of a queue is found by looking: the
+last entry that has a size and lies below a bound of the log. Nothing is remembered that another
+process could make wrong; a hint only tells where to look first.
+"""
+
+import numpy as np
+
+from pyrocket.disk.file_run import FileRun
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.queue_entry import (
+    ENTRY_BYTES,
+    PRE_BLANK_SIZE,
+    Entries,
+    parse_entries,
+    pre_blank,
+)
+
+_FILES_IN_DOUBT = 3
+
+
+class ConsumeQueue:
+    """The entries of one queue of one topic. Safe to share between threads."""
+
+    def __init__(self, topic: str, queue_id: int, run: FileRun) -> None:
+        self.topic, self.queue_id, self.run = topic, queue_id, run
+        self._hint = 0
+
+    def max_offset(self, log_end: int) -> int:
+        """Return one past the last entry whose record lies below `log_end`; 0 without entries."""
+        low, high = self._bracket(log_end)
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_below(middle, log_end):
+                low = middle + 1
+            else:
+                high = middle
+        self._hint = low
+        return low
+
+    def _bracket(self, log_end: int) -> tuple[int, int]:
+        """Return offsets between which the end lies: entries before the first are good."""
+        hint = self._hint
+        if hint and self._is_below(hint - 1, log_end):
+            step = 1
+            while self._is_below(hint + step - 1, log_end):
+                hint, step = hint + step, step * 2
+            return hint, hint + step - 1
+        per_file = self.run.file_bytes // ENTRY_BYTES
+        for start in reversed(self.run.starts()):
+            first = start // ENTRY_BYTES
+            if self._is_below(first, log_end):
+                return first + 1, first + per_file
+        return 0, 0
+
+    def _is_below(self, offset: int, log_end: int) -> bool:
+        found = self.entries(offset, offset + 1)
+        if not len(found):
+            return False
+        entry = found[0]
+        return bool(entry["size"] > 0 and entry["physical_offset"] < log_end)
+
+    def min_offset(self, log_start: int, maximum: int) -> int:
+        """Return the first entry, below `maximum`, whose record lies at or behind `log_start`."""
+        starts = self.run.starts()
+        if not starts:
+            return maximum
+        low, high = starts[0] // ENTRY_BYTES, maximum
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entries(middle, middle + 1)[0]
+            if entry["physical_offset"] >= log_start and entry["size"] != PRE_BLANK_SIZE:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def entries(self, start: int, end: int) -> Entries:
+        """Return the entries [start, end), fewer where there are no files."""
+        parts = []
+        position, stop = start * ENTRY_BYTES, end * ENTRY_BYTES
+        while position < stop:
+            file_end = self.run.start_of(position) + self.run.file_bytes
+            try:
+                data = self.run.read(position, min(stop, file_end) - position)
+            except FileNotFoundError:
+                break
+            parts.append(data)
+            position = file_end
+        return parse_entries(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def put(self, first: int, entries: Entries, maximum: int) -> None:
+        """Write entries of the queue offsets from `first` on; `maximum` is the queue's end.
+
+        Entries that are there already are skipped. Raises StoreDamagedError at a gap.
+        """
+        if first > maximum:
+            raise StoreDamagedError(
+                f"queue {self.queue_id} of {self.topic!r} ends at {maximum}, but the log goes on"
+                f" with {first}.",
+                remedy="Run `pyrocket repair` to rebuild the queues from the log.",
+                code="QUEUE_GAP",
+            )
+        data = memoryview(np.ascontiguousarray(entries[maximum - first :])).cast("B")
+        position = maximum * ENTRY_BYTES
+        while data:
+            start = self.run.start_of(position)
+            part = data[: start + self.run.file_bytes - position]
+            self._write(start, position, part)
+            data, position = data[len(part) :], position + len(part)
+        self._hint = max(maximum, first + len(entries))
+
+    def _write(self, start: int, position: int, part: memoryview) -> None:
+        if position > start and not self.run.starts():
+            # The first file of a queue that does not begin at 0 appears whole: a queue must never
+            # end with pre-blank entries.
+            lead = pre_blank((position - start) // ENTRY_BYTES)
+            self.run.create(start, lead + bytes(part))
+            return
+        self.run.ensure(start)
+        self.run.write(position, part)
+
+    def cut(self, log_end: int) -> int:
+        """Forget the entries from the first unsound one on, durably; return the queue's new end.
+
+        After a crash entries may be torn, missing or ahead of the log; those of all but the last
+        three files were durable long before, as in RocketMQ.
+        """
+        end = self._sound_end(log_end)
+        position = end * ENTRY_BYTES
+        for start in self.run.starts():
+            if start >= position:
+                self.run.remove(start)
+            elif start + self.run.file_bytes > position:
+                self.run.zero(position, start + self.run.file_bytes)
+                self.run.sync(start, start + 1)
+        self._hint = 0
+        return end
+
+    def _sound_end(self, log_end: int) -> int:
+        """Return one past the last of the entries that lie below `log_end` and keep ascending."""
+        starts = self._files_in_doubt(log_end)
+        end, behind = (starts[0] // ENTRY_BYTES if starts else 0), -1
+        for start in starts:
+            first = start // ENTRY_BYTES
+            entries = self.entries(first, first + self.run.file_bytes // ENTRY_BYTES)
+            blank = entries["size"] == PRE_BLANK_SIZE
+            offsets = entries["physical_offset"].astype(np.int64)
+            ends = np.where(blank, 0, offsets + entries["size"])
+            before = np.concatenate(([behind], ends[:-1]))
+            sound = (entries["size"] > 0) & (offsets >= before) & (ends <= log_end)
+            count = len(sound) if sound.all() else int(np.argmin(sound))
+            if count and not blank[count - 1]:
+                end, behind = first + count, int(ends[count - 1])
+            if count < len(sound):
+                break
+        return end
+
+    def _files_in_doubt(self, log_end: int) -> list[int]:
+        """Return the last three files, or more if they all lie behind `log_end`."""
+        starts = self.run.starts()
+        first = max(0, len(starts) - _FILES_IN_DOUBT)
+        while first and not self._is_below(starts[first] // ENTRY_BYTES, log_end):
+            first -= 1
+        return starts[first:]

@@ -1,0 +1,90 @@
+"""From log records to queue entries: deterministic and repeatable, because records never change.
+
+Messages outside a transaction and committed ones get an entry; prepared and rolled back ones do
+not. Source: `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.java_hash import java_hash_column
+from pyrocket.formats.properties import TAGS
+from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.queue_entry import Entries, build_entries
+from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.index.queues import Queues
+
+WHOLE_LOG = 2**63 - 1
+"""As a bound: every entry that has been written counts."""
+
+FirstOffset = Callable[[str, int], int]
+"""Where a queue without files begins: 0, or where a deleted topic of that name ended."""
+
+
+class Dispatcher:
+    """Brings the queues up to date with runs of the log. The caller holds the mutex."""
+
+    def __init__(self, queues: Queues, first_offset: FirstOffset) -> None:
+        self._queues, self._first_offset = queues, first_offset
+
+    def dispatch(self, runs: Iterable[RecordFields]) -> None:
+        """Give each record of the runs, in log order, its entry. Repeating changes nothing."""
+        for run in runs:
+            run.check_structure()
+            chosen = np.flatnonzero(_has_entry(run.sys_flag))
+            topics = run.topics().take(pa.array(chosen)).dictionary_encode()
+            names = topics.dictionary.to_pylist()
+            codes = topics.indices.to_numpy().astype(np.int64)
+            entries = build_entries(
+                run.physical_offset[chosen], run.sizes[chosen], tags_codes(run)[chosen]
+            )
+            queue_ids = run.queue_id[chosen].astype(np.int64)
+            offsets = run.queue_offset[chosen]
+            group = codes << 32 | queue_ids
+            order = np.argsort(group, kind="stable")
+            cuts = np.flatnonzero(np.diff(group[order])) + 1
+            for rows in np.split(order, cuts):
+                if len(rows):
+                    topic = names[codes[rows[0]]].decode()
+                    self._put(topic, int(queue_ids[rows[0]]), offsets[rows], entries[rows])
+
+    def _put(
+        self, topic: str, queue_id: int, offsets: npt.NDArray[np.int64], entries: Entries
+    ) -> None:
+        if (np.diff(offsets) != 1).any():
+            raise StoreDamagedError(
+                f"the log has a gap in queue {queue_id} of {topic!r} after offset"
+                f" {int(offsets[int(np.argmax(np.diff(offsets) != 1))])}.",
+                code="QUEUE_GAP",
+            )
+        self.put(topic, queue_id, int(offsets[0]), entries)
+
+    def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:
+        """Write the entries of queue offsets from `first` on; those there already are skipped."""
+        queue = self._queues.get(topic, queue_id)
+        # A queue without entries may begin anywhere: older log files have been cleaned away.
+        end = queue.max_offset(WHOLE_LOG) or max(first, self._first_offset(topic, queue_id))
+        queue.put(first, entries, end)
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the queue's next entry has."""
+        last = self._queues.get(topic, queue_id).max_offset(WHOLE_LOG)
+        return last or self._first_offset(topic, queue_id)
+
+
+def _has_entry(sys_flag: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    kind = sys_flag & SYS_TRANSACTION_MASK
+    return (kind != SYS_PREPARED) & (kind != SYS_ROLLBACK)
+
+
+def tags_codes(run: RecordFields) -> npt.NDArray[np.int64]:
+    """Return the tagsCode of each record: the hash of its TAGS, 0 without."""
+    tags = PropertyColumns(run.properties()).column(TAGS).dictionary_encode()
+    hashes = np.append(java_hash_column(tags.dictionary), 0).astype(np.int64)
+    return hashes[pc.fill_null(tags.indices, len(hashes) - 1).to_numpy()]

@@ -1,0 +1,53 @@
+"""All queues of a store: which there are, and their ranges."""
+
+from collections import OrderedDict
+from threading import Lock
+
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import Layout
+from pyrocket.index.consume_queue import ConsumeQueue
+
+_KEPT = 512
+
+
+class Queues:
+    """Hands out ConsumeQueues, keeping the recently used ones open."""
+
+    def __init__(self, layout: Layout, file_bytes: int, *, writable: bool) -> None:
+        self._layout, self._file_bytes, self._writable = layout, file_bytes, writable
+        self._kept: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return the queue; it need not have files yet."""
+        with self._lock:
+            queue = self._kept.pop((topic, queue_id), None)
+            if queue is None:
+                folder = self._layout.consume_queue(topic, queue_id)
+                scratch = self._layout.scratch
+                run = FileRun(folder, self._file_bytes, scratch, writable=self._writable)
+                queue = ConsumeQueue(topic, queue_id, run)
+            self._kept[topic, queue_id] = queue
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)[1].run.close()
+            return queue
+
+    def on_disk(self) -> list[tuple[str, int]]:
+        """Return (topic, queue id) of every queue that has a folder."""
+        root = self._layout.consume_queues
+        if not root.is_dir():
+            return []
+        return sorted(
+            (topic.name, int(queue.name))
+            for topic in root.iterdir()
+            if topic.is_dir()
+            for queue in topic.iterdir()
+            if queue.name.isdigit()
+        )
+
+    def close(self) -> None:
+        """Close what is open; queues handed out open their files again when used."""
+        with self._lock:
+            for queue in self._kept.values():
+                queue.run.close()
+            self._kept.clear()

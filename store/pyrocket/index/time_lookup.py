@@ -1,0 +1,36 @@
+"""Store time → queue offset: the first message stored at or after a time.
+
+Binary search over the queue; store times never decrease along a log that we write, and in one
+that Java wrote they do so only while its clock ran backwards. The meaning is that of RocketMQ from
+5.1.1 on (`LOWER`).
+"""
+
+from pyrocket.errors import OffsetOutOfRangeError
+from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.log.commit_log import CommitLog
+
+_HEAD_BYTES = 96
+
+
+def offset_by_time(
+    log: CommitLog, queue: ConsumeQueue, minimum: int, maximum: int, timestamp_ms: int
+) -> int:
+    """Return the first offset in [minimum, maximum) stored at or after the time, else maximum."""
+    low, high = minimum, maximum
+    while low < high:
+        middle = (low + high) // 2
+        if _store_timestamp(log, queue, middle) >= timestamp_ms:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
+    entries = queue.entries(offset, offset + 1)
+    if not len(entries):
+        raise OffsetOutOfRangeError(
+            f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {offset}."
+        )
+    return read_store_timestamp(log.read(int(entries[0]["physical_offset"]), _HEAD_BYTES))

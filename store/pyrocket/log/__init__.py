@@ -1,0 +1,7 @@
+"""The CommitLog: the only truth. Everything in `index/` can be rebuilt from it.
+
+commit_log   reading, and placing records in files
+walk         record after record, for recovery and roll-forward
+flusher      making it durable
+recovery     finding the last whole record after a crash
+"""

@@ -1,0 +1,113 @@
+"""The CommitLog: all topics in one sequence of fixed-size files.
+
+A record never straddles files. At least eight bytes stay free behind a record, so that a blank
+record can say that the rest of the file is padding (`CommitLog.doAppend`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pyrocket.disk.file_run import FileRun
+from pyrocket.errors import MessageError
+from pyrocket.formats.record import BLANK_BYTES, encode_blank
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the records of one batch go: `offsets` of each, and the log's end behind them.
+
+    `blanks` are positions where a blank record closes a file on the way.
+    """
+
+    offsets: Ints
+    end: int
+    blanks: tuple[int, ...]
+
+
+class CommitLog:
+    """Reads and writes records at log offsets. Knows no queues, takes no locks."""
+
+    def __init__(self, run: FileRun) -> None:
+        self.run = run
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of each file."""
+        return self.run.file_bytes
+
+    def first_offset(self) -> int:
+        """Return where the oldest file begins; one file size for a log without files.
+
+        A new log does not begin at 0, because Java takes pre-blank queue entries, which point at
+        0, for messages in a log that does.
+        """
+        starts = self.run.starts()
+        return starts[0] if starts else self.file_bytes
+
+    def file_end(self, offset: int) -> int:
+        """Return where the file that holds `offset` ends."""
+        return self.run.start_of(offset) + self.file_bytes
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes at `offset`."""
+        return self.run.read(offset, size)
+
+    def window(self, offset: int, size: int) -> tuple[pa.Buffer, int]:
+        """Map `size` bytes at `offset`, within one file; see `FileRun.window`."""
+        return self.run.window(offset, size)
+
+    def place(self, start: int, sizes: Ints) -> Placement:
+        """Return where records of these sizes go, the first at `start` or in the next file."""
+        most = self.file_bytes - BLANK_BYTES
+        if len(sizes) and sizes.max() > most:
+            raise MessageError(
+                f"row {int(np.argmax(sizes > most))} takes a record of {int(sizes.max())} bytes; a"
+                f" log file of this store has room for {most}.",
+                code="RECORD_TOO_LARGE",
+            )
+        ends = np.cumsum(sizes)
+        offsets = np.empty(len(sizes), np.int64)
+        blanks = []
+        first, position = 0, start
+        while first < len(sizes):
+            before = ends[first - 1] if first else 0
+            room = self.file_end(position) - BLANK_BYTES - position
+            last = int(np.searchsorted(ends, before + room, side="right"))
+            offsets[first:last] = position + ends[first:last] - sizes[first:last] - before
+            if last == len(sizes):
+                position += int(ends[-1] - before)
+            else:
+                blanks.append(position + int((ends[last - 1] if last else 0) - before))
+                position = self.file_end(position)
+            first = last
+        return Placement(offsets, position, tuple(blanks))
+
+    def write(self, placement: Placement, data: pa.Buffer, bounds: Ints) -> None:
+        """Write placed records (record i is data[bounds[i]:bounds[i+1]]) and the blanks."""
+        view = memoryview(data)
+        for blank in placement.blanks:
+            self._ensure_file(blank)
+            self.run.write(blank, encode_blank(self.file_end(blank) - blank))
+        files = placement.offsets // self.file_bytes
+        cuts = np.concatenate(([0], np.flatnonzero(np.diff(files)) + 1, [len(files)]))
+        for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+            offset = int(placement.offsets[first])
+            self._ensure_file(offset)
+            self.run.write(offset, view[bounds[first] : bounds[last]])
+
+    def erase(self, start: int, end: int) -> None:
+        """Make [start, end) unwritten: files wholly beyond go, the rest reads as zeros; durable."""
+        for first in self.run.starts():
+            if first >= start and first > self.run.start_of(start):
+                self.run.remove(first)
+        self.run.zero(start, end)
+        self.run.sync(start, end)
+
+    def _ensure_file(self, offset: int) -> None:
+        self.run.ensure(self.run.start_of(offset))
+

@@ -1,0 +1,74 @@
+"""Record after record: what roll-forward and recovery see of the log.
+
+The chain of sizes can only be followed one record at a time; everything else about the records is
+looked at in columns (`RecordFields`).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pyrocket.formats.record import FIXED_BYTES, read_header
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.log.commit_log import CommitLog
+
+WINDOW_BYTES = 16 * 1024 * 1024
+
+
+def walk(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
+    """Yield the records in [start, end) in runs, stopping at the first that is no record.
+
+    Where a run ends tells where the walk stopped: `end_of`. Only sizes and magic numbers have been
+    looked at.
+    """
+    position = start
+    while position < end:
+        file_end = log.file_end(position)
+        run, blank = _run_at(log, position, min(end, file_end))
+        if run is not None:
+            yield run
+            position = end_of(run)
+        elif not blank:
+            return
+        if blank:
+            position = file_end
+
+
+def end_of(run: RecordFields) -> int:
+    """Return the log offset behind the last record of a run."""
+    return int(run.base + run.starts[-1] + run.sizes[-1])
+
+
+def _run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None, bool]:
+    """Return the records from `position` on that one window holds, and if a blank follows."""
+    try:
+        buffer, base = log.window(position, min(WINDOW_BYTES, end - position))
+    except FileNotFoundError:
+        return None, False
+    view = memoryview(buffer)
+    starts, sizes = [], []
+    at, blank = position - base, False
+    while at + 8 <= len(view):
+        header = read_header(view, at)
+        if header.is_blank:
+            blank = True
+        if not header.is_message or at + header.size > len(view):
+            break
+        starts.append(at)
+        sizes.append(header.size)
+        at += header.size
+    if starts:
+        fields = RecordFields(buffer, base, np.array(starts), np.array(sizes))
+        return fields, blank
+    too_long = not blank and at + 8 <= len(view) and len(view) < end - base
+    if too_long and FIXED_BYTES <= header.size <= end - position:
+        return _single(log, position, header.size), False
+    return None, blank
+
+
+def _single(log: CommitLog, position: int, size: int) -> RecordFields | None:
+    """Return the one record at `position`, which is longer than a window."""
+    buffer, base = log.window(position, size)
+    if not read_header(memoryview(buffer), position - base).is_message:
+        return None
+    return RecordFields(buffer, base, np.array([position - base]), np.array([size]))

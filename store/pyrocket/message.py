@@ -1,0 +1,92 @@
+"""What travels: a message to send, a stored message, and what a send returns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One message to append.
+
+    `keys` are looked up by the index; none may contain a space. With a `sharding_key` and no
+    `queue_id`, equal keys go to the same queue, in order.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    sharding_key: str | None = None
+    queue_id: int | None = None
+    flag: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredMessage:
+    """One record of the log, decoded; `body` is inflated, times are epoch milliseconds."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_size: int
+    body: bytes
+    properties: Mapping[str, str]
+    born_timestamp: int
+    store_timestamp: int
+    born_host: str
+    store_host: str
+    flag: int
+    sys_flag: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    msg_id: str
+
+    @property
+    def tags(self) -> str | None:
+        """The TAGS property, or None."""
+        return self.properties.get("TAGS")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The KEYS property, split on spaces."""
+        return tuple(self.properties.get("KEYS", "").split())
+
+
+@dataclass(frozen=True)
+class SendResult:
+    """Where one message went. `msg_id` is its UNIQ_KEY, `offset_msg_id` the broker's id."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    msg_id: str
+    offset_msg_id: str
+
+
+@dataclass(frozen=True)
+class AppendResult:
+    """What one batch append did: rows and log bytes written, and where the log ends now."""
+
+    rows: int
+    bytes: int
+    log_end: int
+
+
+@dataclass(frozen=True)
+class QueueOffsets:
+    """A queue's readable range: first offset still there, and one past the last."""
+
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """One look at the store's words: equal positions mean that nothing has changed."""
+
+    published: int
+    dispatched: int
+    structure: int

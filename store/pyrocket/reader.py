@@ -1,0 +1,167 @@
+"""The reading half of a store: never locks, never writes.
+
+What may be read is bounded by the shared words. A directory without true words (made by Java,
+copied, or not opened for writing since the last boot) is read as far as its queues go.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from pyrocket.clock import Clock
+from pyrocket.disk.durable import read_or_none
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import lock_identity
+from pyrocket.disk.state_page import StatePage
+from pyrocket.errors import OffsetOutOfRangeError, QueueNotFoundError, SchemaError
+from pyrocket.formats.record_columns import SCAN_COLUMNS
+from pyrocket.formats.record_decode import decode_record
+from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.queues import Queues
+from pyrocket.index.scan import Scanner
+from pyrocket.index.time_lookup import offset_by_time
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.message import Position, QueueOffsets, StoredMessage
+from pyrocket.services.identity import Identity
+from pyrocket.services.topics import TopicConfig, Topics
+
+
+class Reader:
+    """Reads one directory. Safe to share between threads and across forks."""
+
+    def __init__(self, layout: Layout, identity: Identity, clock: Clock) -> None:
+        self._layout, self.identity = layout, identity
+        config = identity.config
+        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+        self._log = CommitLog(run)
+        self._queues = Queues(layout, config.queue_file_bytes, writable=False)
+        self._scanner = Scanner(self._log, config.broker_name)
+        self.topics = Topics(layout, clock)
+        self._page: StatePage | None = None
+        self._structure = -1
+
+    def position(self) -> Position:
+        """Return one look at the words; a directory without true ones is summed up instead."""
+        page = self._true_page()
+        if page is None:
+            return self._derived_position()
+        position = page.position()
+        if position.structure != self._structure:
+            # Files may have been removed and made again under the same names.
+            self._queues.close()
+            self._structure = position.structure
+        return position
+
+    def offsets(self, topic: TopicConfig) -> dict[int, QueueOffsets]:
+        """Return the range of each read queue."""
+        bound, start = self._bound(), self._log.first_offset()
+        return {queue_id: self._range(topic.name, queue_id, bound, start)
+                for queue_id in range(topic.read_queues)}
+
+    def queue_offsets(self, topic: TopicConfig, queue_id: int) -> QueueOffsets:
+        """Return the range of one read queue. Raises QueueNotFoundError."""
+        if not 0 <= queue_id < topic.read_queues:
+            raise QueueNotFoundError(
+                f"topic {topic.name!r} has no queue {queue_id}.",
+                remedy=f"Its read queues are 0 to {topic.read_queues - 1}.",
+            )
+        return self._range(topic.name, queue_id, self._bound(), self._log.first_offset())
+
+    def read(
+        self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
+    ) -> list[StoredMessage]:
+        """Return up to `max_messages` from `offset` on. Raises OffsetOutOfRangeError."""
+        known = self._check_range(topic, queue_id, offset, offset)
+        queue = self._queues.get(topic.name, queue_id)
+        end = min(known.maximum, offset + max_messages)
+        return [
+            decode_record(self._log.read(int(entry["physical_offset"]), int(entry["size"])))
+            .to_message()
+            for entry in queue.entries(offset, end)
+        ]
+
+    def scan(
+        self,
+        topic: TopicConfig,
+        queue_id: int,
+        start: int,
+        end: int,
+        columns: Sequence[str],
+        *,
+        verify_crc: bool,
+    ) -> Iterator[pa.RecordBatch]:
+        """Return batches of exactly [start, end); the range and the columns are checked at once."""
+        unknown = [name for name in columns if name not in SCAN_COLUMNS]
+        if unknown or not columns:
+            raise SchemaError(
+                f"a scan has no column {unknown[0]!r}." if unknown else "a scan needs a column.",
+                remedy=f"It has {', '.join(SCAN_COLUMNS)}.",
+                code="COLUMN_UNKNOWN",
+            )
+        self._check_range(topic, queue_id, start, end)
+        queue = self._queues.get(topic.name, queue_id)
+        return self._scanner.scan(queue, start, end, columns, verify_crc=verify_crc)
+
+    def estimate_bytes(self, topic: str, queue_id: int, start: int, end: int) -> int:
+        """Return about how many log bytes [start, end) has: three records, not all, are asked."""
+        queue = self._queues.get(topic, queue_id)
+        if start >= end:
+            return 0
+        asked = (start, (start + end) // 2, end - 1)
+        sizes = [int(entry["size"]) for at in asked for entry in queue.entries(at, at + 1)]
+        return sum(sizes) * (end - start) // max(len(sizes), 1)
+
+    def offset_by_time(self, topic: TopicConfig, queue_id: int, timestamp_ms: int) -> int:
+        """Return the first offset stored at or after the time; the maximum if there is none."""
+        known = self.queue_offsets(topic, queue_id)
+        queue = self._queues.get(topic.name, queue_id)
+        return offset_by_time(self._log, queue, known.minimum, known.maximum, timestamp_ms)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._queues.close()
+        self._log.run.close()
+        if self._page is not None:
+            self._page.close()
+            self._page = None
+
+    def _check_range(
+        self, topic: TopicConfig, queue_id: int, start: int, end: int
+    ) -> QueueOffsets:
+        known = self.queue_offsets(topic, queue_id)
+        if known.minimum <= start <= end <= known.maximum:
+            return known
+        raise OffsetOutOfRangeError(
+            f"queue {queue_id} of {topic.name!r} holds the offsets {known.minimum} to"
+            f" {known.maximum} (exclusive), not [{start}, {end}).",
+            remedy="Older messages are cleaned away with time; later ones were never written here.",
+        )
+
+    def _range(self, topic: str, queue_id: int, bound: int, log_start: int) -> QueueOffsets:
+        queue: ConsumeQueue = self._queues.get(topic, queue_id)
+        maximum = queue.max_offset(bound)
+        if maximum == 0:
+            maximum = self.topics.ended_at(topic, queue_id)
+        return QueueOffsets(queue.min_offset(log_start, maximum), maximum)
+
+    def _bound(self) -> int:
+        page = self._true_page()
+        return WHOLE_LOG if page is None else self.position().dispatched
+
+    def _true_page(self) -> StatePage | None:
+        if not self.identity.store_id:
+            return None
+        if self._page is None:
+            try:
+                self._page = StatePage(self._layout.state, writable=False)
+            except FileNotFoundError:
+                return None
+        lock = lock_identity(self._layout.lock)
+        return self._page if lock and self._page.is_true(self.identity.key, lock) else None
+
+    def _derived_position(self) -> Position:
+        ends = [self._queues.get(*key).max_offset(WHOLE_LOG) for key in self._queues.on_disk()]
+        text = read_or_none(self._layout.config("topics")) or b""
+        return Position(sum(ends), sum(ends), hash((len(ends), text)))

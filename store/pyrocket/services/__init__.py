@@ -1,0 +1,8 @@
+"""Beside the log: what a store knows about itself. Siblings never import each other.
+
+identity     uuid, broker name and sizes of a directory
+topics       topics and their queue counts, persisted as RocketMQ does
+epochs       where recoveries have cut the log
+unique_ids   ids for new messages
+routing      which queue each message goes to
+"""

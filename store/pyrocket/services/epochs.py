@@ -1,0 +1,42 @@
+"""Where recoveries have cut the log: `pyrocket/epochs.json`.
+
+A crash can take messages that readers had seen but that were not durable yet; the offsets are
+given again to other messages. Each recovery after an unclean end therefore begins a new epoch and
+notes where every queue ended. Offsets taken in an older epoch are good up to those ends.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.layout import Layout
+
+
+class Epochs:
+    """Reads the file anew at each call: it is small and rarely asked for."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    @property
+    def current(self) -> int:
+        """The number of recoveries that may have cut something."""
+        return len(self._load())
+
+    def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
+        """Return the smallest end of the queue noted after `epoch`; None if there is none."""
+        ends = [cut.get(topic, {}).get(str(queue_id)) for cut in self._load()[epoch:]]
+        known = [end for end in ends if end is not None]
+        return min(known) if known else None
+
+    def begin(self, queue_ends: Mapping[tuple[str, int], int]) -> None:
+        """Note where the queues end after a recovery; the caller holds the mutex."""
+        ends: dict[str, dict[str, int]] = {}
+        for (topic, queue_id), end in queue_ends.items():
+            ends.setdefault(topic, {})[str(queue_id)] = end
+        content = json.dumps([*self._load(), ends], sort_keys=True)
+        replace_file(self._layout.epochs, content.encode(), self._layout.scratch)
+
+    def _load(self) -> list[dict[str, dict[str, int]]]:
+        text = read_or_none(self._layout.epochs)
+        return json.loads(text) if text else []

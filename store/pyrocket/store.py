@@ -1,0 +1,301 @@
+"""`Store`: a directory of topics, for as many processes as like."""
+
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+
+from pyrocket.clock import Clock, system_clock
+from pyrocket.config import DEFAULT_QUEUES, StoreConfig
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreNotFoundError, StoreReadOnlyError, TopicNotFoundError
+from pyrocket.message import (
+    AppendResult,
+    Message,
+    Position,
+    QueueOffsets,
+    SendResult,
+    StoredMessage,
+)
+from pyrocket.reader import Reader
+from pyrocket.sender import Sender
+from pyrocket.services.epochs import Epochs
+from pyrocket.services.groups import drop_topic_offsets
+from pyrocket.services.identity import load_identity
+from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig, check_topic_name
+from pyrocket.writer import Writer
+
+_STORE_NAMES = frozenset(
+    "abort checkpoint lock commitlog consumequeue index config pyrocket".split()
+)
+
+
+class Store:
+    """A directory of topics. Open it with `Store.open`, close it or use it in a `with` block.
+
+    Any number of processes and threads may append to and read from one directory at the same
+    time. A store that is open for writing does not survive a fork: open it in the child.
+    """
+
+    def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, read_only: bool) -> None:
+        self._layout, self._config = layout, config
+        self._writer = None if read_only else Writer(layout, config, clock)
+        identity = self._writer.identity if self._writer else load_identity(layout, config)
+        self._reader = Reader(layout, identity, clock)
+        self._topics = self._reader.topics
+        self._sender = Sender(self._topics, config, clock)
+        self._epochs = Epochs(layout)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        *,
+        create: bool = False,
+        read_only: bool = False,
+        config: StoreConfig | None = None,
+        clock: Clock = system_clock,
+    ) -> "Store":
+        """Open the directory `path`, making it a store if it is missing or empty and `create`.
+
+        Read-only opening writes nothing, not even a lock, and works while others write. Raises
+        StoreNotFoundError, StoreLockedError, StoreDamagedError, UnsupportedError.
+        """
+        layout = Layout(Path(path).absolute())
+        _check_directory(layout, create=create and not read_only)
+        return cls(layout, config or StoreConfig(), clock, read_only)
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close; the last writer to close makes everything durable and ends cleanly.
+
+        With `clean=False` that is left to a later writer: nothing is lost by it while the machine
+        stays up, see `flush`.
+        """
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close(clean=clean)
+        self._reader.close()
+
+    @property
+    def path(self) -> Path:
+        """The directory, absolute."""
+        return self._layout.root
+
+    @property
+    def uuid(self) -> str:
+        """The store's id; empty for a directory that only Java has written."""
+        return self._reader.identity.store_id
+
+    @property
+    def broker_name(self) -> str:
+        """The broker name that the directory carries."""
+        return self._reader.identity.config.broker_name
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writes are refused."""
+        return self._writer is None
+
+    @property
+    def epoch(self) -> int:
+        """The number of recoveries that may have cut the log."""
+        return self._epochs.current
+
+    def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
+        """Return the smallest offset at which a recovery after `epoch` cut the queue, or None."""
+        return self._epochs.cut_since(epoch, topic, queue_id)
+
+    # Topics
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """Return every topic by name."""
+        return dict(self._topics.all())
+
+    def topic(self, name: str) -> TopicConfig:
+        """Return one topic. Raises TopicNotFoundError naming the nearest."""
+        return self._topics.get(name)
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        read_queues: int = DEFAULT_QUEUES,
+        write_queues: int = DEFAULT_QUEUES,
+        perm: int = PERM_READ | PERM_WRITE,
+        exist_ok: bool = True,
+    ) -> TopicConfig:
+        """Make a topic; an existing one is returned as it is, or refused without `exist_ok`."""
+        check_topic_name(name)
+        with self._writing().section():
+            known = self._topics.all().get(name)
+            if known is not None:
+                if not exist_ok:
+                    raise TopicNotFoundError(f"topic {name!r} exists.", code="TOPIC_EXISTS")
+                return known
+            return self._save_topic(TopicConfig(name, read_queues, write_queues, perm))
+
+    def update_topic(
+        self,
+        name: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
+    ) -> TopicConfig:
+        """Change what is given. Another number of write queues moves sharding keys."""
+        with self._writing().section():
+            changes = {"read_queues": read_queues, "write_queues": write_queues, "perm": perm}
+            given = {key: value for key, value in changes.items() if value is not None}
+            return self._save_topic(replace(self._topics.get(name), **given))
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic, its queues and all groups' offsets in it.
+
+        Its messages stay in the log until that is cleaned. A new topic of the same name continues
+        the old queue offsets and has another `topic_id`.
+        """
+        writer = self._writing()
+        with writer.section():
+            topic = self._topics.get(name)
+            queues = range(max(topic.read_queues, topic.write_queues))
+            ends = {queue_id: writer.next_offset(name, queue_id) for queue_id in queues}
+            self._topics.remove(name, ends)
+            drop_topic_offsets(self._layout, name)
+            writer.forget_queues()
+            folder = self._layout.topic_queues(name)
+            if folder.exists():
+                grave = self._layout.scratch / uuid.uuid4().hex
+                io.rename(folder, grave)
+                shutil.rmtree(grave)
+            writer.structure_changed()
+
+    def _save_topic(self, topic: TopicConfig) -> TopicConfig:
+        saved = self._topics.put(topic)
+        self._writing().structure_changed()
+        return saved
+
+    # Writing
+
+    def append(self, message: Message) -> SendResult:
+        """Append one message. Raises MessageError, TopicNotFoundError, StoreLockedError."""
+        return self._sender.append(self._writing(), message)
+
+    def append_batch(
+        self, batch: pa.RecordBatch, *, topic: str | None = None, first_queue: int | None = None
+    ) -> AppendResult:
+        """Append all rows, visible together, or none; `topic` wins over the column.
+
+        Columns: `pyrocket.SEND_COLUMNS`. Rows without queue id and sharding key are spread over
+        the write queues, beginning with `first_queue`. Raises SchemaError, and MessageError naming
+        the row (counted from 0).
+        """
+        return self._sender.append_batch(self._writing(), batch, topic, first_queue)
+
+    def flush(self) -> None:
+        """Return when everything appended before, by anybody, is durable."""
+        self._writing().flush()
+
+    def _writing(self) -> Writer:
+        if self._writer is None:
+            raise StoreReadOnlyError(
+                f"{self.path} is open for reading only, or closed.",
+                remedy="Open it with read_only=False.",
+            )
+        return self._writer
+
+    # Reading
+
+    def position(self) -> Position:
+        """Return one cheap look at the store: equal positions mean that nothing changed."""
+        return self._reader.position()
+
+    def offsets(self, topic: str) -> dict[int, QueueOffsets]:
+        """Return the readable range of each read queue of a topic."""
+        return self._reader.offsets(self.topic(topic))
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset that is still there."""
+        return self._reader.queue_offsets(self.topic(topic), queue_id).minimum
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return one past the last offset."""
+        return self._reader.queue_offsets(self.topic(topic), queue_id).maximum
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, max_messages: int = 32
+    ) -> list[StoredMessage]:
+        """Return up to `max_messages` from `offset` on; none at the queue's end.
+
+        Raises OffsetOutOfRangeError below the minimum or beyond the maximum.
+        """
+        return self._reader.read(self.topic(topic), queue_id, offset, max_messages)
+
+    def scan(
+        self,
+        topic: str,
+        queue_id: int,
+        start: int,
+        end: int,
+        columns: Sequence[str] = ("queueOffset", "body"),
+        *,
+        verify_crc: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield exactly the messages [start, end) in batches of a few MiB.
+
+        Columns: `pyrocket.SCAN_COLUMNS`; only those asked for are built. Raises
+        OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a `bodyText` that is not
+        UTF-8.
+        """
+        topic_config = self.topic(topic)
+        return self._reader.scan(
+            topic_config, queue_id, start, end, columns, verify_crc=verify_crc
+        )
+
+    def estimate_bytes(self, topic: str, queue_id: int, start: int, end: int) -> int:
+        """Return about how many log bytes the messages [start, end) take; reads three entries."""
+        return self._reader.estimate_bytes(topic, queue_id, start, end)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """Return the first offset stored at or after the time; the maximum if there is none."""
+        return self._reader.offset_by_time(self.topic(topic), queue_id, timestamp_ms)
+
+
+def _check_directory(layout: Layout, *, create: bool) -> None:
+    root = layout.root
+    if root.exists() and not root.is_dir():
+        raise StoreNotFoundError(
+            f"{root} is a file.",
+            remedy="A store is a directory.",
+            code="STORE_NOT_A_DIRECTORY",
+        )
+    if layout.looks_like_a_store:
+        return
+    if not create:
+        raise StoreNotFoundError(
+            f"there is no store at {root}.",
+            remedy="Check the path; writing to it creates one.",
+        )
+    foreign = {entry.name for entry in root.iterdir()} - _STORE_NAMES if root.exists() else set()
+    if foreign:
+        raise StoreNotFoundError(
+            f"{root} is no store and holds other files, such as {sorted(foreign)[0]!r}.",
+            remedy="Name an empty or a new directory.",
+            code="STORE_DIRECTORY_NOT_EMPTY",
+        )
