@@ -11,6 +11,7 @@ services   topics, identity, epochs, routing, ids
 reader     the reading half of a store: never locks, never writes
 writer     the writing half: presence, recovery, clean end
 sender     from messages and batches to appends
+topic_admin   making, changing and deleting topics
 store      the façade: `Store`
 cli        the command `pyrocket`
 """

@@ -24,7 +24,7 @@ PyrocketError                      code, what happened, the way out
 
 
 class PyrocketError(Exception):
-    """Root of the tree: `[CODE] what happened. The way out.`
+    """Root of the tree: a code, what happened, the way out.
 
     `code` is stable and safe to match on; `remedy` says what to do about it.
     """
@@ -139,7 +139,7 @@ class StoreLockedError(StoreUnavailableError):
 
 
 class StoreNotSharedError(StoreUnavailableError):
-    """This machine sees another directory, or none, at the store's path."""
+    """A task sees another directory, or none, at the store's path."""
 
     default_code = "STORE_NOT_SHARED"
 

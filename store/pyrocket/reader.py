@@ -57,8 +57,10 @@ class Reader:
     def offsets(self, topic: TopicConfig) -> dict[int, QueueOffsets]:
         """Return the range of each read queue."""
         bound, start = self._bound(), self._log.first_offset()
-        return {queue_id: self._range(topic.name, queue_id, bound, start)
-                for queue_id in range(topic.read_queues)}
+        return {
+            queue_id: self._range(topic.name, queue_id, bound, start)
+            for queue_id in range(topic.read_queues)
+        }
 
     def queue_offsets(self, topic: TopicConfig, queue_id: int) -> QueueOffsets:
         """Return the range of one read queue. Raises QueueNotFoundError."""
@@ -77,8 +79,9 @@ class Reader:
         queue = self._queues.get(topic.name, queue_id)
         end = min(known.maximum, offset + max_messages)
         return [
-            decode_record(self._log.read(int(entry["physical_offset"]), int(entry["size"])))
-            .to_message()
+            decode_record(
+                self._log.read(int(entry["physical_offset"]), int(entry["size"]))
+            ).to_message()
             for entry in queue.entries(offset, end)
         ]
 
@@ -127,9 +130,7 @@ class Reader:
             self._page.close()
             self._page = None
 
-    def _check_range(
-        self, topic: TopicConfig, queue_id: int, start: int, end: int
-    ) -> QueueOffsets:
+    def _check_range(self, topic: TopicConfig, queue_id: int, start: int, end: int) -> QueueOffsets:
         known = self.queue_offsets(topic, queue_id)
         if known.minimum <= start <= end <= known.maximum:
             return known

@@ -109,9 +109,7 @@ class Sender:
             return topic
 
 
-def _by_topic(
-    batch: pa.RecordBatch, topic: str | None
-) -> list[tuple[str, pa.Array | None]]:
+def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Array | None]]:
     """Return each topic and the rows that go there; None means all rows."""
     if topic is not None:
         return [(topic, None)]

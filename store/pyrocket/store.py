@@ -1,9 +1,6 @@
 """`Store`: a directory of topics, for as many processes as like."""
 
-import shutil
-import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -12,9 +9,8 @@ import pyarrow as pa
 
 from pyrocket.clock import Clock, system_clock
 from pyrocket.config import DEFAULT_QUEUES, StoreConfig
-from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import StoreNotFoundError, StoreReadOnlyError, TopicNotFoundError
+from pyrocket.errors import StoreNotFoundError, StoreReadOnlyError
 from pyrocket.message import (
     AppendResult,
     Message,
@@ -26,13 +22,13 @@ from pyrocket.message import (
 from pyrocket.reader import Reader
 from pyrocket.sender import Sender
 from pyrocket.services.epochs import Epochs
-from pyrocket.services.groups import drop_topic_offsets
 from pyrocket.services.identity import load_identity
-from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig, check_topic_name
+from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig
+from pyrocket.topic_admin import TopicAdmin
 from pyrocket.writer import Writer
 
 _STORE_NAMES = frozenset(
-    "abort checkpoint lock commitlog consumequeue index config pyrocket".split()
+    ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
 )
 
 
@@ -142,14 +138,8 @@ class Store:
         exist_ok: bool = True,
     ) -> TopicConfig:
         """Make a topic; an existing one is returned as it is, or refused without `exist_ok`."""
-        check_topic_name(name)
-        with self._writing().section():
-            known = self._topics.all().get(name)
-            if known is not None:
-                if not exist_ok:
-                    raise TopicNotFoundError(f"topic {name!r} exists.", code="TOPIC_EXISTS")
-                return known
-            return self._save_topic(TopicConfig(name, read_queues, write_queues, perm))
+        topic = TopicConfig(name, read_queues, write_queues, perm)
+        return self._admin().create(topic, exist_ok=exist_ok)
 
     def update_topic(
         self,
@@ -160,10 +150,7 @@ class Store:
         perm: int | None = None,
     ) -> TopicConfig:
         """Change what is given. Another number of write queues moves sharding keys."""
-        with self._writing().section():
-            changes = {"read_queues": read_queues, "write_queues": write_queues, "perm": perm}
-            given = {key: value for key, value in changes.items() if value is not None}
-            return self._save_topic(replace(self._topics.get(name), **given))
+        return self._admin().update(name, read_queues, write_queues, perm)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic, its queues and all groups' offsets in it.
@@ -171,25 +158,10 @@ class Store:
         Its messages stay in the log until that is cleaned. A new topic of the same name continues
         the old queue offsets and has another `topic_id`.
         """
-        writer = self._writing()
-        with writer.section():
-            topic = self._topics.get(name)
-            queues = range(max(topic.read_queues, topic.write_queues))
-            ends = {queue_id: writer.next_offset(name, queue_id) for queue_id in queues}
-            self._topics.remove(name, ends)
-            drop_topic_offsets(self._layout, name)
-            writer.forget_queues()
-            folder = self._layout.topic_queues(name)
-            if folder.exists():
-                grave = self._layout.scratch / uuid.uuid4().hex
-                io.rename(folder, grave)
-                shutil.rmtree(grave)
-            writer.structure_changed()
+        self._admin().delete(name)
 
-    def _save_topic(self, topic: TopicConfig) -> TopicConfig:
-        saved = self._topics.put(topic)
-        self._writing().structure_changed()
-        return saved
+    def _admin(self) -> TopicAdmin:
+        return TopicAdmin(self._layout, self._topics, self._writing())
 
     # Writing
 
@@ -264,9 +236,7 @@ class Store:
         UTF-8.
         """
         topic_config = self.topic(topic)
-        return self._reader.scan(
-            topic_config, queue_id, start, end, columns, verify_crc=verify_crc
-        )
+        return self._reader.scan(topic_config, queue_id, start, end, columns, verify_crc=verify_crc)
 
     def estimate_bytes(self, topic: str, queue_id: int, start: int, end: int) -> int:
         """Return about how many log bytes the messages [start, end) take; reads three entries."""
@@ -295,7 +265,7 @@ def _check_directory(layout: Layout, *, create: bool) -> None:
     foreign = {entry.name for entry in root.iterdir()} - _STORE_NAMES if root.exists() else set()
     if foreign:
         raise StoreNotFoundError(
-            f"{root} is no store and holds other files, such as {sorted(foreign)[0]!r}.",
+            f"{root} is no store and holds other files, such as {min(foreign)!r}.",
             remedy="Name an empty or a new directory.",
             code="STORE_DIRECTORY_NOT_EMPTY",
         )

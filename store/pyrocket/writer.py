@@ -176,4 +176,3 @@ def _make_folders(layout: Layout) -> None:
     for folder in (layout.own, layout.scratch, layout.commit_log, layout.consume_queues):
         io.make_directory(folder)
     StatePage.create(layout.state, layout.scratch)
-

@@ -42,7 +42,7 @@ class FileRun:
         for name, start in parsed.items():
             if start is None or start % self.file_bytes:
                 raise StoreDamagedError(
-                    f"{self.folder / name} is no file of a store with {self.file_bytes} bytes each.",
+                    f"{self.folder / name} does not fit a run of files of {self.file_bytes} bytes.",
                     remedy="Move it away; RocketMQ refuses such a folder too.",
                     code="STORE_FOREIGN_FILE",
                 )

@@ -1,4 +1,4 @@
-"""This boot of this machine, and whether a file system can carry a store shared by processes."""
+"""The boot of this machine, and whether a file system can carry a store shared by processes."""
 
 import functools
 import os

@@ -107,4 +107,3 @@ def _halves(value: bytes) -> list[int]:
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
-

@@ -12,8 +12,11 @@ from pyrocket.formats.runs import run_offsets, text_bytes
 
 def java_hash(text: str) -> int:
     """Return `text.hashCode()` as a signed 32-bit integer."""
-    units = np.frombuffer(text.encode("utf-16-be", "surrogatepass"), ">u2")
-    return int(_hash_runs(units, np.array([0, len(units)]))[0])
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
 
 
 def queue_for_key(key: str, queues: int) -> int:

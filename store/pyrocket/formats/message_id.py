@@ -19,7 +19,7 @@ def offset_message_id(host: bytes, port: int, physical_offset: int) -> str:
 
 
 def hex_column(rows: npt.NDArray[np.uint8]) -> pa.StringArray:
-    """Return the upper-case hex of each row of bytes (shape: rows × bytes)."""
+    """Return the upper-case hex of each row of bytes (shape: rows, bytes)."""
     count, width = rows.shape
     text = np.ascontiguousarray(_HEX[rows])
     offsets = np.arange(0, (count + 1) * 2 * width, 2 * width, dtype=np.int32)

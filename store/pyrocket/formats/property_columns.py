@@ -12,9 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.formats.properties import NAME_END, RESERVED_PROPERTIES, VALUE_END
-from pyrocket.formats.runs import binary_runs, to_text
-
-Ints = npt.NDArray[np.int64]
+from pyrocket.formats.runs import Ints, binary_runs, to_text
 
 
 class PropertyColumns:
@@ -24,7 +22,10 @@ class PropertyColumns:
         self._count = len(blocks)
         self._buffer = blocks.buffers()[2] or pa.py_buffer(b"")
         offsets = np.frombuffer(blocks.buffers()[1], np.int32, self._count + 1, blocks.offset * 4)
-        self._row_starts, self._row_ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+        self._row_starts, self._row_ends = (
+            offsets[:-1].astype(np.int64),
+            offsets[1:].astype(np.int64),
+        )
         self._find_entries()
 
     def _find_entries(self) -> None:
@@ -84,11 +85,14 @@ class PropertyColumns:
     def as_map(self, *, reserved: bool) -> pa.MapArray:
         """Return RocketMQ's own properties, or the user's, as name → value of each record."""
         codes, names = self._names
-        kept_names = [(name.decode("utf-8", "replace") in RESERVED_PROPERTIES) is reserved for name in names]
+        kept_names = [
+            (name.decode("utf-8", "replace") in RESERVED_PROPERTIES) is reserved for name in names
+        ]
         kept = np.array(kept_names, bool)[codes] if names else np.zeros(0, bool)
-        entries = np.flatnonzero(kept)
-        entries = self._drop_repeated(entries)
-        keys = to_text(binary_runs(self._buffer, self._name_starts[entries], self._name_ends[entries]))
+        entries = self._drop_repeated(np.flatnonzero(kept))
+        keys = to_text(
+            binary_runs(self._buffer, self._name_starts[entries], self._name_ends[entries])
+        )
         per_row = np.bincount(self._rows[entries], minlength=self._count)
         offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(per_row, dtype=np.int32)))
         return pa.MapArray.from_arrays(pa.array(offsets), keys, self._values(entries))

@@ -13,6 +13,8 @@ at 0 fills the part of its first file before its first entry with pre-blank entr
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.formats.runs import Ints
+
 ENTRY_BYTES = 20
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -26,11 +28,7 @@ PRE_BLANK_SIZE = 0x7FFFFFFF
 Entries = npt.NDArray[np.void]
 
 
-def build_entries(
-    physical_offsets: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int32],
-    tags_codes: npt.NDArray[np.int64],
-) -> Entries:
+def build_entries(physical_offsets: Ints, sizes: Ints, tags_codes: Ints) -> Entries:
     """Return entries (shape: the arguments') ready to be written."""
     entries = np.empty(len(physical_offsets), ENTRY)
     entries["physical_offset"] = physical_offsets

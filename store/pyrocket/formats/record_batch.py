@@ -20,7 +20,7 @@ from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.java_hash import java_hash_column
 from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, MAGIC_V1, STORE_HOST, body_crc
-from pyrocket.formats.runs import map_runs, run_offsets
+from pyrocket.formats.runs import Ints, map_runs, run_offsets
 from pyrocket.formats.send_columns import SendColumns
 
 HEADER = np.dtype(
@@ -50,7 +50,6 @@ ENCODE_BYTES = 32 * 1024 * 1024
 """Bodies of about this many bytes are joined at a time: offsets stay far below 2³¹."""
 
 _HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -74,9 +73,7 @@ class EncodedBatch:
         """Bytes of each record."""
         return np.diff(self.bounds)
 
-    def place(
-        self, physical_offsets: Ints, queue_offsets: Ints, store_timestamp: int
-    ) -> None:
+    def place(self, physical_offsets: Ints, queue_offsets: Ints, store_timestamp: int) -> None:
         """Write where and when the records are stored into them."""
         # The buffer was made by the join below and nobody else has seen it, so it may be written.
         raw = (ctypes.c_ubyte * self.data.size).from_address(self.data.address)

@@ -1,12 +1,13 @@
 """Runs of bytes inside a buffer as Arrow arrays, in one pass and without touching the gaps."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArray[np.generic]:
@@ -28,7 +29,9 @@ def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
     bounds = np.empty(2 * count, np.int32)
     bounds[::2], bounds[1::2] = starts, ends
     # Arrow aborts the process on offsets that run backwards or out of the buffer.
-    assert bounds[0] >= 0 and bounds[-1] <= buffer.size and (bounds[1:] >= bounds[:-1]).all()
+    assert bounds[0] >= 0
+    assert bounds[-1] <= buffer.size
+    assert (bounds[1:] >= bounds[:-1]).all()
     both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), buffer])
     return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 

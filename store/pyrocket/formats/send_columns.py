@@ -198,8 +198,10 @@ def _refuse_bytes(
     _refuse(
         pc.fill_null(pc.match_substring_regex(text, pattern), False),
         "MESSAGE_ILLEGAL",
-        lambda at: f"has {text[at].as_py()!r} as {what}: a space in a key and the separators \\x01"
-        " and \\x02 cannot be stored",
+        lambda at: (
+            f"has {text[at].as_py()!r} as {what}: a space in a key and the separators \\x01"
+            " and \\x02 cannot be stored"
+        ),
         rows,
     )
 

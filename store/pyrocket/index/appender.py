@@ -13,6 +13,7 @@ A writer killed anywhere in between harms nobody: the next turn begins by rollin
 offsets come from the queues themselves, never from memory that another process made stale.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,12 +31,11 @@ from pyrocket.disk.state_page import (
 )
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import Dispatcher
 from pyrocket.log.commit_log import CommitLog, Placement
 from pyrocket.log.flusher import failed_before
 from pyrocket.log.walk import walk
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -122,4 +122,4 @@ def runs_of(values: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
     """Return [first, last) of each run of equal values."""
     cuts = np.flatnonzero(np.diff(values)) + 1
     bounds = [0, *cuts.tolist(), len(values)] if len(values) else []
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(itertools.pairwise(bounds))

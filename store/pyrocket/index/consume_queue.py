@@ -67,13 +67,14 @@ class ConsumeQueue:
         if not starts:
             return maximum
         low, high = starts[0] // ENTRY_BYTES, maximum
+        middle = low  # Most queues have lost nothing: look at the first entry first.
         while low < high:
-            middle = (low + high) // 2
             entry = self.entries(middle, middle + 1)[0]
             if entry["physical_offset"] >= log_start and entry["size"] != PRE_BLANK_SIZE:
                 high = middle
             else:
                 low = middle + 1
+            middle = (low + high) // 2
         return low
 
     def entries(self, start: int, end: int) -> Entries:
@@ -102,7 +103,7 @@ class ConsumeQueue:
                 remedy="Run `pyrocket repair` to rebuild the queues from the log.",
                 code="QUEUE_GAP",
             )
-        data = memoryview(np.ascontiguousarray(entries[maximum - first :])).cast("B")
+        data = memoryview(entries[maximum - first :].tobytes())
         position = maximum * ENTRY_BYTES
         while data:
             start = self.run.start_of(position)

@@ -18,6 +18,7 @@ from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries, build_entries
 from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import Ints
 from pyrocket.index.queues import Queues
 
 WHOLE_LOG = 2**63 - 1
@@ -54,9 +55,7 @@ class Dispatcher:
                     topic = names[codes[rows[0]]].decode()
                     self._put(topic, int(queue_ids[rows[0]]), offsets[rows], entries[rows])
 
-    def _put(
-        self, topic: str, queue_id: int, offsets: npt.NDArray[np.int64], entries: Entries
-    ) -> None:
+    def _put(self, topic: str, queue_id: int, offsets: Ints, entries: Entries) -> None:
         if (np.diff(offsets) != 1).any():
             raise StoreDamagedError(
                 f"the log has a gap in queue {queue_id} of {topic!r} after offset"

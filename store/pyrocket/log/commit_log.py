@@ -7,14 +7,12 @@ record can say that the rest of the file is padding (`CommitLog.doAppend`).
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.disk.file_run import FileRun
 from pyrocket.errors import MessageError
 from pyrocket.formats.record import BLANK_BYTES, encode_blank
-
-Ints = npt.NDArray[np.int64]
+from pyrocket.formats.runs import Ints
 
 
 @dataclass(frozen=True)
@@ -110,4 +108,3 @@ class CommitLog:
 
     def _ensure_file(self, offset: int) -> None:
         self.run.ensure(self.run.start_of(offset))
-

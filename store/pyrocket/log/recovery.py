@@ -68,7 +68,9 @@ def _whole_records(run: RecordFields) -> int:
 
 def _count_whole(run: RecordFields) -> int:
     view = memoryview(run.buffer)
-    for count, (start, size) in enumerate(zip(run.starts.tolist(), run.sizes.tolist(), strict=True)):
+    for count, (start, size) in enumerate(
+        zip(run.starts.tolist(), run.sizes.tolist(), strict=True)
+    ):
         try:
             record = decode_record(view[start : start + size])
             _check_topic(record.topic.encode())

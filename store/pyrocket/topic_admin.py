@@ -1,0 +1,78 @@
+"""Making, changing and deleting topics, each in one section so that all processes agree."""
+
+import shutil
+import uuid
+from dataclasses import replace
+
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import InvalidInputError
+from pyrocket.services.groups import drop_topic_offsets
+from pyrocket.services.topics import TopicConfig, Topics, check_topic_name
+from pyrocket.writer import Writer
+
+
+class TopicAdmin:
+    """Changes the topics of a store that is open for writing."""
+
+    def __init__(self, layout: Layout, topics: Topics, writer: Writer) -> None:
+        self._layout, self._topics, self._writer = layout, topics, writer
+
+    def create(self, topic: TopicConfig, *, exist_ok: bool) -> TopicConfig:
+        """Make the topic; one that exists is returned as it is, or refused."""
+        check_topic_name(topic.name)
+        with self._writer.section():
+            known = self._topics.all().get(topic.name)
+            if known is None:
+                return self._save(topic)
+            if not exist_ok:
+                raise InvalidInputError(
+                    f"topic {topic.name!r} exists.",
+                    remedy="Use update_topic to change it.",
+                    code="TOPIC_EXISTS",
+                )
+            return known
+
+    def update(
+        self, name: str, read_queues: int | None, write_queues: int | None, perm: int | None
+    ) -> TopicConfig:
+        """Change what is not None."""
+        with self._writer.section():
+            known = self._topics.get(name)
+            changed = replace(
+                known,
+                read_queues=known.read_queues if read_queues is None else read_queues,
+                write_queues=known.write_queues if write_queues is None else write_queues,
+                perm=known.perm if perm is None else perm,
+            )
+            return self._save(changed)
+
+    def delete(self, name: str) -> None:
+        """Remove the topic, its queues and the groups' offsets in it; its messages stay."""
+        with self._writer.section():
+            queue_ids = self._queue_ids(self._topics.get(name))
+            ends = {queue_id: self._writer.next_offset(name, queue_id) for queue_id in queue_ids}
+            self._topics.remove(name, ends)
+            drop_topic_offsets(self._layout, name)
+            self._remove_queues(name)
+            self._writer.structure_changed()
+
+    def _queue_ids(self, topic: TopicConfig) -> list[int]:
+        """Return the queues the topic has or, before it shrank, had."""
+        count = max(topic.read_queues, topic.write_queues)
+        folder = self._layout.topic_queues(topic.name)
+        on_disk = (int(path.name) for path in folder.glob("*") if path.name.isdigit())
+        return sorted({*range(count), *on_disk})
+
+    def _remove_queues(self, name: str) -> None:
+        self._writer.forget_queues()
+        folder = self._layout.topic_queues(name)
+        if folder.exists():
+            grave = self._layout.scratch / uuid.uuid4().hex
+            io.rename(folder, grave)
+            shutil.rmtree(grave)
+
+    def _save(self, topic: TopicConfig) -> TopicConfig:
+        saved = self._topics.put(topic)
+        self._writer.structure_changed()
+        return saved
