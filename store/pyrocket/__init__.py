@@ -10,7 +10,8 @@ index      what can be rebuilt from the log: queues, and the section that append
 services   topics, identity, epochs, routing, ids
 reader     the reading half of a store: never locks, never writes
 writer     the writing half: presence, recovery, clean end
-sender     from messages and batches to appends
+outgoing   messages and batches checked, routed and encoded
+sender     from there to appends
 topic_admin   making, changing and deleting topics
 store      the façade: `Store`
 cli        the command `pyrocket`

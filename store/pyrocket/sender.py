@@ -19,7 +19,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.index.appender import Appended
 from pyrocket.message import AppendResult, Message, SendResult
-from pyrocket.services.outgoing import Outgoing, Route
+from pyrocket.outgoing import Outgoing, Route
 from pyrocket.services.topics import TopicConfig, Topics, check_topic_name
 from pyrocket.writer import Writer
 

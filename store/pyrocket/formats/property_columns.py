@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.formats.properties import NAME_END, RESERVED_PROPERTIES, VALUE_END
-from pyrocket.formats.runs import Ints, binary_runs, to_text
+from pyrocket.formats.runs import Ints, binary_runs, runs_equal, to_text
 
 
 class PropertyColumns:
@@ -30,17 +30,39 @@ class PropertyColumns:
 
     def _find_entries(self) -> None:
         """Set rows, name starts and ends and value ends of all entries that count."""
-        data = np.frombuffer(self._buffer, np.uint8)[: self._row_ends[-1] if self._count else 0]
-        first = int(self._row_starts[0]) if self._count else 0
-        ends, starts = self._cut(data, first)
-        name_ends = _first_after(np.flatnonzero(data[first:] == NAME_END) + first, starts, ends)
+        first, last = (self._row_starts[0], self._row_ends[-1]) if self._count else (0, 0)
+        self._data = np.frombuffer(self._buffer, np.uint8)[:last]
+        marks = np.flatnonzero(self._data[first:] <= VALUE_END) + first
+        if self._is_regular(marks):
+            name_ends, ends = marks[::2], marks[1::2]
+            starts = np.concatenate((self._row_starts[:1], ends[:-1] + 1))[: len(ends)]
+        else:
+            ends, starts = self._cut(self._data, int(first))
+            name_marks = np.flatnonzero(self._data[first:] == NAME_END) + first
+            name_ends = _first_after(name_marks, starts, ends)
         counts = (name_ends > starts) & (ends > name_ends + 1)
         if not counts.all():
             starts, name_ends, ends = starts[counts], name_ends[counts], ends[counts]
         self._name_starts, self._name_ends, self._value_ends = starts, name_ends, ends
-        before = np.searchsorted(ends, self._row_ends, side="right")
-        per_row = np.diff(before, prepend=0)
-        self._rows = np.repeat(np.arange(self._count), per_row)
+        self._rows = self._rows_of(ends)
+
+    def _is_regular(self, marks: Ints) -> bool:
+        """Whether names and values take turns and every record closes its last value."""
+        kinds = self._data[marks]
+        alternate = not len(marks) % 2 and (kinds[::2] == NAME_END).all()
+        if not (alternate and (kinds[1::2] == VALUE_END).all()):
+            return False
+        return bool((self._data[self._row_ends[self._row_ends > self._row_starts] - 1] == 2).all())
+
+    def _rows_of(self, ends: Ints) -> Ints:
+        """Return the record of each entry."""
+        per_row, rest = divmod(len(ends), max(self._count, 1))
+        numbers = np.arange(self._count)
+        if per_row and not rest and (ends[per_row - 1 :: per_row] == self._row_ends - 1).all():
+            return np.repeat(numbers, per_row)
+        return np.repeat(
+            numbers, np.diff(np.searchsorted(ends, self._row_ends, "right"), prepend=0)
+        )
 
     def _cut(self, data: npt.NDArray[np.uint8], first: int) -> tuple[Ints, Ints]:
         """Return where the entries end (before their separator) and start."""
@@ -62,9 +84,31 @@ class PropertyColumns:
     @cached_property
     def _names(self) -> tuple[npt.NDArray[np.int32], list[bytes]]:
         """Each entry's name as a code, and the names by code."""
-        names = binary_runs(self._buffer, self._name_starts, self._name_ends)
-        encoded = names.dictionary_encode()
+        alike = self._names_of_first_record()
+        if alike is not None:
+            return np.tile(np.arange(len(alike), dtype=np.int32), self._count), alike
+        encoded = binary_runs(self._buffer, self._name_starts, self._name_ends).dictionary_encode()
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+    def _names_of_first_record(self) -> list[bytes] | None:
+        """Return the names of the first record if all records have the same, in the same order.
+
+        One producer's messages usually do, and comparing is much cheaper than collecting.
+        """
+        width, rest = divmod(len(self._rows), max(self._count, 1))
+        if rest or not width or (self._rows[::width] != np.arange(self._count)).any():
+            return None
+        if (self._rows[width - 1 :: width] != np.arange(self._count)).any():
+            return None
+        bounds = zip(self._name_starts[:width], self._name_ends[:width], strict=True)
+        names = [self._data[start:end].tobytes() for start, end in bounds]
+        for column, name in enumerate(names):
+            starts, ends = self._name_starts[column::width], self._name_ends[column::width]
+            if (ends - starts != len(name)).any():
+                return None
+            if not runs_equal(self._data, starts, name).all():
+                return None
+        return names if len(set(names)) == width else None
 
     def column(self, name: str) -> pa.StringArray:
         """Return the property of each record; null where a record has none, the last if several."""

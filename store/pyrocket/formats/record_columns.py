@@ -20,7 +20,7 @@ from pyrocket.formats.properties import KEYS, TAGS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_COMPRESSED, SYS_STORE_HOST_V6, body_crc, host_text
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import gather, map_runs
+from pyrocket.formats.runs import Ints, gather, map_runs, text_bytes
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _MAP = pa.map_(pa.string(), pa.string())
@@ -180,13 +180,20 @@ def _host_of(raw: bytes) -> str:
 
 def _split_keys(text: pa.StringArray) -> pa.ListArray:
     """Split on spaces; empty pieces vanish, no KEYS gives an empty list."""
+    if not (text_bytes(text) == ord(" ")).any():
+        counts = pc.cast(pc.is_valid(text), pa.int32())
+        return pa.ListArray.from_arrays(_running_sum(counts.to_numpy()), text.drop_null())
     trimmed = pc.utf8_trim(pc.fill_null(text, ""), " ")
     pieces = pc.split_pattern(trimmed, " ")
     flat, parents = pieces.flatten(), pc.list_parent_indices(pieces)
     kept = pc.not_equal(flat, "")
     counts = np.bincount(parents.filter(kept).to_numpy(), minlength=len(text))
-    offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)))
-    return pa.ListArray.from_arrays(pa.array(offsets), flat.filter(kept))
+    return pa.ListArray.from_arrays(_running_sum(counts), flat.filter(kept))
+
+
+def _running_sum(counts: Ints) -> pa.Int32Array:
+    """Return n + 1 list offsets."""
+    return pa.array(np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32))))
 
 
 _BUILDERS: dict[str, Callable[[_Decoder], pa.Array]] = {

@@ -21,7 +21,7 @@ from pyrocket.formats.record import (
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
 )
-from pyrocket.formats.runs import Ints, binary_runs, gather
+from pyrocket.formats.runs import Ints, binary_runs, gather, runs_equal
 
 Bools = npt.NDArray[np.bool_]
 
@@ -176,14 +176,7 @@ class RecordFields:
 
     def _has_topic(self, name: bytes) -> Bools:
         matches = self.topic_length == len(name)
-        if not matches.all():
-            return matches
-        width = 8 if len(name) >= 8 else 1
-        steps = sorted({*range(0, len(name) - width + 1, width), len(name) - width})
-        for step in steps:
-            word = int.from_bytes(name[step : step + width], "big")
-            matches &= gather(self.data, self.topic_start + step, f">u{width}") == word
-        return matches
+        return runs_equal(self.data, self.topic_start, name) if matches.all() else matches
 
     def demand(self, holds: Bools, reason: str) -> None:
         """Raise StoreDamagedError about the first record for which it does not hold."""

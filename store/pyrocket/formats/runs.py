@@ -17,6 +17,17 @@ def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArr
     return every[positions]
 
 
+def runs_equal(data: npt.NDArray[np.uint8], starts: Ints, word: bytes) -> npt.NDArray[np.bool_]:
+    """Return whether each run data[starts[i]:][:len(word)] is `word`; all must lie inside."""
+    equal = np.ones(len(starts), bool)
+    width = next((width for width in (8, 4, 2) if len(word) >= width), 1)
+    # The last step overlaps the one before where the width does not divide the length.
+    for step in sorted({*range(0, len(word) - width + 1, width), len(word) - width}):
+        wanted = int.from_bytes(word[step : step + width], "big")
+        equal &= gather(data, starts + step, f">u{width}") == wanted
+    return equal
+
+
 def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
     """Return the runs [starts[i], ends[i]) of `buffer`, ascending and not overlapping.
 

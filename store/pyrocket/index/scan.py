@@ -14,6 +14,7 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_columns import QueueRun, decode_columns
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import Ints
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
 
@@ -42,73 +43,76 @@ class Scanner:
 
         Raises OffsetOutOfRangeError where entries or their records are gone, StoreDamagedError.
         """
-        slice_bytes = SLICE_BYTES
         while start < end:
             entries = queue.entries(start, min(end, start + _ENTRIES_AT_ONCE))
-            self._check(queue, start, entries, end)
-            for first, last in _cut(entries, self._log.file_bytes, slice_bytes):
+            self._check_present(queue, start, entries, end)
+            offsets = entries["physical_offset"].astype(np.int64)
+            sizes = entries["size"].astype(np.int64)
+            self._check_usable(queue, start, offsets, sizes)
+            for first, last in _cut(offsets, sizes, self._log.file_bytes):
                 run = QueueRun(queue.topic, self._broker_name, queue.queue_id, start + first)
-                fields = self._open(entries[first:last], run)
-                batch = decode_columns(fields, run, columns, verify_crc=verify_crc)
-                yield batch
+                fields = self._open(offsets[first:last], sizes[first:last], run)
+                yield decode_columns(fields, run, columns, verify_crc=verify_crc)
             start += len(entries)
 
-    def _check(self, queue: ConsumeQueue, start: int, entries: Entries, end: int) -> None:
-        """Prove that the entries exist and can be used as positions."""
-        sizes, offsets = entries["size"], entries["physical_offset"]
-        found = len(entries) and sizes.all()
-        if not found:
-            at = start + (int(np.argmin(sizes != 0)) if len(entries) else 0)
-            raise OffsetOutOfRangeError(
-                f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {at}, wanted"
-                f" up to {end}.",
-                remedy="It was deleted, or the store is not the one the offsets were taken from.",
-            )
-        ends = offsets + sizes
-        good = (sizes >= FIXED_BYTES) & (offsets >= 0)
-        good &= offsets // self._log.file_bytes == (ends - 1) // self._log.file_bytes
-        good[1:] &= offsets[1:] >= ends[:-1]
-        if not good.all():
-            at = int(np.argmin(good))
-            raise StoreDamagedError(
-                f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset"
-                f" {start + at}: log offset {offsets[at]}, size {sizes[at]}.",
-                remedy="Run `pyrocket repair` to rebuild the queues from the log.",
-            )
+    def _check_present(self, queue: ConsumeQueue, start: int, entries: Entries, end: int) -> None:
+        sizes = entries["size"]
+        if len(entries) and sizes.all():
+            return
+        at = start + (int(np.argmin(sizes != 0)) if len(entries) else 0)
+        raise OffsetOutOfRangeError(
+            f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {at}, wanted up to"
+            f" {end}.",
+            remedy="It was deleted, or the store is not the one the offsets were taken from.",
+        )
 
-    def _open(self, entries: Entries, run: QueueRun) -> RecordFields:
-        offsets = entries["physical_offset"].astype(np.int64)
-        sizes = entries["size"].astype(np.int64)
+    def _check_usable(self, queue: ConsumeQueue, start: int, offsets: Ints, sizes: Ints) -> None:
+        """Prove that the entries can be used as positions: ascending, each within one file."""
+        good = sizes >= FIXED_BYTES
+        good &= offsets >= 0
+        good[1:] &= offsets[1:] >= offsets[:-1] + sizes[:-1]
+        if good.all():
+            return
+        at = int(np.argmin(good))
+        raise StoreDamagedError(
+            f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset {start + at}: log"
+            f" offset {offsets[at]}, size {sizes[at]}.",
+            remedy="Run `pyrocket repair` to rebuild the queues from the log.",
+        )
+
+    def _open(self, offsets: Ints, sizes: Ints, run: QueueRun) -> RecordFields:
         low = int(offsets[0])
         length = int(offsets[-1] + sizes[-1]) - low
+        where = f"offset {run.first_offset} of queue {run.queue_id} of {run.topic!r}"
+        if low + length > self._log.file_end(low):
+            raise StoreDamagedError(
+                f"the queue entry at {where} runs over the end of a log file.",
+                remedy="Run `pyrocket repair` to rebuild the queues from the log.",
+            )
         try:
             buffer, base = self._log.window(low, length)
         except FileNotFoundError:
             raise OffsetOutOfRangeError(
-                f"the log file with offset {run.first_offset} of queue {run.queue_id} of"
-                f" {run.topic!r} (log offset {low}) is gone.",
+                f"the log file with {where} (log offset {low}) is gone.",
                 remedy="It was cleaned away; begin at the queue's minimum offset.",
             ) from None
         return RecordFields(buffer, base, offsets - base, sizes)
 
 
-def _cut(entries: Entries, file_bytes: int, slice_bytes: int) -> list[tuple[int, int]]:
-    """Return [first, last) of each slice of the entries."""
-    offsets = entries["physical_offset"].astype(np.int64)
-    ends = offsets + entries["size"]
-    totals = np.cumsum(entries["size"], dtype=np.int64)
-    files = offsets // file_bytes
-    cuts = []
+def _cut(offsets: Ints, sizes: Ints, file_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield [first, last) of each slice of the entries."""
+    ends = offsets + sizes
+    totals = np.cumsum(sizes)
     first = 0
-    while first < len(entries):
-        before = totals[first - 1] if first else 0
+    while first < len(offsets):
+        start = int(offsets[first])
+        before = int(totals[first - 1]) if first else 0
+        reach = min(start + WINDOW_BYTES, start - start % file_bytes + file_bytes)
         last = min(
-            int(np.searchsorted(totals, before + slice_bytes, side="right")),
-            int(np.searchsorted(files, files[first], side="right")),
-            int(np.searchsorted(ends, offsets[first] + WINDOW_BYTES, side="right")),
+            int(np.searchsorted(totals, before + SLICE_BYTES, side="right")),
+            int(np.searchsorted(ends, reach, side="right")),
             first + SLICE_ROWS,
         )
         last = max(last, first + 1)
-        cuts.append((first, last))
+        yield first, last
         first = last
-    return cuts

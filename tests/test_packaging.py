@@ -1,0 +1,95 @@
+"""Spark finds `format("pyrocket")` however pyrocket was installed, and from any directory."""
+
+import os
+import site
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from machines import bare_environment, copy_checkout
+from pyspark_pyrocket.java import find_java
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+ASK_SPARK = """
+import pyspark_pyrocket
+print("installed at", pyspark_pyrocket.__file__)
+from pyspark.sql import SparkSession
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    session.read.format("pyrocket").load()
+except Exception as error:
+    print("refused with", error)
+session.stop()
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return copy_checkout(tmp_path / "my checkout")
+
+
+@pytest.fixture
+def python(tmp_path):
+    """A fresh environment that sees this one's packages after its own.
+
+    A folder named in a .pth file is searched, but its own .pth files are not read: a link tree
+    of this checkout stays out of sight.
+    """
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "fresh"], check=True)
+    fresh = tmp_path / "fresh" / "bin" / "python"
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    folder = subprocess.run([fresh, "-c", ask], capture_output=True, text=True, check=True)
+    packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    packages.update(place for place in site.getsitepackages() if os.path.isdir(place))
+    Path(folder.stdout.strip(), "later.pth").write_text("\n".join(sorted(packages)))
+    return fresh
+
+
+def pip_install(python, *what):
+    command = [python, "-m", "pip", "install", "--quiet", "--no-deps", *what]
+    done = subprocess.run(command, env=bare_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def assert_spark_finds_it(python, tmp_path, where, **changes):
+    (tmp_path / "empty").mkdir()
+    settings = bare_environment(
+        PYSPARK_PYTHON=python, JAVA_HOME=find_java().home, SPARK_LOCAL_IP="127.0.0.1", **changes
+    )
+    done = subprocess.run(
+        [python, "-c", ASK_SPARK],
+        cwd=tmp_path / "empty",
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert f"installed at {where}" in done.stdout, done.stderr
+    assert "DATA_SOURCE_NOT_FOUND" not in done.stdout, done.stdout
+    # The named error for a missing target: our code ran, on the driver.
+    assert "[OPTION_" in done.stdout, done.stdout
+    assert "PYROCKET_STORE" in done.stdout, done.stdout
+
+
+def test_a_wheel_installed_elsewhere(checkout, python, tmp_path):
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    subprocess.run([*build, tmp_path, checkout], check=True, env=bare_environment())
+    (wheel,) = tmp_path.glob("pyrocket-*.whl")
+    pip_install(python, wheel)
+    assert_spark_finds_it(python, tmp_path, python.parent.parent)
+    installed = next((python.parent.parent / "lib").glob("python*/site-packages"))
+    assert (installed / "pyrocket" / "py.typed").exists()
+    assert (installed / "pyspark_pyrocket" / "py.typed").exists()
+
+
+def test_an_editable_install(checkout, python, tmp_path):
+    pip_install(python, "--editable", checkout)
+    assert_spark_finds_it(python, tmp_path, checkout)
+
+
+def test_a_plain_checkout_on_pythonpath(checkout, python, tmp_path):
+    roots = os.pathsep.join([str(checkout / "store"), str(checkout / "connector")])
+    assert_spark_finds_it(python, tmp_path, checkout, PYTHONPATH=roots)

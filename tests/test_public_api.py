@@ -1,0 +1,93 @@
+"""What users import is there, is documented, and costs next to nothing to import."""
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+PACKAGES = ["pyrocket", "pyspark_pyrocket"]
+HEAVY = {"grpc", "numpy", "pandas", "pyarrow"}
+
+# Pretends that modules are not installed, or are too old to have what is asked for.
+BLOCKER = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name in {blocked!r} or name.startswith(tuple(n + "." for n in {blocked!r})):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def run_python(code):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def modules_after(code):
+    return set(
+        json.loads(run_python(f"{code}\nimport json, sys; print(json.dumps([*sys.modules]))"))
+    )
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_importable_and_documented(package):
+    module = importlib.import_module(package)
+    assert module.__doc__
+    assert len(module.__all__) == len(set(module.__all__))
+    for name in module.__all__:
+        public = getattr(module, name)
+        if inspect.isclass(public) or inspect.isroutine(public):
+            assert public.__doc__, f"{package}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_method_is_documented(package):
+    module = importlib.import_module(package)
+    everything = [getattr(module, name) for name in module.__all__]
+    for public in filter(inspect.isclass, everything):
+        own = [name for name in vars(public) if not name.startswith("_")]
+        bare = [name for name in own if callable(getattr(public, name))]
+        assert not [name for name in bare if not inspect.getdoc(getattr(public, name))]
+
+
+def test_importing_the_store_imports_no_heavy_package():
+    loaded = modules_after("import pyrocket")
+    assert not loaded & {*HEAVY, "click", "pyspark", "pyspark_pyrocket", "rich"}
+
+
+def test_importing_the_connector_adds_only_itself_to_pyspark():
+    # pyspark's own imports are not ours to answer for.
+    before = modules_after("import pyspark.sql.datasource")
+    added = modules_after("import pyspark_pyrocket") - before
+    assert not added & {*HEAVY, "pyrocket.store"}
+    assert not {name for name in added if name.startswith(("pyrocket.rpc", "pyrocket.formats"))}
+
+
+@pytest.mark.parametrize(
+    "blocked",
+    [
+        ["pyspark"],
+        ["pyspark.sql.datasource"],  # before 4.0
+        ["pyspark.sql.streaming.datasource"],  # before 4.2
+    ],
+)
+def test_importing_the_connector_never_raises_whatever_pyspark_is_there(blocked):
+    code = BLOCKER.format(blocked=blocked) + "import pyspark_pyrocket as p; print(p.DefaultSource)"
+    assert run_python(code)
+
+
+@pytest.mark.parametrize("blocked", [["pyspark"], ["pyspark.sql.streaming.datasource"]])
+def test_using_the_source_with_an_old_pyspark_names_the_version_needed(blocked):
+    code = BLOCKER.format(blocked=blocked) + (
+        "from pyspark_pyrocket import DefaultSource\n"
+        "try:\n    DefaultSource({'path': '/x', 'topic': 't'}).schema()\n"
+        "except Exception as error:\n    print(error)"
+    )
+    assert "4.2" in run_python(code)

@@ -1,0 +1,186 @@
+"""The house rules that a compiler would not see: who imports whom, and sizes."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE_LINES_MAX = 300
+FUNCTION_LINES_MAX = 50
+
+BASE = ["errors", "message", "config", "clock"]
+LAYERS = [BASE, ["formats", "disk"], ["log"], ["index"], ["services"], ["outgoing"]]
+LAYERS += [["reader", "writer"], ["sender", "topic_admin"], ["store"], ["rpc"], ["client"]]
+LAYERS += [["cli"], ["__main__"]]
+RANKS = {layer: rank for rank, layers in enumerate(LAYERS) for layer in layers}
+# `pyrocket/__init__.py` names what is public; it may look as high as the façade.
+RANKS[""] = RANKS["store"]
+CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.rpc.client.")
+
+
+def sources(*folders):
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_names(tree):
+    """Dotted names; what comes by `from a.b import c` is a.b.c, whatever c is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (f"{alias.name}." for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def store_fault(module, name):
+    """Why a module of `pyrocket` may not import this name, or None."""
+    package, layer, *rest = name.split(".")
+    if package.startswith(("pyspark", "py4j")):
+        return "the store knows nothing of Spark"
+    if package != "pyrocket":
+        return None
+    if layer not in RANKS or not layer:
+        return "inside the package, import from the module that defines it"
+    own_layer, *own_rest = [*module.split("."), ""][1:]
+    if own_layer not in RANKS:
+        return f"{own_layer} has no place among the layers"
+    if own_layer == layer:
+        siblings = layer == "services" and own_rest[:1] not in ([""], rest[:1])
+        return "services don't know each other" if siblings else None
+    if RANKS[layer] == RANKS[own_layer] and layer not in BASE and own_layer:
+        return f"{own_layer} and {layer} don't know each other"
+    return f"{layer} is above {own_layer}" if RANKS[layer] > RANKS[own_layer] else None
+
+
+def connector_fault(name, public):
+    """Why a module of `pyspark_pyrocket` may not import this name, or None."""
+    if name == "pyrocket." or not name.startswith("pyrocket."):
+        return None
+    if name.startswith(CONNECTOR_MAY_IMPORT):
+        return None
+    return None if name.removeprefix("pyrocket.") in public else "not public in pyrocket"
+
+
+def import_faults(module, source, public=()):
+    for name in imported_names(ast.parse(source)):
+        in_store = module.split(".")[0] == "pyrocket"
+        fault = store_fault(module, name) if in_store else connector_fault(name, public)
+        if fault:
+            yield f"{module} imports {name}: {fault}"
+
+
+def size_faults(label, source):
+    lines = len(source.splitlines())
+    if lines > FILE_LINES_MAX:
+        yield f"{label}: {lines} lines"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = node.end_lineno - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                yield f"{label}: {node.name} has {length} lines"
+
+
+def name_faults(label, source):
+    """Names that the linter cannot ban alone: its switch for `struct` in formats is for all."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr == "pack_into":
+            yield f"{label}:{node.lineno}: pack_into tears words under readers"
+        clock = isinstance(node, ast.Attribute) and ast.unparse(node) in (
+            "time.time",
+            "time.time_ns",
+        )
+        if clock and not label.endswith("clock.py"):
+            yield f"{label}:{node.lineno}: take a Clock"
+
+
+def public_names(package_init):
+    for node in ast.parse(package_init.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return ast.literal_eval(node.value)
+    return []
+
+
+def test_imports_point_down_only():
+    public = public_names(ROOT / "store/pyrocket/__init__.py")
+    faults = [
+        fault
+        for path in sources("store", "connector")
+        for fault in import_faults(module_name(path), path.read_text(), public)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_files_and_functions_are_small():
+    faults = [
+        fault
+        for path in sources("store", "connector", "examples", "tests")
+        for fault in size_faults(str(path.relative_to(ROOT)), path.read_text())
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_torn_words_and_hidden_clocks_are_banned():
+    faults = [
+        fault
+        for path in sources("store", "connector")
+        for fault in name_faults(str(path.relative_to(ROOT)), path.read_text())
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("pyrocket.log.commit_log", "from pyrocket.index.consume_queue import ConsumeQueue"),
+        ("pyrocket.log.commit_log", "from pyrocket import Store"),
+        ("pyrocket.log.commit_log", "import pyrocket"),
+        ("pyrocket.log.commit_log", "def late():\n    import pyrocket.store"),
+        ("pyrocket.formats.record", "from pyrocket.disk.layout import log_name"),
+        ("pyrocket.errors", "from pyrocket.formats.record import Record"),
+        ("pyrocket.services.delay", "from pyrocket.services.topics import Topics"),
+        ("pyrocket.services.delay", "from pyrocket.services import topics"),
+        ("pyrocket", "from pyrocket.rpc.client import Client"),
+        ("pyrocket.helpers", "from pyrocket.errors import StoreDamagedError"),
+        ("pyrocket.cli", "import pyspark_pyrocket.doctor"),
+        ("pyrocket.store", "from pyspark.sql import SparkSession"),
+        ("pyspark_pyrocket.reader", "from pyrocket.formats.record import Record"),
+        ("pyspark_pyrocket.reader", "from pyrocket import formats"),
+    ],
+)
+def test_an_import_upwards_or_sideways_is_caught(module, source):
+    assert list(import_faults(module, source, ["Store"]))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("pyrocket", "from pyrocket.store import Store"),
+        ("pyrocket.config", "from pyrocket.errors import OptionError"),
+        ("pyrocket.store", "from pyrocket.services.topics import Topics"),
+        ("pyrocket.services.delay", "from pyrocket.log.commit_log import CommitLog"),
+        ("pyrocket.services", "from pyrocket.services.delay import Delay"),
+        ("pyrocket.log.flusher", "from pyrocket.log.commit_log import CommitLog\nimport numpy"),
+        ("pyspark_pyrocket.reader", "from pyrocket import Store\nimport pyspark.sql"),
+        ("pyspark_pyrocket.reader", "from pyrocket.errors import OptionError"),
+    ],
+)
+def test_an_import_downwards_is_fine(module, source):
+    assert not list(import_faults(module, source, ["Store"]))
+
+
+def test_long_files_and_functions_are_caught():
+    function = "def long():\n" + "    pass\n" * 50
+    assert list(size_faults("x", function)) == ["x: long has 51 lines"]
+    assert not list(size_faults("x", function.replace("    pass\n", "", 1)))
+    assert list(size_faults("x", "pass\n" * 301)) == ["x: 301 lines"]
+
+
+def test_banned_names_are_caught():
+    assert list(name_faults("formats/x.py", "import struct\nstruct.pack_into('q', b, 0, 1)"))
+    assert list(name_faults("formats/x.py", "import time\ntime.time()"))
+    assert not list(name_faults("store/pyrocket/clock.py", "import time\ntime.time_ns()"))
