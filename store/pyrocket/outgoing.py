@@ -1,6 +1,7 @@
 """Messages on their way into the log: checked, routed, encoded; nothing is written here."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch, encode_batch
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.message import Message
-from pyrocket.services.routing import group_by_queue, route
+from pyrocket.services.routing import order_by_queue, route
 from pyrocket.services.unique_ids import UniqueIds
 
 
@@ -49,11 +50,22 @@ class Outgoing:
         """Return the rows as records of one topic. Raises MessageError naming the row."""
         queue_ids = route(columns, route_to.topic, route_to.queues, first_queue)
         ids = self._ids.column(len(columns))
-        columns, queue_ids = group_by_queue(columns, queue_ids)
-        return list(encode_batch(columns, route_to.topic, queue_ids, ids, self._clock()))
+        order = order_by_queue(queue_ids)
+        if order is not None:
+            columns, queue_ids = columns.take(order), queue_ids[order.to_numpy()]
+        try:
+            return list(encode_batch(columns, route_to.topic, queue_ids, ids, self._clock()))
+        except MessageError as error:
+            raise name_row(error, order) from None
 
     def encode_message(self, message: Message, route_to: Route) -> tuple[EncodedBatch, str]:
         """Return one message as a record, and its id. Raises MessageError."""
+        try:
+            return self._encode_message(message, route_to)
+        except UnicodeEncodeError as error:
+            raise MessageError(f"the message holds text that is no Unicode: {error}.") from error
+
+    def _encode_message(self, message: Message, route_to: Route) -> tuple[EncodedBatch, str]:
         _check_message(message)
         unique_id = self._ids.one()
         properties = encode_properties(_all_properties(message, unique_id))
@@ -101,6 +113,20 @@ class Outgoing:
         return self._turn % route_to.queues
 
 
+def name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
+    """Return an error about a row with that row's place in the batch it was taken from."""
+    if rows is None:
+        return error
+    word, number, *rest = error.message.split(" ")
+    row = rows[int(number)].as_py()
+    return MessageError(" ".join((word, str(row), *rest)), remedy=error.remedy, code=error.code)
+
+
+def _keys_of(message: Message) -> Sequence[str]:
+    """Return the keys; a plain string is one key, as in a batch."""
+    return [message.keys] if isinstance(message.keys, str) else message.keys
+
+
 def _check_message(message: Message) -> None:
     if len(message.body) > MAX_BODY_BYTES:
         raise MessageError(
@@ -109,8 +135,10 @@ def _check_message(message: Message) -> None:
         )
     named = {"tags": message.tags, "sharding key": message.sharding_key}
     reason = find_illegal_property({**message.properties, **{k: v for k, v in named.items() if v}})
-    if any(set(key) & {" ", "\x01", "\x02"} for key in message.keys):
-        reason = f"a key of {list(message.keys)} holds a space, \\x01 or \\x02"
+    if any(set(key) & {" ", "\x01", "\x02"} for key in _keys_of(message)):
+        reason = f"a key of {list(_keys_of(message))} holds a space, \\x01 or \\x02"
+    if not -(2**31) <= message.flag < 2**31:
+        reason = f"flag {message.flag} does not fit in 32 bits"
     if reason:
         raise MessageError(f"{reason}.")
 
@@ -118,7 +146,7 @@ def _check_message(message: Message) -> None:
 def _all_properties(message: Message, unique_id: str) -> dict[str, str]:
     own = {
         UNIQ_KEY: unique_id,
-        KEYS: " ".join(message.keys),
+        KEYS: " ".join(_keys_of(message)),
         TAGS: message.tags,
         SHARDING_KEY: message.sharding_key,
     }

@@ -16,11 +16,10 @@ from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.state_page import StatePage
 from pyrocket.errors import OffsetOutOfRangeError, QueueNotFoundError, SchemaError
 from pyrocket.formats.record_columns import SCAN_COLUMNS
-from pyrocket.formats.record_decode import decode_record
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
-from pyrocket.index.scan import Scanner
+from pyrocket.index.scan import Scanner, read_message
 from pyrocket.index.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import Position, QueueOffsets, StoredMessage
@@ -45,8 +44,9 @@ class Reader:
     def position(self) -> Position:
         """Return one look at the words; a directory without true ones is summed up instead."""
         page = self._true_page()
-        if page is None:
-            return self._derived_position()
+        return self._derived_position() if page is None else self._look(page)
+
+    def _look(self, page: StatePage) -> Position:
         position = page.position()
         if position.structure != self._structure:
             # Files may have been removed and made again under the same names.
@@ -79,10 +79,8 @@ class Reader:
         queue = self._queues.get(topic.name, queue_id)
         end = min(known.maximum, offset + max_messages)
         return [
-            decode_record(
-                self._log.read(int(entry["physical_offset"]), int(entry["size"]))
-            ).to_message()
-            for entry in queue.entries(offset, end)
+            read_message(self._log, queue, offset + index, entry)
+            for index, entry in enumerate(queue.entries(offset, end))
         ]
 
     def scan(
@@ -149,18 +147,23 @@ class Reader:
 
     def _bound(self) -> int:
         page = self._true_page()
-        return WHOLE_LOG if page is None else self.position().dispatched
+        return WHOLE_LOG if page is None else self._look(page).dispatched
 
     def _true_page(self) -> StatePage | None:
         if not self.identity.store_id:
             return None
-        if self._page is None:
+        page = self._page
+        if page is None:
             try:
-                self._page = StatePage(self._layout.state, writable=False)
+                page = self._page = StatePage(self._layout.state, writable=False)
             except FileNotFoundError:
                 return None
         lock = lock_identity(self._layout.lock)
-        return self._page if lock and self._page.is_true(self.identity.key, lock) else None
+        if lock and page.is_true(self.identity.key, lock):
+            return page
+        if not page.is_at(self._layout.state):
+            self._page = None  # The directory was replaced: look at its own page next time.
+        return None
 
     def _derived_position(self) -> Position:
         ends = [self._queues.get(*key).max_offset(WHOLE_LOG) for key in self._queues.on_disk()]

@@ -7,19 +7,14 @@ import pyarrow.compute as pc
 
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
-from pyrocket.errors import (
-    MessageError,
-    PyrocketError,
-    StoreUnavailableError,
-    TopicNotFoundError,
-)
+from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.index.appender import Appended
 from pyrocket.message import AppendResult, Message, SendResult
-from pyrocket.outgoing import Outgoing, Route
+from pyrocket.outgoing import Outgoing, Route, name_row
 from pyrocket.services.topics import TopicConfig, Topics, check_topic_name
 from pyrocket.writer import Writer
 
@@ -64,7 +59,7 @@ class Sender:
             try:
                 encoded += self._outgoing.encode_columns(part, route_to, start)
             except MessageError as error:
-                raise _in_batch(error, rows) from None
+                raise name_row(error, rows) from None
         self._append(writer, encoded)
         size = sum(one.data.size for one in encoded)
         return AppendResult(len(columns), size, writer.log_end)
@@ -74,15 +69,7 @@ class Sender:
             known = self._topics.all()
             for one in encoded:
                 _check_still_there(known.get(one.topic), one)
-            try:
-                appended = writer.append(encoded)
-            except OSError as error:
-                raise StoreUnavailableError(
-                    f"the messages could not be written: {error}.",
-                    remedy="Nothing of them is visible. Free space or repair the disk, then send"
-                    " again.",
-                    code="WRITE_FAILED",
-                ) from error
+            appended = writer.append(encoded)
         if self._config.flush == "sync":
             writer.flush()
         return appended
@@ -131,15 +118,6 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Ar
         (name, pc.indices_nonzero(pc.equal(encoded.indices, code)))
         for code, name in enumerate(names)
     ]
-
-
-def _in_batch(error: MessageError, rows: pa.Array | None) -> PyrocketError:
-    """Return the error with its row counted in the whole batch."""
-    if rows is None:
-        return error
-    word, number, *rest = error.message.split(" ")
-    row = rows[int(number)].as_py()
-    return MessageError(" ".join((word, str(row), *rest)), remedy=error.remedy, code=error.code)
 
 
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:

@@ -52,9 +52,13 @@ class TopicAdmin:
         with self._writer.section():
             queue_ids = self._queue_ids(self._topics.get(name))
             ends = {queue_id: self._writer.next_offset(name, queue_id) for queue_id in queue_ids}
-            self._topics.remove(name, ends)
+            # In this order an end in the middle leaves a topic that can be deleted again, never
+            # one that is gone but whose messages come back.
+            self._topics.note_ends(name, ends)
             drop_topic_offsets(self._layout, name)
+            self._writer.structure_changed()
             self._remove_queues(name)
+            self._topics.remove(name)
             self._writer.structure_changed()
 
     def _queue_ids(self, topic: TopicConfig) -> list[int]:

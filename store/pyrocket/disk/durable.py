@@ -1,6 +1,7 @@
 """Small files replaced whole: a reader sees the old text or the new one, a crash too."""
 
 import os
+import shutil
 import uuid
 from pathlib import Path
 
@@ -23,12 +24,25 @@ def _install(path: Path, data: bytes, scratch: Path) -> None:
     draft = scratch / f"{path.name}.{uuid.uuid4().hex}"
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
-        io.write_at(descriptor, data, 0)
-        io.sync(descriptor)
-    finally:
-        os.close(descriptor)
-    io.rename(draft, path)
+        try:
+            io.write_at(descriptor, data, 0)
+            io.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        io.rename(draft, path)
+    except OSError:
+        io.unlink(draft)
+        raise
     io.sync_directory(path.parent)
+
+
+def clear_folder(folder: Path) -> None:
+    """Remove what is in a scratch folder; only for whoever has the store alone."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            io.unlink(entry)
 
 
 def read_or_none(path: Path) -> bytes | None:

@@ -48,6 +48,24 @@ class FileRun:
                 )
         return sorted(start for start in parsed.values() if start is not None)
 
+    def check_whole(self) -> None:
+        """Raise StoreDamagedError if a file is missing between two others, or is cut short."""
+        starts = self.starts()
+        for at, start in enumerate(starts):
+            path = self.folder / file_name(start)
+            if path.stat().st_size != self.file_bytes:
+                raise StoreDamagedError(
+                    f"{path} has {path.stat().st_size} bytes, not {self.file_bytes}.",
+                    remedy="Restore it from a backup; nothing has been changed.",
+                    code="STORE_FILE_LENGTH",
+                )
+            if start != starts[0] + at * self.file_bytes:
+                raise StoreDamagedError(
+                    f"{self.folder} lacks the file before {file_name(start)}.",
+                    remedy="Restore it from a backup; nothing has been changed.",
+                    code="STORE_FILE_MISSING",
+                )
+
     def start_of(self, offset: int) -> int:
         """Return where the file that holds `offset` begins."""
         return offset - offset % self.file_bytes
@@ -97,11 +115,15 @@ class FileRun:
         draft = self._scratch / f"{file_name(start)}.{uuid.uuid4().hex}"
         descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
         try:
-            io.set_length(descriptor, self.file_bytes)
-            io.write_at(descriptor, content, at)
-        finally:
-            os.close(descriptor)
-        io.rename(draft, self.folder / file_name(start))
+            try:
+                io.set_length(descriptor, self.file_bytes)
+                io.write_at(descriptor, content, at)
+            finally:
+                os.close(descriptor)
+            io.rename(draft, self.folder / file_name(start))
+        except OSError:
+            io.unlink(draft)
+            raise
         io.sync_directory(self.folder)
 
     def zero(self, start: int, end: int) -> None:

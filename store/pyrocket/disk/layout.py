@@ -120,5 +120,8 @@ class Layout:
 
     @property
     def looks_like_a_store(self) -> bool:
-        """Whether RocketMQ or pyrocket made this directory."""
-        return self.identity.exists() or self.commit_log.is_dir()
+        """Whether RocketMQ or pyrocket made this directory, and has finished making it."""
+        if self.identity.exists():
+            return True
+        in_the_making = self.own.is_dir() and not any(self.commit_log.glob("*"))
+        return self.commit_log.is_dir() and not in_the_making

@@ -56,7 +56,10 @@ class StatePage:
 
     @staticmethod
     def create(path: Path, scratch: Path) -> None:
-        """Make the page, all its bytes allocated, if there is none yet."""
+        """Make the page, all its bytes allocated, if there is none yet; the caller has the turn.
+
+        Two pages, one renamed over the other, would be two truths about one log.
+        """
         if not path.exists():
             replace_file(path, bytes(PAGE_BYTES), scratch)
 
@@ -76,6 +79,14 @@ class StatePage:
         return bool(self._words[0] == STATE_FORMAT) and self._seal(store, lock) == [
             self._words[at] for at in self._seal_words()
         ]
+
+    def is_at(self, path: Path) -> bool:
+        """Whether this is the page at `path`, and not one of a directory that was replaced."""
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return False
+        return self._identity == (status.st_dev, status.st_ino)
 
     def vouch(self, store: bytes, lock: tuple[int, int]) -> None:
         """Declare the words true from now on."""

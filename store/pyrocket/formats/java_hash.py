@@ -39,9 +39,12 @@ def java_hash_column(strings: pa.StringArray) -> npt.NDArray[np.int32]:
         return np.zeros(len(strings), np.int32)
     offsets = run_offsets(strings).astype(np.int64)
     offsets -= offsets[0]
-    if data.max() >= 0x80:
-        return _hash_runs(*_to_utf16(data, offsets))
-    return _hash_runs(data, offsets)
+    units, offsets = _to_utf16(data, offsets) if data.max() >= 0x80 else (data, offsets)
+    hashes = _hash_runs(units, offsets)
+    if strings.null_count:
+        # A null may hide bytes.
+        hashes[strings.is_null().to_numpy(zero_copy_only=False)] = 0
+    return hashes
 
 
 def _to_utf16(

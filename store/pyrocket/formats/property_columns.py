@@ -82,15 +82,19 @@ class PropertyColumns:
         return ends, starts
 
     @cached_property
-    def _names(self) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+    def _names(self) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Each entry's name as a code, and the names by code."""
         alike = self._names_of_first_record()
         if alike is not None:
             return np.tile(np.arange(len(alike), dtype=np.int32), self._count), alike
         encoded = binary_runs(self._buffer, self._name_starts, self._name_ends).dictionary_encode()
-        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+        names = [name.decode("utf-8", "replace") for name in encoded.dictionary.to_pylist()]
+        # Names that differ in malformed bytes only read the same: they get one code.
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        codes = np.array([numbers[name] for name in names], np.int32)
+        return codes[encoded.indices.to_numpy()], list(numbers)
 
-    def _names_of_first_record(self) -> list[bytes] | None:
+    def _names_of_first_record(self) -> list[str] | None:
         """Return the names of the first record if all records have the same, in the same order.
 
         One producer's messages usually do, and comparing is much cheaper than collecting.
@@ -101,20 +105,20 @@ class PropertyColumns:
         if (self._rows[width - 1 :: width] != np.arange(self._count)).any():
             return None
         bounds = zip(self._name_starts[:width], self._name_ends[:width], strict=True)
-        names = [self._data[start:end].tobytes() for start, end in bounds]
-        for column, name in enumerate(names):
+        words = [self._data[start:end].tobytes() for start, end in bounds]
+        for column, name in enumerate(words):
             starts, ends = self._name_starts[column::width], self._name_ends[column::width]
             if (ends - starts != len(name)).any():
                 return None
             if not runs_equal(self._data, starts, name).all():
                 return None
+        names = [word.decode("utf-8", "replace") for word in words]
         return names if len(set(names)) == width else None
 
     def column(self, name: str) -> pa.StringArray:
         """Return the property of each record; null where a record has none, the last if several."""
         codes, names = self._names
-        wanted = name.encode()
-        code = names.index(wanted) if wanted in names else -1
+        code = names.index(name) if name in names else -1
         entries = np.flatnonzero(codes == code)
         rows = self._rows[entries]
         if len(rows) == self._count and np.array_equal(rows, np.arange(self._count)):
@@ -129,9 +133,7 @@ class PropertyColumns:
     def as_map(self, *, reserved: bool) -> pa.MapArray:
         """Return RocketMQ's own properties, or the user's, as name → value of each record."""
         codes, names = self._names
-        kept_names = [
-            (name.decode("utf-8", "replace") in RESERVED_PROPERTIES) is reserved for name in names
-        ]
+        kept_names = [(name in RESERVED_PROPERTIES) is reserved for name in names]
         kept = np.array(kept_names, bool)[codes] if names else np.zeros(0, bool)
         entries = self._drop_repeated(np.flatnonzero(kept))
         keys = to_text(

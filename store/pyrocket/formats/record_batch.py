@@ -20,34 +20,12 @@ from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.java_hash import java_hash_column
 from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, MAGIC_V1, STORE_HOST, body_crc
+from pyrocket.formats.record_header import HEADER
 from pyrocket.formats.runs import Ints, map_runs, run_offsets
 from pyrocket.formats.send_columns import SendColumns
 
-HEADER = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("crc", ">i4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_timestamp", ">i8"),
-        ("born_host", "S8"),
-        ("store_timestamp", ">i8"),
-        ("store_host", "S8"),
-        ("reconsume_times", ">i4"),
-        ("prepared_transaction_offset", ">i8"),
-        ("body_length", ">i4"),
-    ]
-)
-"""The bytes before the body of a record with IPv4 hosts, see `record`."""
-
-assert HEADER.itemsize == HEADER_BYTES
-
 ENCODE_BYTES = 32 * 1024 * 1024
-"""Bodies of about this many bytes are joined at a time: offsets stay far below 2³¹."""
+"""Records of about this many bytes are joined at a time: offsets stay far below 2³¹."""
 
 _HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
 
@@ -94,7 +72,8 @@ def encode_batch(
 ) -> Iterator[EncodedBatch]:
     """Yield the rows as records, in runs of about ENCODE_BYTES. Raises MessageError."""
     properties = _join_properties(columns, unique_ids)
-    totals = np.cumsum(pc.binary_length(columns.body).to_numpy().astype(np.int64))
+    lengths = pc.binary_length(columns.body).to_numpy().astype(np.int64)
+    totals = np.cumsum(lengths + pc.binary_length(properties).to_numpy() + FIXED_BYTES)
     start = 0
     while start < len(columns):
         before = totals[start - 1] if start else 0

@@ -20,7 +20,7 @@ from pyrocket.formats.properties import KEYS, TAGS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_COMPRESSED, SYS_STORE_HOST_V6, body_crc, host_text
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints, gather, map_runs, text_bytes
+from pyrocket.formats.runs import Ints, gather, is_utf8, map_runs, text_bytes
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _MAP = pa.map_(pa.string(), pa.string())
@@ -66,8 +66,7 @@ def decode_columns(
     fields: RecordFields, run: QueueRun, columns: Sequence[str], *, verify_crc: bool = False
 ) -> pa.RecordBatch:
     """Return the columns of the records, checked. Raises StoreDamagedError, SchemaError."""
-    fields.check_structure()
-    fields.check_queue(run.topic, run.queue_id, run.first_offset)
+    fields.check_run(run.topic, run.queue_id, run.first_offset)
     decoder = _Decoder(fields, run)
     if verify_crc:
         decoder.check_crc()
@@ -104,7 +103,7 @@ class _Decoder:
     def check_crc(self) -> None:
         start = self.fields.body_start
         found = map_runs(body_crc, self.fields.buffer, start, start + self.fields.body_length)
-        self.fields.demand(found == self.fields.i32(8), "checksum mismatch of its body")
+        self.fields.demand(found == self.fields.field("crc"), "checksum mismatch of its body")
 
     def body_text(self) -> pa.StringArray:
         try:
@@ -113,7 +112,7 @@ class _Decoder:
             raise self._invalid_text() from None
 
     def _invalid_text(self) -> SchemaError:
-        is_text = [_is_utf8(body) for body in self.bodies.to_pylist()]
+        is_text = [is_utf8(body) for body in self.bodies.to_pylist()]
         offset = self.run.first_offset + is_text.index(False)
         return SchemaError(
             f"the body of {self.run.topic!r} queue {self.run.queue_id} offset {offset} is not"
@@ -164,14 +163,6 @@ class _Decoder:
         return pa.array(milliseconds * 1000).view(_TIMESTAMP)
 
 
-def _is_utf8(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _host_of(raw: bytes) -> str:
     width = 16 if raw[0] else 4
     port = int.from_bytes(raw[1 + width : 5 + width], "big", signed=True)
@@ -209,16 +200,18 @@ _BUILDERS: dict[str, Callable[[_Decoder], pa.Array]] = {
     "bodyText": _Decoder.body_text,
     "properties": lambda d: d.properties.as_map(reserved=False),
     "systemProperties": lambda d: d.properties.as_map(reserved=True),
-    "bornTimestamp": lambda d: d.timestamps(d.fields.i64(40)),
+    "bornTimestamp": lambda d: d.timestamps(d.fields.field("born_timestamp")),
     "storeTimestamp": lambda d: d.timestamps(d.fields.store_timestamp),
     "bornHost": lambda d: d.hosts(48, 0, 0x10),
     "storeHost": lambda d: d.hosts(64, d.fields.after_born_host, SYS_STORE_HOST_V6),
-    "flag": lambda d: pa.array(d.fields.i32(16)),
+    "flag": lambda d: pa.array(d.fields.field("flag")),
     "sysFlag": lambda d: pa.array(d.fields.sys_flag),
-    "reconsumeTimes": lambda d: pa.array(d.fields.i32(72 + d.fields.after_hosts)),
+    "reconsumeTimes": lambda d: pa.array(d.fields.field("reconsume_times", d.fields.after_hosts)),
     "physicalOffset": lambda d: pa.array(d.fields.physical_offset),
     "storeSize": lambda d: pa.array(d.fields.sizes.astype(np.int32)),
-    "preparedTransactionOffset": lambda d: pa.array(d.fields.i64(76 + d.fields.after_hosts)),
+    "preparedTransactionOffset": lambda d: pa.array(
+        d.fields.field("prepared_transaction_offset", d.fields.after_hosts)
+    ),
 }
 
 assert _BUILDERS.keys() == SCAN_COLUMNS.keys()

@@ -56,6 +56,15 @@ def to_text(values: pa.BinaryArray) -> pa.StringArray:
         return pa.array(plain, pa.string())
 
 
+def is_utf8(data: bytes) -> bool:
+    """Return whether the bytes are well-formed."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def text_bytes(text: pa.Array) -> npt.NDArray[np.uint8]:
     """Return the bytes behind a string or binary array, those of a slice only."""
     data = text.buffers()[2]

@@ -3,26 +3,29 @@
     body         binary | string, required, no nulls, at most 4 MiB
     topic        string, unless the caller names the topic
     tags         string
-    keys         list<string> | string (one key); no spaces
+    keys         list<string> | string (one key); no spaces, no null in a list
     properties   map<string, string>; names not RocketMQ's own, values not empty
     queueId      int32 | int64; null: chosen by shardingKey, else spread
     shardingKey  string; equal keys go to one queue, in order
     flag         int32
 
-Everything is checked before anything is written; errors name the row.
+Text is UTF-8 without \\x01 and \\x02. Everything is checked before anything is written; errors name
+the row.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.config import MAX_BODY_BYTES
 from pyrocket.errors import MessageError, SchemaError
 from pyrocket.formats.properties import RESERVED_PROPERTIES
-from pyrocket.formats.runs import text_bytes
+from pyrocket.formats.runs import is_utf8, text_bytes
 
 SEND_COLUMNS: dict[str, tuple[pa.DataType, ...]] = {
     "body": (pa.binary(), pa.string()),
@@ -38,9 +41,12 @@ SEND_COLUMNS: dict[str, tuple[pa.DataType, ...]] = {
 
 _SEPARATORS, _SPACE = (1, 2), (32,)
 
+Rows = npt.NDArray[np.integer[Any]]
+"""The row of each element of a flattened column."""
+
 
 def check_send_schema(schema: pa.Schema) -> None:
-    """Raise SchemaError unless `schema` has a body and only columns that an append takes."""
+    """Raise SchemaError unless `schema` has a body and only columns that an append takes, once."""
     if "body" not in schema.names:
         raise SchemaError(
             f"there is no `body` column among {schema.names}.",
@@ -55,12 +61,27 @@ def check_send_schema(schema: pa.Schema) -> None:
                 remedy=f"It takes {', '.join(SEND_COLUMNS)}.",
                 code="COLUMN_UNKNOWN",
             )
-        if not any(field.type.equals(kind) for kind in kinds):
+        if schema.names.count(field.name) > 1:
+            raise SchemaError(
+                f"there are several columns {field.name!r}.",
+                remedy="Drop or rename all but one.",
+                code="COLUMN_TWICE",
+            )
+        if not any(_is_kind(field.type, kind) for kind in kinds):
             raise SchemaError(
                 f"column {field.name!r} is {field.type}.",
                 remedy=f"It has to be {' or '.join(map(str, kinds))}.",
                 code="COLUMN_TYPE",
             )
+
+
+def _is_kind(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether the types are the same but for names and nullability inside lists and maps."""
+    if pa.types.is_list(given) and pa.types.is_list(kind):
+        return bool(given.value_type.equals(kind.value_type))
+    if pa.types.is_map(given) and pa.types.is_map(kind):
+        return bool(given.key_type.equals(kind.key_type) and given.item_type.equals(kind.item_type))
+    return bool(given.equals(kind))
 
 
 @dataclass(frozen=True)
@@ -133,7 +154,11 @@ def _join_keys(keys: pa.Array | None) -> pa.StringArray | None:
     if not pa.types.is_list(keys.type):
         _refuse_bytes(keys, _SEPARATORS + _SPACE, "its key")
         return _null_if_empty(keys)
-    _refuse_bytes(keys.flatten(), _SEPARATORS + _SPACE, "a key", pc.list_parent_indices(keys))
+    flat = keys.flatten()
+    counts = pc.fill_null(pc.list_value_length(keys), 0).to_numpy()
+    rows = np.repeat(np.arange(len(keys)), counts)
+    _refuse(flat.is_null(), "MESSAGE_ILLEGAL", lambda at: "has a null among its keys", rows)
+    _refuse_bytes(flat, _SEPARATORS + _SPACE, "a key", rows)
     return _null_if_empty(pc.binary_join(keys, " "))
 
 
@@ -148,10 +173,10 @@ def _encode_properties(properties: pa.MapArray | None) -> pa.StringArray | None:
         return None
     names, values, offsets = _map_entries(properties)
     rows = np.repeat(np.arange(len(properties)), np.diff(offsets))
+    _refuse_bytes(names, _SEPARATORS, "a property name", rows)
     _refuse_names(names, rows)
     empty = pc.fill_null(pc.equal(pc.binary_length(values), 0), True)
     _refuse(empty, "MESSAGE_ILLEGAL", lambda at: f"has no value for property {names[at]}", rows)
-    _refuse_bytes(names, _SEPARATORS, "a property name", rows)
     _refuse_bytes(values, _SEPARATORS, "a property value", rows)
     if len(names) == 0:
         return pa.repeat(pa.scalar("", pa.string()), len(properties))
@@ -175,7 +200,7 @@ def _map_entries(properties: pa.MapArray) -> tuple[pa.StringArray, pa.StringArra
     return names, values, np.concatenate(([0], np.cumsum(counts)))
 
 
-def _refuse_names(names: pa.StringArray, rows: np.ndarray) -> None:
+def _refuse_names(names: pa.StringArray, rows: Rows) -> None:
     distinct = names.dictionary_encode()
     words = distinct.dictionary.to_pylist()
     bad = [word in RESERVED_PROPERTIES or not word for word in words]
@@ -189,10 +214,13 @@ def _refuse_names(names: pa.StringArray, rows: np.ndarray) -> None:
 
 
 def _refuse_bytes(
-    text: pa.StringArray, illegal: tuple[int, ...], what: str, rows: object = None
+    text: pa.StringArray, illegal: tuple[int, ...], what: str, rows: Rows | None = None
 ) -> None:
-    """Refuse strings that hold one of the bytes; the usual case is one look at all bytes."""
-    if not np.isin(text_bytes(text), illegal).any():
+    """Refuse strings that are malformed or hold one of the bytes; usually one look at all bytes."""
+    data = text_bytes(text)
+    if data.max(initial=0) >= 0x80:
+        _refuse_malformed(text, what, rows)
+    if not np.isin(data, illegal).any():
         return
     pattern = "[" + "".join(map(chr, illegal)) + "]"
     _refuse(
@@ -206,12 +234,24 @@ def _refuse_bytes(
     )
 
 
+def _refuse_malformed(text: pa.StringArray, what: str, rows: Rows | None) -> None:
+    """Refuse strings that are not UTF-8: Spark makes them of any bytes, readers would not."""
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        plain = text.cast(pa.binary()).to_pylist()
+        bad = pa.array([value is not None and not is_utf8(value) for value in plain])
+        _refuse(
+            bad, "MESSAGE_ILLEGAL", lambda at: f"has {plain[at]!r} as {what}: it is no UTF-8", rows
+        )
+
+
 def _refuse(
-    bad: pa.BooleanArray, code: str, describe: Callable[[int], str], rows: object = None
+    bad: pa.BooleanArray, code: str, describe: Callable[[int], str], rows: Rows | None = None
 ) -> None:
     """Raise MessageError about the first true element of `bad`; `rows` maps elements to rows."""
     at = pc.index(bad, True).as_py()
     if at < 0:
         return
-    row = at if rows is None else int(rows[at])  # type: ignore[index]
+    row = at if rows is None else int(rows[at])
     raise MessageError(f"row {row} {describe(at)}.", code=code)

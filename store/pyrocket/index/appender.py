@@ -29,13 +29,14 @@ from pyrocket.disk.state_page import (
     STORE_TIME,
     StatePage,
 )
+from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import Dispatcher
 from pyrocket.log.commit_log import CommitLog, Placement
 from pyrocket.log.flusher import failed_before
-from pyrocket.log.walk import walk
+from pyrocket.log.walk import walk_all
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,15 @@ class Appender:
             self._log.write(placement, batch.data, batch.bounds)
         page[STORE_TIME] = store_time
         page[PUBLISHED] = end
-        for appended, _ in plan:
-            self._dispatch(appended)
+        try:
+            for appended, _ in plan:
+                self._dispatch(appended)
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"the messages are in the log, but not yet in their queues: {error}.",
+                remedy="They become visible with the next write that succeeds; don't send again.",
+                code="QUEUES_NOT_WRITTEN",
+            ) from error
         page[DISPATCHED] = end
         return [appended for appended, _ in plan]
 
@@ -87,7 +95,9 @@ class Appender:
             self._log.erase(published, page[RESERVED])
             page[RESERVED] = published
         if page[DISPATCHED] < published:
-            self._dispatcher.dispatch(walk(self._log, page[DISPATCHED], published))
+            dispatched = page[DISPATCHED]
+            runs = walk_all(self._log, dispatched, published)
+            self._dispatcher.dispatch(runs, dispatched=dispatched)
             page[DISPATCHED] = published
 
     def _plan(

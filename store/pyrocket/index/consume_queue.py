@@ -69,7 +69,9 @@ class ConsumeQueue:
         low, high = starts[0] // ENTRY_BYTES, maximum
         middle = low  # Most queues have lost nothing: look at the first entry first.
         while low < high:
-            entry = self.entries(middle, middle + 1)[0]
+            entry = self.entries(middle, middle + 1)
+            if not len(entry):  # The topic is being deleted.
+                return maximum
             if entry["physical_offset"] >= log_start and entry["size"] != PRE_BLANK_SIZE:
                 high = middle
             else:

@@ -4,7 +4,7 @@ Messages outside a transaction and committed ones get an entry; prepared and rol
 not. Source: `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +34,19 @@ class Dispatcher:
     def __init__(self, queues: Queues, first_offset: FirstOffset) -> None:
         self._queues, self._first_offset = queues, first_offset
 
-    def dispatch(self, runs: Iterable[RecordFields]) -> None:
-        """Give each record of the runs, in log order, its entry. Repeating changes nothing."""
+    def dispatch(
+        self,
+        runs: Iterable[RecordFields],
+        *,
+        dispatched: int = WHOLE_LOG,
+        complete: Container[str] = (),
+    ) -> None:
+        """Give each record of the runs, in log order, its entry. Repeating changes nothing.
+
+        Entries of records at or behind `dispatched` are written anew: whoever wrote them may have
+        died in the middle of one. A queue of the topics `complete` has to begin at its first
+        offset. Raises StoreDamagedError (QUEUE_GAP).
+        """
         for run in runs:
             run.check_structure()
             chosen = np.flatnonzero(_has_entry(run.sys_flag))
@@ -51,25 +62,20 @@ class Dispatcher:
             order = np.argsort(group, kind="stable")
             cuts = np.flatnonzero(np.diff(group[order])) + 1
             for rows in np.split(order, cuts):
-                if len(rows):
-                    topic = names[codes[rows[0]]].decode()
-                    self._put(topic, int(queue_ids[rows[0]]), offsets[rows], entries[rows])
-
-    def _put(self, topic: str, queue_id: int, offsets: Ints, entries: Entries) -> None:
-        if (np.diff(offsets) != 1).any():
-            raise StoreDamagedError(
-                f"the log has a gap in queue {queue_id} of {topic!r} after offset"
-                f" {int(offsets[int(np.argmax(np.diff(offsets) != 1))])}.",
-                code="QUEUE_GAP",
-            )
-        self.put(topic, queue_id, int(offsets[0]), entries)
+                if not len(rows):
+                    continue
+                topic, queue_id = names[codes[rows[0]]].decode(), int(queue_ids[rows[0]])
+                _check_dense(topic, queue_id, offsets[rows])
+                begin = self._first_offset(topic, queue_id)
+                if topic not in complete:  # Older log files have been cleaned away.
+                    begin = max(begin, int(offsets[rows[0]]))
+                queue = self._queues.get(topic, queue_id)
+                end = queue.max_offset(dispatched) or begin
+                queue.put(int(offsets[rows[0]]), entries[rows], end)
 
     def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:
-        """Write the entries of queue offsets from `first` on; those there already are skipped."""
-        queue = self._queues.get(topic, queue_id)
-        # A queue without entries may begin anywhere: older log files have been cleaned away.
-        end = queue.max_offset(WHOLE_LOG) or max(first, self._first_offset(topic, queue_id))
-        queue.put(first, entries, end)
+        """Write the entries of queue offsets from `first` on, the queue's next."""
+        self._queues.get(topic, queue_id).put(first, entries, first)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset that the queue's next entry has."""
@@ -77,7 +83,17 @@ class Dispatcher:
         return last or self._first_offset(topic, queue_id)
 
 
-def _has_entry(sys_flag: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+def _check_dense(topic: str, queue_id: int, offsets: Ints) -> None:
+    steps = np.diff(offsets)
+    if (steps != 1).any():
+        raise StoreDamagedError(
+            f"the log has a gap in queue {queue_id} of {topic!r} after offset"
+            f" {int(offsets[int(np.argmax(steps != 1))])}.",
+            code="QUEUE_GAP",
+        )
+
+
+def _has_entry(sys_flag: Ints) -> npt.NDArray[np.bool_]:
     kind = sys_flag & SYS_TRANSACTION_MASK
     return (kind != SYS_PREPARED) & (kind != SYS_ROLLBACK)
 

@@ -13,10 +13,12 @@ from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_columns import QueueRun, decode_columns
+from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.message import StoredMessage
 
 SLICE_BYTES = 4 * 1024 * 1024
 SLICE_ROWS = 16_384
@@ -97,6 +99,29 @@ class Scanner:
                 remedy="It was cleaned away; begin at the queue's minimum offset.",
             ) from None
         return RecordFields(buffer, base, offsets - base, sizes)
+
+
+def read_message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -> StoredMessage:
+    """Return the message that an entry of `queue` points to, checked to be the one at `offset`."""
+    where = f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
+    try:
+        if entry["physical_offset"] < 0:
+            raise StoreDamagedError("its log offset is negative.")
+        record = decode_record(log.read(int(entry["physical_offset"]), int(entry["size"])))
+        if (record.topic, record.queue_id, record.queue_offset) != (
+            queue.topic,
+            queue.queue_id,
+            offset,
+        ):
+            raise StoreDamagedError("its entry points to another message.")
+    except FileNotFoundError:
+        raise OffsetOutOfRangeError(
+            f"the log file with {where} is gone.",
+            remedy="It was cleaned away; begin at the queue's minimum offset.",
+        ) from None
+    except StoreDamagedError as error:
+        raise StoreDamagedError(f"{where}: {error.message}", remedy=error.remedy) from error
+    return record.to_message()
 
 
 def _cut(offsets: Ints, sizes: Ints, file_bytes: int) -> Iterator[tuple[int, int]]:

@@ -64,8 +64,8 @@ class CommitLog:
         most = self.file_bytes - BLANK_BYTES
         if len(sizes) and sizes.max() > most:
             raise MessageError(
-                f"row {int(np.argmax(sizes > most))} takes a record of {int(sizes.max())} bytes; a"
-                f" log file of this store has room for {most}.",
+                f"a record of {int(sizes.max())} bytes does not fit: a log file of this store has"
+                f" room for {most}.",
                 code="RECORD_TOO_LARGE",
             )
         ends = np.cumsum(sizes)

@@ -36,6 +36,23 @@ def recovery_start(log: CommitLog, checkpoint: Checkpoint, *, clean: bool) -> in
     return starts[0]
 
 
+def check_nothing_behind(log: CommitLog, end: int) -> None:
+    """Raise StoreDamagedError if a file behind the one with `end` begins with a message.
+
+    After a clean end there is none, so the log is damaged in its middle and must not be cut.
+    """
+    for start in log.run.starts():
+        if start <= end:
+            continue
+        head = log.read(start, _HEAD_BYTES)
+        if read_store_timestamp(head) and int.from_bytes(head[28:36], "big") == start:
+            raise StoreDamagedError(
+                f"corrupt log: the record at {end} is damaged, but the file that begins at"
+                f" {start} holds messages.",
+                remedy="Restore the log from a backup; nothing has been changed.",
+            )
+
+
 def valid_end(log: CommitLog, start: int) -> tuple[int, int]:
     """Return where the valid log ends, seen from the file at `start`, and its last store time."""
     starts = log.run.starts()
@@ -58,7 +75,7 @@ def _whole_records(run: RecordFields) -> int:
         run.check_structure()
         ends = run.body_start + run.body_length
         crc = map_runs(body_crc, run.buffer, run.body_start, ends)
-        run.demand(crc == run.i32(8), "checksum mismatch of its body")
+        run.demand(crc == run.field("crc"), "checksum mismatch of its body")
         for topic in run.topics().unique().to_pylist():
             _check_topic(topic)
     except StoreDamagedError:

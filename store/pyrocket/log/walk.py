@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import FIXED_BYTES, read_header
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
@@ -32,6 +33,19 @@ def walk(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
             return
         if blank:
             position = file_end
+
+
+def walk_all(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
+    """Yield the records in [start, end), all of them. Raises StoreDamagedError at a bad one."""
+    reached = start
+    for run in walk(log, start, end):
+        yield run
+        reached = end_of(run)
+    if reached != end:
+        raise StoreDamagedError(
+            f"corrupt log: it should go on until {end}, but no record follows {reached}.",
+            remedy="Restore the log from a backup.",
+        )
 
 
 def end_of(run: RecordFields) -> int:

@@ -36,13 +36,12 @@ def route(columns: SendColumns, topic: str, queues: int, first_queue: int) -> Qu
     return chosen
 
 
-def group_by_queue(columns: SendColumns, queue_ids: QueueIds) -> tuple[SendColumns, QueueIds]:
-    """Return the rows with those of one queue together, their order kept."""
+def order_by_queue(queue_ids: QueueIds) -> pa.Array | None:
+    """Return the order that brings the rows of one queue together; None if they are already."""
     runs = np.count_nonzero(np.diff(queue_ids)) + 1
     if runs <= len(np.unique(queue_ids)):
-        return columns, queue_ids
-    order = np.argsort(queue_ids, kind="stable")
-    return columns.take(pa.array(order)), queue_ids[order]
+        return None
+    return pa.array(np.argsort(queue_ids, kind="stable"))
 
 
 def _check_ids(ids: npt.NDArray[np.int64], topic: str, queues: int) -> None:

@@ -121,12 +121,17 @@ class Topics:
         self._save_table(table)
         return replace(topic, topic_id=ids[topic.name])
 
-    def remove(self, name: str, queue_ends: dict[int, int]) -> None:
-        """Forget a topic, durably, and remember where its queues ended."""
+    def note_ends(self, name: str, queue_ends: dict[int, int]) -> None:
+        """Remember where the queues of a topic end, durably, before they are removed."""
         own = self._own()
-        own.get("ids", {}).pop(name, None)
         ended = own.setdefault("ended", {}).setdefault(name, {})
         ended.update({str(queue_id): end for queue_id, end in queue_ends.items()})
+        self._save_own(own)
+
+    def remove(self, name: str) -> None:
+        """Forget a topic, durably."""
+        own = self._own()
+        own.get("ids", {}).pop(name, None)
         self._save_own(own)
         table = self._table()
         table["topicConfigTable"].pop(name, None)
