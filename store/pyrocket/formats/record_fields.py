@@ -195,7 +195,7 @@ class RecordFields:
         self.demand(room >= len(name), foreign)
         prefix = len(name).to_bytes(1, "big")
         if not isinstance(self._topic_prefix, int):
-            self.demand(self.topic_length == len(name), foreign)
+            self.demand(np.equal(self.topic_length, len(name)), foreign)
             prefix = b""
         first = self.topic_start - len(prefix)
         width = len(prefix) + len(name) + 2
