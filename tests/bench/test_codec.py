@@ -1,0 +1,85 @@
+"""The codec and the append path, on one core, without Spark."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bench.data import DEFAULT_COLUMNS, batch, fill
+from bench.pairs import MIB, measure
+from pyrocket import Store
+
+
+@pytest.fixture
+def fast_disk(tmp_path):
+    """Memory, where there is some: the code is measured, not the disk."""
+    if not os.path.isdir("/dev/shm"):
+        return tmp_path
+    folder = f"/dev/shm/pyrocket-bench-{os.getpid()}"
+    os.makedirs(folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("verify_crc", [False, True])
+@pytest.mark.parametrize("columns", [("body", "queueOffset"), DEFAULT_COLUMNS])
+@pytest.mark.parametrize("body_bytes", [1024, 100])
+def test_decode_beside_memcpy(fast_disk, large, report, body_bytes, columns, verify_crc):
+    rows = (400 * MIB if large else MIB) // (body_bytes + 150)
+    with Store.open(f"{fast_disk}/store", create=True) as store:
+        fill(store, "T", rows, body_bytes, queues=1)
+        end = store.max_offset("T", 0)
+        log_bytes = store.estimate_bytes("T", 0, 0, end)
+        source = np.frombuffer(os.urandom(MIB), np.uint8).repeat(max(log_bytes // MIB, 1))
+
+        def decode():
+            for _ in store.scan("T", 0, 0, end, columns, verify_crc=verify_crc):
+                pass
+
+        pair = measure(decode, lambda: source.copy() is None, 7 if large else 1)
+    crc = "crc checked" if verify_crc else "crc not checked"
+    name = f"decode {body_bytes} B, {len(columns)} columns, {crc}, beside memcpy"
+    report.rate(name, pair, log_bytes / 1e9, "GB of log", "≥ 1 GB/s at 1 KiB")
+
+
+@pytest.mark.parametrize("body_bytes", [1024, 100])
+def test_append_beside_write(fast_disk, large, report, body_bytes):
+    """Files are written before, so that neither side waits for the system to find memory."""
+    rounds, per_round = (7, 20) if large else (1, 1)
+    one = batch(10_000 if large else 100, body_bytes, rich=False)
+    with Store.open(f"{fast_disk}/store", create=True) as store:
+        store.create_topic("T", read_queues=1, write_queues=1)
+        size = store.append_batch(one, topic="T").bytes
+        data = os.urandom(size)
+        log = next(Path(fast_disk, "store", "commitlog").iterdir())
+        _touch(log, size * per_round * (rounds + 2))
+        plain = os.open(f"{fast_disk}/plain", os.O_CREAT | os.O_RDWR)
+        _touch(f"{fast_disk}/plain", size * per_round * (rounds + 2))
+        position = 0
+
+        def append():
+            for _ in range(per_round):
+                store.append_batch(one, topic="T", first_queue=0)
+
+        def write():
+            nonlocal position
+            for _ in range(per_round):
+                position += os.pwrite(plain, data, position)
+
+        pair = measure(append, write, rounds)
+        os.close(plain)
+    name = f"append of Arrow batches, {body_bytes} B, CRC included, beside pwrite"
+    report.rate(name, pair, size * per_round / 1e9, "GB of log", "≥ 0.7 GB/s at 1 KiB")
+
+
+def _touch(path, size):
+    """Give the file memory for its first bytes without changing what they say."""
+    with open(path, "r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.truncate(max(file.tell(), size))
+        for at in range(0, min(size, file.tell() or size), 4096):
+            file.seek(at)
+            byte = file.read(1)
+            file.seek(at)
+            file.write(byte)

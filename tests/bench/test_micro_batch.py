@@ -1,0 +1,87 @@
+"""The fixed cost of a micro-batch, and what an idle query costs."""
+
+import time
+from statistics import median
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyrocket import Message, Store
+
+RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "store", create=True) as store:
+        store.create_topic("T", read_queues=1, write_queues=1)
+        yield store
+
+
+def start(spark, source, options, folder):
+    reader = spark.readStream.format(source).options(**options)
+    query = reader.load().writeStream.format("noop")
+    return query.option("checkpointLocation", str(folder)).start()
+
+
+def trigger_ms(query):
+    """Return the duration of the newest micro-batch that had rows."""
+    query.processAllAvailable()
+    return next(
+        progress.durationMs["triggerExecution"]
+        for progress in reversed(query.recentProgress)
+        if progress.numInputRows
+    )
+
+
+def test_fixed_cost_beside_the_trivial_source(spark, store, tmp_path, large, report):
+    from bench.trivial import Trivial
+
+    spark.dataSource.register(Trivial)
+    clock, batch = tmp_path / "clock", tmp_path / "batch.arrow"
+    clock.write_text("0")
+    schema = pa.schema([("at", pa.int32())])
+    with pa.OSFile(str(batch), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_batch(pa.record_batch([pa.array([1], pa.int32())], schema=schema))
+    ours = start(
+        spark,
+        "pyrocket",
+        {"path": store.path, "topic": "T", "startingOffsets": "earliest"},
+        tmp_path / "ours",
+    )
+    options = {"clock": clock, "batch": batch, "rows": 1, "tasks": 1}
+    trivial = start(spark, "trivial", options, tmp_path / "trivial")
+    times = []
+    for number in range(1, (55 if large else 2) + 1):
+        store.append(Message(topic="T", body=b"x"))
+        mine = trigger_ms(ours)
+        clock.write_text(str(number))
+        times.append((mine, trigger_ms(trivial)))
+    ours.stop()
+    trivial.stop()
+    counted = times[5:] or times
+    mine, other = (median(pair[side] for pair in counted) for side in (0, 1))
+    report.line(
+        f"micro-batch of one row and one task, median of {len(counted)} pairs: {mine:.0f} ms;"
+        f" trivial source {other:.0f} ms (hoped for: within max(20 ms, 10 %))"
+    )
+
+
+def test_idle_query(spark, store, tmp_path, large, report):
+    query = start(spark, "pyrocket", {"path": store.path, "topic": "T"}, tmp_path / "checkpoint")
+    query.processAllAvailable()
+    planners = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if RUNNER in process.cmdline()
+    ]
+    assert len(planners) == 1
+    seconds = 20 if large else 0.2
+    planners[0].cpu_percent()
+    time.sleep(seconds)
+    share = planners[0].cpu_percent()
+    query.stop()
+    report.line(
+        f"planner of an idle query, default trigger, {seconds} s: {share:.1f} % of a core"
+        " (hoped for: < 5 %)"
+    )

@@ -1,0 +1,96 @@
+"""What a Python data source costs at least: prebuilt Arrow batches out, counted batches in.
+
+Pickled by value, so that Spark's workers need not find this module.
+"""
+
+import gc
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def read_prebuilt(options):
+    """Yield the batch in the file `batch` again and again until there are `rows` rows."""
+    gc.freeze()
+    with pa.ipc.open_file(options["batch"]) as file:
+        batch = file.get_batch(0)
+    left = int(options["rows"])
+    while left > 0:
+        part = batch if left >= len(batch) else batch.slice(0, left)
+        left -= len(part)
+        yield part
+
+
+class TrivialReader(DataSourceReader):
+    def __init__(self, options):
+        self._options = dict(options)
+
+    def partitions(self):
+        return [InputPartition(number) for number in range(int(self._options["tasks"]))]
+
+    def read(self, partition):
+        return read_prebuilt(self._options)
+
+
+class TrivialStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Its offset is the number in the file `clock`."""
+
+    def __init__(self, options):
+        self._options = dict(options)
+
+    def prepareForTriggerAvailableNow(self):  # noqa: N802
+        """Nothing to prepare."""
+
+    def initialOffset(self):  # noqa: N802
+        return {"at": 0}
+
+    def latestOffset(self, start, limit):  # noqa: N802
+        return {"at": int(Path(self._options["clock"]).read_text())}
+
+    def partitions(self, start, end):
+        return [InputPartition(number) for number in range(int(self._options["tasks"]))]
+
+    def read(self, partition):
+        return read_prebuilt(self._options)
+
+
+class Counted(WriterCommitMessage):
+    def __init__(self, rows):
+        self.rows = rows
+
+
+class TrivialWriter(DataSourceArrowWriter):
+    def write(self, iterator):
+        gc.freeze()
+        return Counted(sum(batch.num_rows for batch in iterator))
+
+
+class Trivial(DataSource):
+    @classmethod
+    def name(cls):
+        return "trivial"
+
+    def schema(self):
+        return "at int"
+
+    def reader(self, schema):
+        return TrivialReader(self.options)
+
+    def streamReader(self, schema):  # noqa: N802
+        return TrivialStreamReader(self.options)
+
+    def writer(self, schema, overwrite):
+        return TrivialWriter()
