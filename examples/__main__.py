@@ -1,12 +1,15 @@
-"""`python3 examples`: the main job, end to end, on real input."""
+"""`python3 examples [NAME]`: the main job, or the example of that name, with all set-up."""
 
+import runpy
 import sys
+from pathlib import Path
 
 import environment
 
 if __name__ == "__main__":
-    sys.argv[1:] = environment.ensure("examples", sys.argv[1:])
-    # Only importable now.
-    import flights
-
-    sys.exit(flights.main())
+    arguments = environment.ensure("examples", sys.argv[1:])
+    folder = Path(__file__).resolve().parent
+    named = bool(arguments) and (folder / f"{arguments[0]}.py").is_file()
+    name = arguments.pop(0) if named else "flights"
+    sys.argv[1:] = arguments
+    runpy.run_path(str(folder / f"{name}.py"), run_name="__main__")

@@ -1,0 +1,75 @@
+"""Arrow arrays seen as other types: buffers are shared, no value is copied. Pure."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+LOG_APPEND_TIME = 1
+"""Kafka's timestampType for the time at which the broker stored a message."""
+
+_SIMPLE: dict[DataType, pa.DataType] = {
+    BinaryType(): pa.binary(),
+    BooleanType(): pa.bool_(),
+    ShortType(): pa.int16(),
+    IntegerType(): pa.int32(),
+    LongType(): pa.int64(),
+    StringType(): pa.string(),
+    TimestampType(): pa.timestamp("us", tz="UTC"),
+}
+
+
+def arrow_type(spark_type: DataType) -> pa.DataType:
+    """Return the one Arrow type that Spark accepts for this type, nullability included."""
+    if isinstance(spark_type, ArrayType):
+        element = arrow_type(spark_type.elementType)
+        return pa.list_(pa.field("element", element, spark_type.containsNull))
+    if isinstance(spark_type, MapType):
+        value = arrow_type(spark_type.valueType)
+        return pa.map_(
+            arrow_type(spark_type.keyType), pa.field("value", value, spark_type.valueContainsNull)
+        )
+    if isinstance(spark_type, StructType):
+        return pa.struct(arrow_schema(spark_type))
+    return _SIMPLE[spark_type]
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that batches for this DataFrame must have, to the last flag."""
+    return pa.schema(
+        [pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in schema]
+    )
+
+
+def as_binary(text: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return the UTF-8 bytes of strings."""
+    return text.view(wanted)
+
+
+def log_append_time(rows: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return LOG_APPEND_TIME for each row."""
+    return pa.repeat(pa.scalar(LOG_APPEND_TIME, wanted), len(rows))
+
+
+def headers_of_map(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray:
+    """Return a map of strings as Kafka's headers: null where a message has none."""
+    entry = wanted.value_type
+    pairs = pa.StructArray.from_arrays(
+        [properties.keys, properties.items.view(entry.field(1).type)],
+        fields=[entry.field(0), entry.field(1)],
+    )
+    # A mask needs offsets that are not a slice of longer ones: concatenating copies them.
+    offsets = pa.concat_arrays([properties.offsets, properties.offsets[:0]])
+    none = pc.or_(properties.is_null(), pc.equal(offsets[1:], offsets[:-1]))
+    return pa.ListArray.from_arrays(offsets, pairs, type=wanted, mask=none)

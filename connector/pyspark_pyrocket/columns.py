@@ -1,0 +1,115 @@
+"""The columns a read offers: RocketMQ's and, beside them, Kafka's. Pure.
+
+Each has one type or, for bodies and keys, one of two; a type says which column of the store's
+scan it is made from and how. Types are written as Spark prints them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_pyrocket.arrays import as_binary, headers_of_map, log_append_time
+
+Convert = Callable[[pa.Array, pa.DataType], pa.Array]
+"""Makes a column of the given type from one of the scan."""
+
+HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+_STRINGS = MapType(StringType(), StringType())
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A column in one of its types: the scan's column it comes from, and what turns it into it."""
+
+    spark_type: DataType
+    scan: str
+    convert: Convert | None = None
+
+
+def _plain(name: str, spark_type: DataType) -> tuple[str, tuple[Variant, ...]]:
+    return name, (Variant(spark_type, name),)
+
+
+_BODY = (Variant(BinaryType(), "body"), Variant(StringType(), "bodyText"))
+
+COLUMNS: dict[str, tuple[Variant, ...]] = dict(
+    [
+        _plain("topic", StringType()),
+        _plain("brokerName", StringType()),
+        _plain("queueId", IntegerType()),
+        _plain("queueOffset", LongType()),
+        _plain("msgId", StringType()),
+        _plain("tags", StringType()),
+        _plain("keys", ArrayType(StringType())),
+        ("body", _BODY),
+        _plain("properties", _STRINGS),
+        _plain("bornTimestamp", TimestampType()),
+        _plain("storeTimestamp", TimestampType()),
+        _plain("bornHost", StringType()),
+        _plain("storeHost", StringType()),
+        _plain("flag", IntegerType()),
+        _plain("sysFlag", IntegerType()),
+        _plain("reconsumeTimes", IntegerType()),
+        _plain("physicalOffset", LongType()),
+        _plain("storeSize", IntegerType()),
+        _plain("preparedTransactionOffset", LongType()),
+        _plain("systemProperties", _STRINGS),
+        (
+            "key",
+            (Variant(BinaryType(), "keysText", as_binary), Variant(StringType(), "keysText")),
+        ),
+        ("value", _BODY),
+        ("partition", (Variant(IntegerType(), "queueId"),)),
+        ("offset", (Variant(LongType(), "queueOffset"),)),
+        ("timestamp", (Variant(TimestampType(), "storeTimestamp"),)),
+        ("timestampType", (Variant(IntegerType(), "queueId", log_append_time),)),
+        ("headers", (Variant(HEADERS, "properties", headers_of_map),)),
+    ]
+)
+"""Every column; where there are two types, the first is the default."""
+
+ROCKETMQ_DEFAULT = (
+    "topic",
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "msgId",
+    "tags",
+    "keys",
+    "body",
+    "properties",
+    "bornTimestamp",
+    "storeTimestamp",
+)
+
+KAFKA_DEFAULT = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""In the order of Spark's Kafka source; `headers` comes last where they are asked for."""
+
+PAYLOADS = frozenset({"body", "value"})
+
+
+def default_columns(*, kafka: bool, headers: bool, text: bool) -> StructType:
+    """Return what a DataFrame has when the user gives no schema; `text` decodes the bodies."""
+    names = KAFKA_DEFAULT if kafka else ROCKETMQ_DEFAULT
+    if headers:
+        names = (*names, "headers")
+    return StructType([StructField(name, _default_type(name, text)) for name in names])
+
+
+def _default_type(name: str, text: bool) -> DataType:
+    return COLUMNS[name][text and name in PAYLOADS].spark_type

@@ -1,0 +1,98 @@
+"""The façade that Spark talks to; it only delegates."""
+
+import os
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from pyspark_pyrocket.support import require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+    from pyspark_pyrocket.target import Request
+    from pyspark_pyrocket.writer import RocketStreamWriter
+
+
+class RocketDataSource(DataSource):
+    """Topics of a RocketMQ store as DataFrames: `format("pyrocket")`.
+
+    Read a topic, as a batch or as a stream:
+
+    >>> spark.read.format("pyrocket").option("topic", "flights").load("/data/store")
+    >>> spark.readStream.format("pyrocket").options(
+    ...     path="/data/store", subscribe="flights,delays", startingOffsets="earliest"
+    ... ).load()
+
+    Ask only for the columns you need, in any order; the others are never built:
+
+    >>> spark.read.format("pyrocket").schema("queueOffset BIGINT, body STRING").options(...)
+
+    Write any DataFrame that has a `body` (or `value`) column:
+
+    >>> df.write.format("pyrocket").mode("append").options(path=..., topic="flights").save()
+    >>> df.writeStream.format("pyrocket").options(path=..., topic="flights").start()
+
+    Options of reads: path, subscribe or topic, startingOffsets, endingOffsets,
+    maxOffsetsPerTrigger, missingTopic, schemaMode, includeHeaders, valueFormat, coalesceQueues,
+    verifyCrc. Options of writes: path, topic, createIfMissing, flush, schemaMode. Names are
+    case-insensitive; unknown ones are refused. `connector/README.md` has the table.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        # Spark makes this object on the driver only and pickles it from there: relative paths
+        # and the environment mean the driver's.
+        self._driver_directory = os.getcwd()
+        self._driver_store = os.environ.get("PYROCKET_STORE", "")
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "pyrocket"
+
+    def schema(self) -> "StructType":
+        """Return the default columns, after checking the options, the store and the topics."""
+        require_pyspark()
+        from pyspark_pyrocket.reader import default_schema
+
+        return default_schema(self._request())
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        """Return the reader of a batch; `schema` is the projection."""
+        require_pyspark()
+        from pyspark_pyrocket.reader import RocketReader
+
+        return RocketReader(self._request(), schema)
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
+        """Return the reader of a stream; `schema` is the projection."""
+        require_pyspark()
+        from pyspark_pyrocket.stream_start import stream_reader
+
+        return stream_reader(self._request(), schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
+        """Return the writer of a batch, after checking and, if asked to, creating the target."""
+        require_pyspark()
+        from pyspark_pyrocket.sink import prepare_sink
+        from pyspark_pyrocket.writer import RocketWriter
+
+        return RocketWriter(prepare_sink(self._request(), schema, overwrite))
+
+    def streamWriter(  # noqa: N802
+        self, schema: "StructType", overwrite: bool
+    ) -> "RocketStreamWriter":
+        """Return the writer of a micro-batch, after checking the target as `writer` does."""
+        require_pyspark()
+        from pyspark_pyrocket.sink import prepare_sink
+        from pyspark_pyrocket.writer import RocketStreamWriter
+
+        return RocketStreamWriter(prepare_sink(self._request(), schema, overwrite))
+
+    def _request(self) -> "Request":
+        from pyspark_pyrocket.target import Request
+
+        return Request(dict(self.options), self._driver_directory, self._driver_store)

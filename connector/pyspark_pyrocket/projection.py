@@ -1,0 +1,96 @@
+"""A DataFrame's schema as a projection of the store's scan: what is not asked for is not read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyrocket.errors import SchemaError
+from pyspark.sql.types import StructField, StructType
+
+from pyspark_pyrocket.arrays import arrow_schema
+from pyspark_pyrocket.columns import COLUMNS, PAYLOADS, Convert, Variant
+from pyspark_pyrocket.option_table import nearest
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Turns batches of the columns `scan` into batches of exactly `schema`.
+
+    Each output column is `sources[i]`, an index into `scan`, through `converts[i]`, if any.
+    """
+
+    scan: tuple[str, ...]
+    schema: pa.Schema
+    sources: tuple[int, ...]
+    converts: tuple[Convert | None, ...]
+
+    @classmethod
+    def of(cls, schema: StructType, value_format: str = "") -> "Projection":
+        """Match every field by name and type, or raise SchemaError."""
+        _check_names(schema)
+        variants = [_variant(field, value_format) for field in schema]
+        scan = tuple(dict.fromkeys(variant.scan for variant in variants))
+        return cls(
+            scan=scan,
+            schema=arrow_schema(schema),
+            sources=tuple(scan.index(variant.scan) for variant in variants),
+            converts=tuple(variant.convert for variant in variants),
+        )
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch that Spark expects; its buffers are those of `batch`."""
+        columns = [
+            self._column(field, batch.column(source), convert)
+            for field, source, convert in zip(self.schema, self.sources, self.converts, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def apply_all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Apply to each batch that has rows."""
+        return (self.apply(batch) for batch in batches if batch.num_rows)
+
+    @staticmethod
+    def _column(field: pa.Field, column: pa.Array, convert: Convert | None) -> pa.Array:
+        if convert is not None:
+            column = convert(column, field.type)
+        if column.null_count and not field.nullable:
+            raise SchemaError(
+                f"Column {field.name!r} is NOT NULL in the schema, but {column.null_count} of "
+                f"{len(column)} messages have no value for it.",
+                remedy="Drop NOT NULL from this column.",
+                code="COLUMN_NULL",
+            )
+        return column
+
+
+def _check_names(schema: StructType) -> None:
+    names = [name.lower() for name in schema.fieldNames()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not names:
+        happened = f"The schema names {', '.join(twice)} twice." if twice else "It is empty."
+        raise SchemaError(happened, remedy="Name at least one column, and each only once.")
+
+
+def _variant(field: StructField, value_format: str) -> Variant:
+    name = {known.lower(): known for known in COLUMNS}.get(field.name.lower())
+    if name is None:
+        near = nearest(field.name, COLUMNS)
+        raise SchemaError(
+            f"There is no column {field.name!r}.",
+            remedy=(f"Did you mean {near!r}? " if near else "")
+            + f"The columns are: {', '.join(COLUMNS)}.",
+            code="COLUMN_UNKNOWN",
+        )
+    # Spark's short form leaves nullability out, which any column can have either way.
+    wanted = field.dataType.simpleString()
+    variants = {variant.spark_type.simpleString(): variant for variant in COLUMNS[name]}
+    if name in PAYLOADS and value_format in variants:
+        variants = {value_format: variants[value_format]}
+    if wanted not in variants:
+        reason = f" with valueFormat={value_format}" if name in PAYLOADS and value_format else ""
+        raise SchemaError(
+            f"Column {field.name!r} cannot be {wanted}{reason}.",
+            remedy=f"Its type is {' or '.join(variants)}.",
+            code="COLUMN_TYPE",
+        )
+    return variants[wanted]

@@ -1,0 +1,61 @@
+"""How a streaming read begins: everything is checked before Spark asks for an offset."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyrocket.errors import PyrocketError
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from pyspark_pyrocket.option_table import STREAM
+from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.planner import topics_to_read
+from pyspark_pyrocket.projection import Projection
+from pyspark_pyrocket.source_runner import exit_on_sigterm, in_source_runner, log_to_stderr
+from pyspark_pyrocket.stores import shared_store
+from pyspark_pyrocket.stream_reader import Json, RocketStreamReader
+from pyspark_pyrocket.target import Request
+
+
+class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises what was wrong with a query at the first question about it."""
+
+    def __init__(self, error: PyrocketError) -> None:
+        self._error = error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Raise."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Raise."""
+        raise self._error
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        """Raise."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise."""
+        raise self._error
+
+
+def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReader:
+    """Return the reader of a query whose options, columns, store and topics have been checked.
+
+    Where Spark's source runner asks, an error must not be raised at once: Spark would fail on its
+    own unbound variable and show that instead.
+    """
+    try:
+        options = ReadOptions.parse(request, STREAM)
+        reader = RocketStreamReader(options, Projection.of(schema, options.value_format))
+        topics_to_read(shared_store(options.path), options)
+    except PyrocketError as error:
+        if not in_source_runner():
+            raise
+        return FailedReader(error)
+    if in_source_runner():
+        log_to_stderr()
+        exit_on_sigterm()
+    return reader

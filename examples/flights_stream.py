@@ -1,0 +1,62 @@
+"""Two streaming jobs over the topic of flights, each in several bounded micro-batches."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flights_source import FLIGHT
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+from pyspark.sql.streaming.query import StreamingQuery
+
+COUNTS = "flights_per_day"
+"""The table in which the windowed count ends."""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """What both jobs share; the store is in `folder`, and their results go there."""
+
+    spark: SparkSession
+    folder: Path
+    topic: str
+    rows_per_batch: int
+
+    def count_by_day(self) -> StreamingQuery:
+        """Count the flights of each carrier in windows of a day of event time.
+
+        Complete mode keeps every window, so every row counts, in whatever order rows come.
+        """
+        day = F.window("time_hour", "1 day").alias("day")
+        counts = self._flights().groupBy(day, "carrier").count()
+        writer = counts.writeStream.format("memory").queryName(COUNTS).outputMode("complete")
+        writer = writer.option("checkpointLocation", str(self.folder / "count-checkpoint"))
+        return writer.trigger(availableNow=True).start()
+
+    def write_parquet(self) -> StreamingQuery:
+        """Turn the JSON into columns and write them as Parquet, each row exactly once."""
+        writer = self._flights().writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self.folder / "parquet-checkpoint"))
+        return writer.trigger(availableNow=True).start(str(self.folder / "stream.parquet"))
+
+    def _flights(self) -> DataFrame:
+        """Return the topic as a stream of flights, from its first message on."""
+        messages = (
+            self.spark.readStream.format("pyrocket")
+            .option("subscribe", self.topic)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", self.rows_per_batch)
+            .schema("body STRING")
+            .load(str(self.folder / "store"))
+        )
+        return messages.select(F.from_json("body", FLIGHT).alias("flight")).select("flight.*")
+
+
+def rows_read(query: StreamingQuery) -> int:
+    """Return how many rows the query's finished micro-batches had."""
+    return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+def counts_by_carrier(spark: SparkSession) -> dict[str, int]:
+    """Return the windowed counts, added up for each carrier."""
+    counts = spark.table(COUNTS).groupBy("carrier").agg(F.sum("count").alias("flights"))
+    return {row["carrier"]: row["flights"] for row in counts.collect()}

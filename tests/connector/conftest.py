@@ -1,0 +1,135 @@
+"""Topics to read and write, and streams that run until nothing is left."""
+
+import glob
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyrocket import Store
+
+
+@dataclass
+class Box:
+    """One topic of one store, and what tests do with it besides Spark."""
+
+    path: str
+    topic: str = "t"
+
+    @property
+    def options(self):
+        return {"path": self.path, "topic": self.topic}
+
+    def create(self, queues=4):
+        with Store.open(self.path, create=True) as store:
+            store.create_topic(self.topic, read_queues=queues, write_queues=queues)
+        return self
+
+    def grow(self, queues):
+        with Store.open(self.path) as store:
+            store.update_topic(self.topic, read_queues=queues, write_queues=queues)
+
+    def send(self, *bodies, queue=None, **columns):
+        """Append the bodies to one queue, or spread over all."""
+        arrays = {"body": pa.array(bodies), **columns}
+        if queue is not None:
+            arrays["queueId"] = pa.array([queue] * len(bodies), pa.int32())
+        with Store.open(self.path, create=True) as store:
+            store.append_batch(pa.record_batch(arrays), topic=self.topic)
+
+    def read(self, *columns):
+        """Return all messages as tuples, queue by queue."""
+        rows = []
+        with Store.open(self.path, read_only=True) as store:
+            for queue, offsets in store.offsets(self.topic).items():
+                wanted = (offsets.minimum, offsets.maximum, columns)
+                for batch in store.scan(self.topic, queue, *wanted):
+                    rows += zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+        return rows
+
+    def bodies(self):
+        return sorted(body for (body,) in self.read("body"))
+
+    def rows(self):
+        with Store.open(self.path, read_only=True) as store:
+            if self.topic not in store.topics():
+                return 0
+            return sum(o.maximum - o.minimum for o in store.offsets(self.topic).values())
+
+
+@dataclass
+class Stream:
+    """A query from topics to Parquet, whose sink is exactly-once."""
+
+    spark: object
+    folder: Path
+    options: dict
+    schema: str = "topic STRING, queueId INT, queueOffset BIGINT, body STRING"
+    progress: list = field(default_factory=list)
+
+    def start(self, **trigger):
+        source = self.spark.readStream.format("pyrocket").options(**self.options)
+        if self.schema:
+            source = source.schema(self.schema)
+        return (
+            source.load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(**(trigger or {"processingTime": "0 seconds"}))
+            .start(str(self.folder / "out"))
+        )
+
+    def drain(self, **options):
+        """Run with Trigger.AvailableNow to the end; return the rows of each micro-batch."""
+        self.options |= options
+        query = self.start(availableNow=True)
+        try:
+            query.awaitTermination(120)
+        finally:
+            query.stop()
+        self.progress = [json.loads(p.json) for p in query.recentProgress]
+        return [p["numInputRows"] for p in self.progress]
+
+    def output(self):
+        frame = self.spark.read.parquet(str(self.folder / "out"))
+        return sorted(tuple(row) for row in frame.collect())
+
+    def bodies(self):
+        return sorted(row[-1] for row in self.output())
+
+    def batches(self, kind="offsets"):
+        names = glob.glob(str(self.folder / "checkpoint" / kind / "[0-9]*"))
+        return sorted(int(os.path.basename(name)) for name in names)
+
+    def offset(self, batch):
+        """The source's line of a checkpointed offset."""
+        return (self.folder / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()[2]
+
+    def forget_commit(self, batch):
+        """Make it look as if the driver had died before this batch was committed."""
+        for name in (str(batch), f".{batch}.crc"):
+            (self.folder / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def box(tmp_path):
+    """A topic that does not exist yet."""
+    return Box(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def stream(spark, box, tmp_path):
+    """A stream over the box, from the first message on."""
+    return Stream(spark, tmp_path, {**box.options, "startingOffsets": "earliest"})
+
+
+@pytest.fixture
+def jobs(spark):
+    """Counts the Spark jobs that a block has started."""
+    group = f"jobs-{os.urandom(4).hex()}"
+    spark.sparkContext.setJobGroup(group, "counted")
+    yield lambda: len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+    for name in ("spark.jobGroup.id", "spark.job.description"):
+        spark.sparkContext.setLocalProperty(name, None)

@@ -1,0 +1,196 @@
+"""Every mistake is a named error on the driver, before any task runs, and writes nothing."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pyrocket import Store
+from pyspark.sql.utils import AnalysisException
+
+READS = [
+    # what, changed options (None removes one), schema, error
+    ("no target", {"path": None}, None, "OPTION_MISSING.*PYROCKET_STORE"),
+    ("both targets", {"endpoint": "localhost:8081"}, None, "OPTION_CONFLICT.*one target"),
+    ("a later target", {"path": None, "endpoint": "h:1"}, None, "OPTION_UNSUPPORTED"),
+    ("a missing directory", {"path": "/no/such/store"}, None, "STORE_NOT_FOUND.*/no/such/store"),
+    ("a file", {"path": __file__}, None, "STORE_NOT_A_DIRECTORY"),
+    ("another scheme", {"path": "s3a://bucket/x"}, None, "OPTION_INVALID.*scheme 's3a'"),
+    ("no topic", {"topic": None}, None, "OPTION_MISSING.*subscribe"),
+    ("a missing topic", {"topic": "tt"}, None, "TOPIC_NOT_FOUND.*'tt'.*Did you mean 't'"),
+    ("an illegal topic", {"topic": "a b"}, None, "TOPIC_NOT_FOUND.*'a b'"),
+    ("only missing topics", {"topic": "q", "missingTopic": "wait"}, None, "TOPIC_NOT_FOUND"),
+    ("an unknown option", {"startingOffset": "latest"}, None, "OPTION_UNKNOWN.*startingOffsets"),
+    ("a Kafka option", {"kafka.bootstrap.servers": "h:1"}, None, "OPTION_UNKNOWN.*'path'"),
+    ("malformed offsets", {"startingOffsets": '{"t":'}, None, "OPTION_INVALID.*not JSON"),
+    ("a wrong queue", {"startingOffsets": '{"t":{"0":0,"9":0}}'}, "body BINARY", "not read: 9"),
+    (
+        "a missing queue",
+        {"startingOffsets": '{"t":{"0":0}}'},
+        "body BINARY",
+        "not name the queues 1",
+    ),
+    ("a wrong broker", {"startingOffsets": '{"t":{"b":{"0":0,"1":0}}}'}, "body BINARY", "broker-a"),
+    (
+        "an offset too far",
+        {"startingOffsets": '{"t":{"0":99,"1":0}}'},
+        "body BINARY",
+        "OFFSET_OUT_OF_RANGE.*queue 0.*99",
+    ),
+    ("an unknown column", {}, "bodi BINARY", "COLUMN_UNKNOWN.*'bodi'.*'body'"),
+    ("a wrong type", {}, "queueOffset INT", "COLUMN_TYPE.*bigint"),
+    ("a contradiction", {"valueFormat": "string"}, "body BINARY", "COLUMN_TYPE.*valueFormat"),
+]
+ONLY_BATCH = [
+    (
+        "a start beyond the end",
+        {"startingOffsets": '{"t":{"0":2,"1":0}}', "endingOffsets": '{"t":{"0":1,"1":0}}'},
+        "body BINARY",
+        r"START_BEYOND_END.*queue 0: 2 > 1",
+    ),
+    ("a start at latest", {"startingOffsets": "latest"}, "body BINARY", "is empty"),
+    ("an end at earliest", {"endingOffsets": "earliest"}, "body BINARY", "is empty"),
+    ("a limit", {"maxOffsetsPerTrigger": "5"}, "body BINARY", "stream queries"),
+]
+ONLY_STREAM = [
+    ("an end", {"endingOffsets": "latest"}, "body BINARY", "batch queries"),
+    ("no limit", {"maxOffsetsPerTrigger": "0"}, None, "whole number from 1"),
+]
+WRITES = [
+    ("no target", {"path": None}, "'x' AS body", "OPTION_MISSING.*PYROCKET_STORE"),
+    ("both targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_CONFLICT"),
+    ("a file", {"path": __file__}, "'x' AS body", "STORE_NOT_A_DIRECTORY"),
+    ("an illegal topic", {"topic": "a b"}, "'x' AS body", "TOPIC_ILLEGAL"),
+    ("a system topic", {"topic": "SCHEDULE_TOPIC_XXXX"}, "'x' AS body", "TOPIC_ILLEGAL"),
+    ("an unknown option", {"topics": "t"}, "'x' AS body", "OPTION_UNKNOWN.*'topic"),
+    ("a read option", {"startingOffsets": "latest"}, "'x' AS body", "OPTION_UNKNOWN"),
+    ("no body", {}, "'x' AS tags", "BODY_COLUMN_MISSING"),
+    ("a wrong type", {}, "1 AS body", "COLUMN_TYPE.*string or binary"),
+    ("an unknown column", {}, "'x' AS body, 1 AS tagz", "COLUMN_UNKNOWN.*'tags'"),
+    ("two bodies", {}, "'x' AS body, 'x' AS value", "COLUMN_TWICE"),
+    ("no topic at all", {"topic": None}, "'x' AS body", "TOPIC_COLUMN_MISSING"),
+    ("a word", {"flush": "often"}, "'x' AS body", "OPTION_INVALID.*flush"),
+]
+
+
+def named(cases):
+    return pytest.mark.parametrize(
+        ("changed", "given", "error"), [case[1:] for case in cases], ids=[case[0] for case in cases]
+    )
+
+
+def options_of(box, changed):
+    options = {**box.options, **changed}
+    return {key: value for key, value in options.items() if value is not None}
+
+
+@named(READS + ONLY_BATCH)
+def test_a_batch_read_says_what_is_wrong(spark, box, jobs, changed, given, error):
+    box.create(queues=2).send("x", "y", queue=0)
+    source = spark.read.format("pyrocket").options(**options_of(box, changed))
+    with pytest.raises(AnalysisException, match=rf"(?s){error}"):
+        (source.schema(given) if given else source).load().collect()
+    assert jobs() == 0
+
+
+@named(READS + ONLY_STREAM)
+def test_a_stream_says_what_is_wrong(spark, box, tmp_path, jobs, changed, given, error):
+    box.create(queues=2).send("x", "y", queue=0)
+    source = spark.readStream.format("pyrocket").options(**options_of(box, changed))
+
+    def run():
+        writer = (source.schema(given) if given else source).load().writeStream.format("noop")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination(60)
+
+    with pytest.raises(Exception, match=rf"(?s){error}") as info:
+        run()
+    assert "UnboundLocalError" not in str(info.value)
+    assert not list(Path(tmp_path / "checkpoint").glob("offsets/[0-9]*"))
+    assert jobs() == 0
+
+
+@named(WRITES)
+def test_a_batch_write_says_what_is_wrong(spark, box, jobs, changed, given, error):
+    frame = spark.range(1).selectExpr(*given.split(", "))
+    with pytest.raises(AnalysisException, match=rf"(?s){error}"):
+        frame.write.format("pyrocket").mode("append").options(**options_of(box, changed)).save()
+    assert jobs() == 0
+    assert not os.path.exists(box.path) or box.rows() == 0
+
+
+@named(WRITES)
+def test_a_streaming_write_says_what_is_wrong(spark, box, tmp_path, jobs, changed, given, error):
+    query = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", 1)
+        .load()
+        .selectExpr(*given.split(", "))
+        .writeStream.format("pyrocket")
+        .options(**options_of(box, changed), checkpointLocation=str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        with pytest.raises(Exception, match=rf"(?s){error}"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert not os.path.exists(box.path) or box.rows() == 0
+
+
+def test_reads_never_create_anything(spark, tmp_path):
+    path = tmp_path / "store"
+    with pytest.raises(AnalysisException, match="STORE_NOT_FOUND"):
+        spark.read.format("pyrocket").options(path=str(path), topic="t").load()
+    path.mkdir()
+    with pytest.raises(AnalysisException, match="STORE_NOT_FOUND"):
+        spark.read.format("pyrocket").options(path=str(path), topic="t").load()
+    assert not list(path.iterdir())
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_write_creates_nothing_when_told_not_to(spark, box, jobs, exists):
+    if exists:
+        Store.open(box.path, create=True).close()
+    frame = spark.createDataFrame([("x",)], "body STRING")
+    before = jobs()
+    code = "TOPIC_NOT_FOUND" if exists else "STORE_NOT_FOUND"
+    with pytest.raises(AnalysisException, match=code):
+        frame.write.format("pyrocket").mode("append").options(
+            **box.options, createIfMissing=False
+        ).save()
+    assert jobs() == before
+    assert os.path.exists(box.path) == exists
+
+
+def test_a_directory_of_something_else_does_not_become_a_store(spark, tmp_path, box):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "thesis.tex").touch()
+    frame = spark.createDataFrame([("x",)], "body STRING")
+    with pytest.raises(AnalysisException, match=r"STORE_DIRECTORY_NOT_EMPTY.*thesis\.tex"):
+        frame.write.format("pyrocket").mode("append").options(**box.options).save()
+    assert os.listdir(box.path) == ["thesis.tex"]
+
+
+def test_overwriting_is_refused_because_a_log_is_not_truncated(spark, box):
+    box.send("kept")
+    frame = spark.createDataFrame([("x",)], "body STRING")
+    with pytest.raises(AnalysisException, match=r"OPTION_OVERWRITE.*not truncated"):
+        frame.write.format("pyrocket").mode("overwrite").options(**box.options).save()
+    assert box.bodies() == [b"kept"]
+
+
+@pytest.mark.parametrize(("perm", "code"), [(4, "TOPIC_NOT_WRITABLE"), (2, "TOPIC_NOT_READABLE")])
+def test_a_topics_permissions_are_kept(spark, box, perm, code):
+    box.create()
+    with Store.open(box.path) as store:
+        store.update_topic("t", perm=perm)
+    frame = spark.createDataFrame([("x",)], "body STRING")
+    writer = frame.write.format("pyrocket").mode("append").options(**box.options)
+    reader = spark.read.format("pyrocket").options(**box.options)
+    with pytest.raises(AnalysisException, match=code):
+        writer.save() if perm == 4 else reader.load()
+
+
+def test_several_paths_are_refused(spark, box):
+    with pytest.raises(AnalysisException, match="Several paths"):
+        spark.read.format("pyrocket").option("topic", "t").load([box.path, "/other"])

@@ -1,0 +1,184 @@
+"""Batch writes through Spark."""
+
+import pytest
+from pyspark.sql import functions as f
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+TEXT = StringType()
+COLUMNS = StructType(
+    [
+        StructField("body", BinaryType()),
+        StructField("topic", TEXT),
+        StructField("tags", TEXT),
+        StructField("keys", ArrayType(TEXT)),
+        StructField("properties", MapType(TEXT, TEXT)),
+        StructField("queueId", IntegerType()),
+        StructField("shardingKey", TEXT),
+        StructField("flag", IntegerType()),
+    ]
+)
+
+
+def save(frame, box, **options):
+    frame.write.format("pyrocket").mode("append").options(**{**box.options, **options}).save()
+
+
+def test_every_column_comes_back(spark, box):
+    rows = [
+        (b"\x00\xff", "other", "red", ["a", "b"], {"c": "é"}, 2, None, 7),
+        (b"", "other", None, None, None, None, "s", None),
+    ]
+    save(spark.createDataFrame(rows, COLUMNS).coalesce(1), box)
+    wanted = ("body", "topic", "tags", "keys", "properties", "flag")
+    assert sorted(box.read(*wanted)) == [
+        (b"", "t", None, [], [], 0),
+        (b"\x00\xff", "t", "red", ["a", "b"], [("c", "é")], 7),
+    ]
+    system = {body: dict(names) for body, names in box.read("body", "systemProperties")}
+    assert system[b""]["__SHARDINGKEY"] == "s"
+    assert "__SHARDINGKEY" not in system[b"\x00\xff"]
+    assert all("UNIQ_KEY" in names for names in system.values())
+    assert dict(box.read("body", "queueId"))[b"\x00\xff"] == 2
+
+
+def test_columns_that_cannot_be_null_are_taken(spark, box):
+    frame = spark.range(3).select(
+        f.col("id").cast("string").alias("body"),
+        f.array(f.lit("k")).alias("keys"),
+        f.create_map(f.lit("a"), f.lit("b")).alias("properties"),
+    )
+    assert not any(field.nullable for field in frame.schema)
+    save(frame, box)
+    assert box.read("keys", "properties") == [(["k"], [("a", "b")])] * 3
+
+
+def test_many_rows_in_many_batches_arrive_once(spark, box):
+    save(spark.range(30_000).select(f.col("id").cast("string").alias("value")), box)
+    assert sorted(map(int, box.bodies())) == list(range(30_000))
+
+
+def test_rows_without_a_key_are_spread_evenly(spark, box):
+    save(spark.range(4_000).coalesce(1).select(f.lit("x").alias("body")), box)
+    queues = [queue for (queue,) in box.read("queueId")]
+    assert sorted({queues.count(queue) for queue in range(4)}) == [1_000]
+
+
+def test_single_rows_do_not_all_go_to_one_queue(spark, box):
+    frame = spark.range(40).repartition(40).select(f.lit("x").alias("body"))
+    save(frame, box)
+    assert len({queue for (queue,) in box.read("queueId")}) > 1
+
+
+def test_rows_of_one_sharding_key_keep_their_order_in_one_queue(spark, box):
+    frame = spark.range(5_000).coalesce(1)
+    key = f.concat(f.lit("k"), f.col("id") % 50)
+    save(frame.select(f.col("id").cast("string").alias("body"), key.alias("shardingKey")), box)
+    places = {}
+    for queue, body in box.read("queueId", "body"):
+        places.setdefault(int(body) % 50, []).append((queue, int(body)))
+    assert len(places) == 50
+    for found in places.values():
+        assert len({queue for queue, _ in found}) == 1
+        assert [body for _, body in found] == sorted(body for _, body in found)
+
+
+def test_a_topic_column_sends_each_row_to_its_topic(spark, box):
+    rows = [("a", "one"), ("b", "two"), ("a", "three")]
+    frame = spark.createDataFrame(rows, "topic STRING, body STRING")
+    frame.write.format("pyrocket").mode("append").save(box.path)
+    assert type(box)(box.path, "a").bodies() == [b"one", b"three"]
+    assert type(box)(box.path, "b").bodies() == [b"two"]
+
+
+@pytest.mark.parametrize("flush", ["task", "sync", "async"])
+def test_every_way_to_flush_writes_the_rows(spark, box, flush):
+    save(spark.createDataFrame([("x",)], "body STRING"), box, flush=flush)
+    assert box.bodies() == [b"x"]
+
+
+def test_an_empty_frame_creates_the_topic_and_writes_nothing(spark, box):
+    save(spark.createDataFrame([], "body STRING"), box)
+    assert box.rows() == 0
+    assert box.bodies() == []
+
+
+def test_large_arrow_types_are_taken(spark, box):
+    conf = "spark.sql.execution.arrow.useLargeVarTypes"
+    spark.conf.set(conf, "true")
+    try:
+        rows = [(bytearray(b"x"), "t", "a", ["k"], {"a": "b"}, 0, None, 1)]
+        save(spark.createDataFrame(rows, COLUMNS), box)
+    finally:
+        spark.conf.unset(conf)
+    assert box.read("body", "tags", "keys", "properties") == [(b"x", "a", ["k"], [("a", "b")])]
+
+
+def test_a_topic_piped_into_another_is_the_same(spark, box):
+    rows = [(b"x", "t", "red", ["a", "b"], {"c": "d"}, 2, None, 7)]
+    save(spark.createDataFrame(rows, COLUMNS), box)
+    copy = type(box)(box.path, "copy")
+    save(spark.read.format("pyrocket").options(**box.options).load(), copy)
+    columns = ("queueId", "queueOffset", "body", "tags", "keys", "properties")
+    assert copy.read(*columns) == box.read(*columns)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("body", None, "BODY_NULL.*has a null body"),
+        ("body", "x" * (4 * 1024 * 1024 + 1), "BODY_TOO_LARGE"),
+        ("tags", "a\x01", "MESSAGE_ILLEGAL"),
+        ("keys", ["a b"], "MESSAGE_ILLEGAL"),
+        ("properties", {"p": "x" * 32_768}, "PROPERTIES_SIZE_EXCEEDED"),
+        ("properties", {"KEYS": "x"}, "PROPERTY_RESERVED"),
+        ("properties", {"p": ""}, "MESSAGE_ILLEGAL.*no value for property p"),
+        ("properties", {"p": None}, "MESSAGE_ILLEGAL.*no value for property p"),
+        ("queueId", 4, "QUEUE_NOT_FOUND"),
+        ("queueId", -1, "QUEUE_NOT_FOUND"),
+        ("topic", None, "TOPIC_MISSING.*has a null topic"),
+        ("topic", "no such name", "TOPIC_ILLEGAL.*no such name"),
+    ],
+)
+def test_a_bad_row_fails_its_task_and_nothing_of_its_batch_is_written(
+    spark, box, column, value, says
+):
+    """Two good Arrow batches of 3 rows, then one with a bad row in the middle."""
+    good = [None, None, [], {}, None, None]
+    names = ["body", "tags", "keys", "properties", "queueId", "topic"]
+    schema = StructType(
+        [
+            StructField("body", TEXT),
+            *(field for name in names[1:] for field in COLUMNS if field.name == name),
+        ]
+    )
+    rows = [[f"row{number}", *good[1:5], "t"] for number in range(9)]
+    rows[7][names.index(column)] = value
+    frame = spark.createDataFrame([tuple(row) for row in rows], schema).coalesce(1)
+    if column != "topic":
+        frame = frame.drop("topic")
+    options = {"path": box.path} if column == "topic" else box.options
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 3)
+    try:
+        with pytest.raises(Exception, match=says) as info:
+            frame.write.format("pyrocket").mode("append").options(**options).save()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert "Partition 0, Arrow batch 2" in str(info.value)
+    if column != "topic" or value is None:
+        assert "row 7 " in str(info.value)
+    assert box.bodies() == [f"row{number}".encode() for number in range(6)]
+
+
+def test_integers_of_64_bits_name_queues_too(spark, box):
+    schema = StructType([StructField("body", TEXT), StructField("partition", LongType())])
+    save(spark.createDataFrame([("x", 3)], schema), box)
+    assert box.read("queueId") == [(3,)]

@@ -1,0 +1,80 @@
+"""Spark imports this package everywhere and drops every Python source if one import fails."""
+
+import subprocess
+import sys
+import textwrap
+
+import pyspark_pyrocket
+import pytest
+from pyrocket.errors import UnsupportedError
+from pyspark.sql.datasource import DataSource
+from pyspark_pyrocket import support
+
+
+def run(code):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_package_offers_one_source_under_the_name_of_the_format():
+    assert pyspark_pyrocket.__all__ == ["DefaultSource"]
+    assert issubclass(pyspark_pyrocket.DefaultSource, DataSource)
+    assert pyspark_pyrocket.DefaultSource.name() == "pyrocket"
+
+
+def test_the_import_brings_nothing_but_itself():
+    code = """
+        import sys
+        import pyspark.sql.datasource
+        before = set(sys.modules)
+        import pyspark_pyrocket
+        print(*sorted(set(sys.modules) - before))
+    """
+    assert run(code).split() == [
+        "pyspark_pyrocket",
+        "pyspark_pyrocket.datasource",
+        "pyspark_pyrocket.support",
+    ]
+
+
+def test_a_pyspark_without_python_sources_is_named_when_the_format_is_used():
+    code = """
+        import sys
+        sys.modules["pyspark.sql.datasource"] = None
+        import pyspark_pyrocket
+        try:
+            pyspark_pyrocket.DefaultSource({})
+        except Exception as error:
+            print(error)
+    """
+    said = run(code)
+    assert said.startswith("[UNSUPPORTED_PYSPARK] pyrocket needs pyspark 4.2 or newer")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda source: source.schema(),
+        lambda source: source.reader(schema=None),
+        lambda source: source.streamReader(schema=None),
+        lambda source: source.writer(schema=None, overwrite=False),
+        lambda source: source.streamWriter(schema=None, overwrite=False),
+    ],
+)
+def test_an_older_pyspark_gets_one_line_that_names_the_version_needed(use, monkeypatch):
+    monkeypatch.setattr(support, "find_spec", lambda name: None)
+    monkeypatch.setattr("pyspark.__version__", "4.1.4")
+    with pytest.raises(UnsupportedError, match=r"4\.2 or newer \(this is 4\.1\.4\)") as info:
+        use(pyspark_pyrocket.DefaultSource({}))
+    assert "\n" not in str(info.value)
+
+
+def test_the_docstring_names_every_option():
+    from pyspark_pyrocket.option_table import TABLE
+
+    for option in TABLE:
+        assert option.name in pyspark_pyrocket.DefaultSource.__doc__

@@ -1,0 +1,79 @@
+"""A job written for Spark's Kafka source, moved by changing its format and its options."""
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+KAFKA_SCHEMA = [
+    ("key", "binary"),
+    ("value", "binary"),
+    ("topic", "string"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("timestamp", "timestamp"),
+    ("timestampType", "int"),
+]
+"""As the Structured Streaming + Kafka guide gives it."""
+
+HEADERS = ("headers", "array<struct<key:string,value:binary>>")
+
+
+def load(spark, box, **options):
+    source = spark.read.format("pyrocket").option("schemaMode", "kafka")
+    return source.options(**box.options, **options).load()
+
+
+def test_the_schema_is_that_of_sparks_kafka_source(spark, box):
+    box.create()
+    for headers, columns in (("false", KAFKA_SCHEMA), ("true", [*KAFKA_SCHEMA, HEADERS])):
+        frame = load(spark, box, includeHeaders=headers)
+        assert frame.dtypes == columns
+        assert all(field.nullable for field in frame.schema)
+
+
+def test_the_values_are_those_that_kafka_would_give(spark, box):
+    box.create(queues=2)
+    box.send("bare", queue=0)
+    box.send(
+        "full",
+        queue=1,
+        keys=pa.array(["k"]),
+        properties=pa.array([[("h", "é")]], pa.map_(pa.string(), pa.string())),
+    )
+    bare, full = load(spark, box, includeHeaders="true").orderBy("partition").collect()
+    assert (bare.key, bytes(bare.value), bare.headers) == (None, b"bare", None)
+    assert (bytes(full.key), bytes(full.value)) == (b"k", b"full")
+    assert (full.topic, full.partition, full.offset, full.timestampType) == ("t", 1, 0, 1)
+    assert [(h.key, bytes(h.value)) for h in full.headers] == [("h", "é".encode())]
+
+
+def test_a_kafka_job_writes_and_reads_back_what_it_wrote(spark, box):
+    frame = spark.range(100).select(
+        f.concat(f.lit("k"), f.col("id") % 7).cast("binary").alias("key"),
+        f.col("id").cast("string").alias("value"),
+        f.array(f.struct(f.lit("h").alias("key"), f.lit("v").cast("binary").alias("value"))).alias(
+            "headers"
+        ),
+    )
+    frame.write.format("pyrocket").mode("append").options(**box.options).save()
+    back = load(spark, box, includeHeaders="true").selectExpr(
+        "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value", "partition", "headers"
+    )
+    rows = back.collect()
+    assert sorted(int(row.value) for row in rows) == list(range(100))
+    assert all(row.key == f"k{int(row.value) % 7}" for row in rows)
+    assert len({(row.key, row.partition) for row in rows}) == 7, "equal keys share a partition"
+    assert {(h.key, bytes(h.value)) for row in rows for h in row.headers} == {("h", b"v")}
+
+
+def test_a_topic_piped_through_kafkas_columns_is_the_same(spark, box):
+    box.send(*map(str, range(20)), keys=pa.array([f"k{i}" for i in range(20)]))
+    copy = type(box)(box.path, "copy")
+    (
+        load(spark, box, includeHeaders="true")
+        .write.format("pyrocket")
+        .mode("append")
+        .options(**copy.options)
+        .save()
+    )
+    columns = ("queueId", "queueOffset", "body", "keysText", "properties")
+    assert copy.read(*columns) == box.read(*columns)

@@ -1,0 +1,91 @@
+"""Offsets as users write them."""
+
+import pytest
+from pyrocket.errors import OffsetOutOfRangeError, OptionError
+from pyrocket.message import QueueOffsets
+from pyspark_pyrocket.offsets import OffsetChoice
+
+BOUNDS = {"t": {0: QueueOffsets(5, 20), 1: QueueOffsets(0, 7)}}
+
+
+def resolve(text, bounds=BOUNDS):
+    return OffsetChoice.parse("startingOffsets", text).resolve(bounds, "broker-a")
+
+
+def test_words_mean_the_bounds_of_each_queue():
+    assert resolve("earliest") == {"t": {0: 5, 1: 0}}
+    assert resolve(" LATEST ") == {"t": {0: 20, 1: 7}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"t":{"0":9,"1":"latest"}}',
+        '{"t":{"1":-1,"0":9}}',
+        '{"t":{"broker-a":{"0":9,"1":"Latest"}}}',
+    ],
+)
+def test_json_is_read_with_and_without_a_broker(text):
+    assert resolve(text) == {"t": {0: 9, 1: 7}}
+
+
+def test_minus_two_is_earliest():
+    assert resolve('{"t":{"0":-2,"1":"earliest"}}') == {"t": {0: 5, 1: 0}}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("first", "earliest, latest or JSON"),
+        ("", "earliest, latest or JSON"),
+        ("23", "earliest, latest or JSON"),
+        ("{", "is not JSON"),
+        ('{"t":{"0":1}', "is not JSON"),
+        ('{"t":{"0":NaN}}', "is not an offset"),
+        ("{}", "names no topic"),
+        ('{"t":5}', "gives no queues"),
+        ('{"t":{}}', "gives no queues"),
+        ('{"t":{"0":-3,"1":0}}', "is not an offset"),
+        ('{"t":{"0":1.5,"1":0}}', "is not an offset"),
+        ('{"t":{"0":"7","1":0}}', "is not an offset"),
+        ('{"t":{"0":true,"1":0}}', "is not an offset"),
+        ('{"t":{"0":null,"1":0}}', "is not an offset"),
+        ('{"t":{"0":9223372036854775808,"1":0}}', "is not an offset"),
+        ('{"t":{"zero":1,"1":0}}', "'zero' is not a queue id"),
+        ('{"t":{"00":1,"1":0}}', "'00' is not a queue id"),
+        ('{"t":{"-1":1,"1":0}}', "'-1' is not a queue id"),
+        ('{"t":{"0":1,"0":2,"1":0}}', "names 0 twice"),
+        ('{"t":{"broker-a":{"0":1},"1":0}}', "is not a queue id"),
+    ],
+)
+def test_malformed_offsets_are_named(text, says):
+    with pytest.raises(OptionError, match=says):
+        resolve(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"t":{"0":9}}', "does not name the queues 1"),
+        ('{"t":{"0":9,"1":0,"7":1}}', "names queues that are not read: 7"),
+        ('{"t":{"broker-a":{"0":9,"2":1}}}', "not read: 2 and does not name the queues 1"),
+        ('{"u":{"0":9,"1":0}}', "names topics that are not read: u and does not name the topics t"),
+        ('{"t":{"broker-b":{"0":9,"1":0}}}', "does not name the brokers broker-a"),
+    ],
+)
+def test_offsets_have_to_name_exactly_the_queues(text, says):
+    with pytest.raises(OptionError, match=says) as info:
+        resolve(text)
+    assert "Name exactly" in info.value.remedy
+
+
+@pytest.mark.parametrize("offset", [4, 21])
+def test_an_offset_that_the_queue_does_not_have_is_named(offset):
+    text = f'{{"t":{{"0":{offset},"1":0}}}}'
+    with pytest.raises(OffsetOutOfRangeError, match=f"queue 0: offset {offset} is outside 5 to 20"):
+        resolve(text)
+
+
+@pytest.mark.parametrize("offset", [5, 20])
+def test_the_bounds_themselves_are_allowed(offset):
+    assert resolve(f'{{"t":{{"0":{offset},"1":0}}}}')["t"][0] == offset

@@ -1,0 +1,190 @@
+"""What each option means, and that every misuse of one is named."""
+
+import pytest
+from pyrocket.errors import OptionError
+from pyspark_pyrocket.offsets import EARLIEST, LATEST
+from pyspark_pyrocket.option_table import BATCH, READ, SINK, STREAM, TABLE, names_for
+from pyspark_pyrocket.options import ReadOptions, WriteOptions
+from pyspark_pyrocket.target import Request
+
+
+def read(query=BATCH, **options):
+    return ReadOptions.parse(Request({"path": "/s", "subscribe": "t", **options}, "/"), query)
+
+
+def write(**options):
+    return WriteOptions.parse(Request({"path": "/s", **options}, "/"))
+
+
+def test_defaults_of_reads():
+    options = read()
+    assert options.topics == ("t",)
+    assert options.starting.word == EARLIEST
+    assert options.ending.word == LATEST
+    assert options.max_rows is None
+    assert not options.wait_for_topics
+    assert not options.kafka_columns
+    assert not options.include_headers
+    assert options.coalesce_queues
+    assert not options.verify_crc
+
+
+def test_a_stream_starts_at_latest_and_a_batch_at_earliest():
+    assert read(STREAM).starting.word == LATEST
+    assert read(BATCH).starting.word == EARLIEST
+
+
+def test_defaults_of_writes():
+    options = write()
+    assert (options.topic, options.create_if_missing, options.flush) == ("", True, "task")
+
+
+def test_names_and_words_are_case_insensitive():
+    options = read(STREAM, MISSINGTOPIC="Wait", schemaMODE="KAFKA", STARTINGoffsets="Earliest")
+    assert options.wait_for_topics
+    assert options.kafka_columns
+    assert options.starting.word == EARLIEST
+
+
+def test_subscribe_takes_a_list_without_repetitions():
+    assert read(subscribe=" b, a ,b").topics == ("b", "a")
+
+
+@pytest.mark.parametrize("topics", ["", ",", "a,,b", "a,"])
+def test_an_empty_name_in_subscribe_is_refused(topics):
+    with pytest.raises(OptionError, match="empty name"):
+        read(subscribe=topics)
+
+
+def test_topic_stands_for_one_subscription():
+    request = Request({"path": "/s", "topic": "t"}, "/")
+    assert ReadOptions.parse(request, BATCH).topics == ("t",)
+
+
+@pytest.mark.parametrize("topic", ["", "a,b"])
+def test_topic_names_exactly_one(topic):
+    with pytest.raises(OptionError, match="one topic"):
+        ReadOptions.parse(Request({"path": "/s", "topic": topic}, "/"), BATCH)
+    with pytest.raises(OptionError, match="one topic"):
+        write(topic=topic)
+
+
+def test_topic_and_subscribe_together_are_a_conflict():
+    with pytest.raises(OptionError, match="keep one"):
+        read(topic="t")
+
+
+def test_no_topic_explains_the_create_table_trap():
+    with pytest.raises(OptionError, match=r"subscribe.*CREATE TABLE"):
+        ReadOptions.parse(Request({"path": "/s"}, "/"), BATCH)
+
+
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("subscribes", "subscribe"),
+        ("topics", "subscribe"),
+        ("maxOffsetPerTriger", "maxOffsetsPerTrigger"),
+        ("coalesceQueue", "coalesceQueues"),
+        ("kafka.bootstrap.servers", "path"),
+        ("kafka.topic", "topic"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name(typed, nearest):
+    with pytest.raises(OptionError, match=f"'{nearest}'") as info:
+        read(STREAM, **{typed: "x"})
+    assert info.value.code == "OPTION_UNKNOWN"
+
+
+def test_an_option_like_nothing_is_answered_with_all_names():
+    with pytest.raises(OptionError, match=r"no option 'qqqq'.*subscribe, topic, startingOffsets"):
+        read(qqqq="1")
+
+
+def test_every_kafka_option_is_refused():
+    with pytest.raises(OptionError, match="Kafka client"):
+        read(**{"kafka.zzz": "1"})
+
+
+@pytest.mark.parametrize(
+    ("query", "option"),
+    [
+        (BATCH, "maxOffsetsPerTrigger"),
+        (STREAM, "endingOffsets"),
+        (BATCH, "createIfMissing"),
+        (READ, "flush"),
+        (STREAM, "checkpointLocation"),
+    ],
+)
+def test_an_option_of_another_kind_of_query_is_refused(query, option):
+    with pytest.raises(OptionError, match=f"(?i){option}"):
+        read(query, **{option: "1"})
+
+
+@pytest.mark.parametrize("option", ["subscribe", "startingOffsets", "valueFormat"])
+def test_a_sink_refuses_options_of_reads(option):
+    with pytest.raises(OptionError, match="batch and stream queries"):
+        write(**{option: "x"})
+
+
+def test_what_spark_adds_to_a_sink_is_ignored():
+    assert write(checkpointlocation="/c", queryname="q", topic="t").topic == "t"
+
+
+def test_what_create_table_adds_is_ignored_where_columns_are_asked_for():
+    added = {"provider": "pyrocket", "owner": "me", "location": "file:/s", "option.topic": "t"}
+    assert read(READ, **added).topics == ("t",)
+    with pytest.raises(OptionError, match="no option 'owner'"):
+        read(BATCH, owner="me")
+
+
+def test_a_schema_may_be_asked_for_with_the_options_of_either_query():
+    assert read(READ, maxOffsetsPerTrigger="5", endingOffsets="latest").max_rows == 5
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "many", "", "99999999999999999999", "²"])
+def test_a_rate_limit_is_a_positive_whole_number(value):
+    with pytest.raises(OptionError, match="maxOffsetsPerTrigger"):
+        read(STREAM, maxOffsetsPerTrigger=value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["missingTopic", "schemaMode", "includeHeaders", "valueFormat", "coalesceQueues", "verifyCrc"],
+)
+@pytest.mark.parametrize("value", ["", "yes", "qqqq"])
+def test_a_word_outside_the_choice_is_refused(option, value):
+    with pytest.raises(OptionError, match=rf"'{option}' is '{value}'. Use "):
+        read(**{option: value})
+
+
+@pytest.mark.parametrize("option", ["createIfMissing", "flush", "schemaMode"])
+def test_a_word_outside_a_sinks_choice_is_refused(option):
+    with pytest.raises(OptionError, match=option):
+        write(**{option: "qqqq"})
+
+
+def test_headers_are_a_column_of_kafka_mode():
+    assert read(schemaMode="kafka", includeHeaders="true").include_headers
+    with pytest.raises(OptionError, match=r"schemaMode=kafka.*properties"):
+        read(includeHeaders="true")
+
+
+@pytest.mark.parametrize("value", ["latest", '{"t":{"0":-1}}', '{"t":{"0":"latest"}}'])
+def test_a_batch_cannot_start_at_latest(value):
+    with pytest.raises(OptionError, match="is empty"):
+        read(BATCH, startingOffsets=value)
+    assert read(STREAM, startingOffsets=value).starting.uses(LATEST)
+
+
+@pytest.mark.parametrize("value", ["earliest", '{"t":{"0":-2}}', '{"t":{"b":{"0":"earliest"}}}'])
+def test_a_batch_cannot_end_at_earliest(value):
+    with pytest.raises(OptionError, match="is empty"):
+        read(BATCH, endingOffsets=value)
+
+
+def test_every_option_has_a_place_and_a_meaning():
+    assert {query for option in TABLE for query in option.queries} == {BATCH, STREAM, SINK}
+    assert all(option.meaning.endswith(".") for option in TABLE)
+    assert "flush" not in names_for(READ)

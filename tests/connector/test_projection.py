@@ -1,0 +1,212 @@
+"""A schema as a projection: names, types and nullability, to the last flag that Spark checks."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyrocket.errors import SchemaError
+from pyrocket.formats.record_columns import SCAN_COLUMNS
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    _parse_datatype_json_string,
+)
+from pyspark_pyrocket.arrays import arrow_schema, headers_of_map
+from pyspark_pyrocket.columns import (
+    COLUMNS,
+    HEADERS,
+    KAFKA_DEFAULT,
+    ROCKETMQ_DEFAULT,
+    default_columns,
+)
+from pyspark_pyrocket.projection import Projection
+
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def every_type(nullable=True):
+    """Each column in each of its types."""
+    return [
+        StructField(
+            name, never_null(variant.spark_type) if not nullable else variant.spark_type, nullable
+        )
+        for name, variants in COLUMNS.items()
+        for variant in variants
+    ]
+
+
+def never_null(spark_type):
+    if isinstance(spark_type, ArrayType):
+        return ArrayType(never_null(spark_type.elementType), False)
+    if isinstance(spark_type, MapType):
+        return MapType(spark_type.keyType, spark_type.valueType, False)
+    if isinstance(spark_type, StructType):
+        return StructType([StructField(f.name, f.dataType, False) for f in spark_type])
+    return spark_type
+
+
+def scanned(columns, rows=3):
+    """A batch as a scan gives it, without nulls."""
+    values = {
+        pa.string(): "a",
+        pa.binary(): b"a",
+        pa.int32(): 1,
+        pa.int64(): 1,
+        pa.list_(pa.string()): ["a", "b"],
+        MAP: [("a", "1"), ("b", "2")],
+        pa.timestamp("us", "UTC"): 1,
+    }
+    arrays = [pa.array([values[SCAN_COLUMNS[c]]] * rows, SCAN_COLUMNS[c]) for c in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_arrow_types_are_those_that_spark_expects(nullable):
+    schema = StructType(
+        [StructField(f"c{i}", f.dataType, nullable) for i, f in enumerate(every_type(nullable))]
+    )
+    assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("index", range(len(every_type())))
+def test_a_batch_of_any_column_has_exactly_the_schema_asked_for(index, nullable):
+    schema = StructType([every_type(nullable)[index]])
+    projection = Projection.of(schema)
+    batch = projection.apply(scanned(projection.scan))
+    batch.validate(full=True)
+    assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
+    assert batch.num_rows == 3
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("index", range(len(every_type())))
+def test_an_empty_batch_of_any_column_is_fine(index, nullable):
+    projection = Projection.of(StructType([every_type(nullable)[index]]))
+    projection.apply(scanned(projection.scan, rows=0)).validate(full=True)
+
+
+def test_only_the_columns_asked_for_are_scanned_and_each_once():
+    schema = StructType(
+        [StructField(name, COLUMNS[name][0].spark_type) for name in ("value", "offset", "body")]
+    )
+    assert Projection.of(schema).scan == ("body", "queueOffset")
+
+
+def test_bodies_share_their_memory_with_the_scan():
+    projection = Projection.of(default_columns(kafka=True, headers=True, text=False))
+    batch = scanned(projection.scan)
+    result = projection.apply(batch)
+    for ours, theirs, buffer in (("value", "body", 2), ("key", "keysText", 2)):
+        assert (
+            result.column(ours).buffers()[buffer].address
+            == batch.column(theirs).buffers()[buffer].address
+        )
+
+
+def test_names_are_matched_in_any_case_and_kept_as_written():
+    schema = StructType([StructField("QueueOffset", COLUMNS["queueOffset"][0].spark_type)])
+    projection = Projection.of(schema)
+    assert projection.scan == ("queueOffset",)
+    assert projection.schema.names == ["QueueOffset"]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("queueOffst", "queueOffset"), ("header", "headers"), ("tag", "tags")]
+)
+def test_an_unknown_column_is_refused_with_the_nearest_name(name, near):
+    with pytest.raises(SchemaError, match=f"no column '{name}'.*Did you mean '{near}'") as info:
+        Projection.of(StructType([StructField(name, StringType())]))
+    assert info.value.code == "COLUMN_UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("queueOffset", "int", "bigint"),
+        ("queueId", "bigint", "int"),
+        ("body", "int", "binary or string"),
+        ("tags", "binary", "string"),
+        ("keys", "string", "array<string>"),
+        ("properties", "map<string,binary>", "map<string,string>"),
+        ("storeTimestamp", "timestamp_ntz", "timestamp"),
+        ("timestampType", "string", "int"),
+        ("headers", "map<string,string>", "array<struct<key:string,value:binary>>"),
+        ("topic", "char(5)", "string"),
+        ("topic", "string collate UTF8_LCASE", "string"),
+    ],
+)
+def test_a_wrong_type_is_refused_with_the_right_one(name, wrong, right, spark_type):
+    with pytest.raises(SchemaError) as info:
+        Projection.of(StructType([StructField(name, spark_type(wrong))]))
+    assert info.value.code == "COLUMN_TYPE"
+    assert info.value.remedy == f"Its type is {right}."
+
+
+@pytest.fixture(scope="module")
+def spark_type():
+    """Parses the few types above without a session, which DDL would need."""
+    names = {
+        "int": '"integer"',
+        "bigint": '"long"',
+        "binary": '"binary"',
+        "string": '"string"',
+        "timestamp_ntz": '"timestamp_ntz"',
+        "char(5)": '"char(5)"',
+        "string collate UTF8_LCASE": '"string collate UTF8_LCASE"',
+        "map<string,binary>": '{"type":"map","keyType":"string","valueType":"binary",'
+        '"valueContainsNull":true}',
+        "map<string,string>": '{"type":"map","keyType":"string","valueType":"string",'
+        '"valueContainsNull":true}',
+    }
+    return lambda name: _parse_datatype_json_string(names[name])
+
+
+def test_a_column_twice_or_none_at_all_is_refused():
+    body = StructField("body", StringType())
+    with pytest.raises(SchemaError, match="body twice"):
+        Projection.of(StructType([body, StructField("BODY", StringType())]))
+    with pytest.raises(SchemaError, match="empty"):
+        Projection.of(StructType([]))
+
+
+def test_not_null_is_promised_only_while_it_is_true():
+    projection = Projection.of(StructType([StructField("tags", StringType(), False)]))
+    batch = pa.RecordBatch.from_arrays([pa.array(["a", None])], names=["tags"])
+    with pytest.raises(SchemaError, match=r"'tags' is NOT NULL.*1 of 2 messages"):
+        projection.apply(batch)
+
+
+def test_a_schema_that_contradicts_the_value_format_is_refused():
+    binary = StructType([StructField("body", COLUMNS["body"][0].spark_type)])
+    with pytest.raises(SchemaError, match="valueFormat=string"):
+        Projection.of(binary, "string")
+    assert Projection.of(binary, "binary").scan == ("body",)
+
+
+def test_headers_are_null_where_a_message_has_none_as_kafkas_are():
+    properties = pa.array([[("x", "9")], [("a", "1"), ("b", "2")], [], None], MAP)[1:]
+    assert headers_of_map(
+        properties, arrow_schema(StructType([StructField("h", HEADERS)]))[0].type
+    ).to_pylist() == [
+        [{"key": "a", "value": b"1"}, {"key": "b", "value": b"2"}],
+        None,
+        None,
+    ]
+
+
+def test_default_columns_are_those_of_the_two_modes():
+    ours = default_columns(kafka=False, headers=False, text=False)
+    assert ours.names == list(ROCKETMQ_DEFAULT)
+    kafka = default_columns(kafka=True, headers=True, text=True)
+    assert kafka.names == [*KAFKA_DEFAULT, "headers"]
+    assert kafka["value"].dataType == StringType()
+
+
+def test_a_projection_is_small_when_pickled():
+    projection = Projection.of(default_columns(kafka=False, headers=False, text=False))
+    assert len(pickle.dumps(projection)) < 2_000

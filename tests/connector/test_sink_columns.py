@@ -1,0 +1,153 @@
+"""Which columns a sink takes, and what it says about the others."""
+
+import pyarrow as pa
+import pytest
+from pyrocket.errors import SchemaError
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+from pyspark_pyrocket.columns import COLUMNS, HEADERS, default_columns
+from pyspark_pyrocket.sink_columns import plan_columns
+
+TEXT = StringType()
+STRINGS = MapType(StringType(), StringType())
+
+
+def plan(option="t", /, **columns):
+    return plan_columns(
+        StructType([StructField(name, kind) for name, kind in columns.items()]), option
+    )
+
+
+def sources(planned):
+    return {sent: column.source for sent, column in planned.items()}
+
+
+@pytest.mark.parametrize("kind", [TEXT, BinaryType()])
+@pytest.mark.parametrize("name", ["body", "value", "Body"])
+def test_the_payload_is_body_or_value_of_text_or_bytes(name, kind):
+    assert plan(**{name: kind})["body"].position == 0
+
+
+def test_every_column_of_ours_and_of_kafkas_has_its_place():
+    ours = plan(
+        "",
+        body=TEXT,
+        topic=TEXT,
+        tags=TEXT,
+        keys=ArrayType(TEXT),
+        properties=STRINGS,
+        queueId=IntegerType(),
+        shardingKey=TEXT,
+        flag=IntegerType(),
+    )
+    assert list(ours) == [
+        "body", "topic", "tags", "keys", "properties", "queueId", "shardingKey", "flag"
+    ]  # fmt: skip
+    kafka = plan(
+        "", topic=TEXT, value=TEXT, key=BinaryType(), headers=HEADERS, partition=LongType()
+    )
+    assert sources(kafka) == {
+        "topic": "topic",
+        "body": "value",
+        "keys": "key",
+        "properties": "headers",
+        "queueId": "partition",
+    }
+
+
+def test_the_option_wins_over_a_topic_column():
+    assert "topic" not in plan("t", body=TEXT, topic=TEXT)
+
+
+@pytest.mark.parametrize("kafka", [False, True])
+def test_a_topic_can_be_piped_into_another(kafka):
+    schema = default_columns(kafka=kafka, headers=kafka, text=False)
+    planned = plan_columns(schema, "copy")
+    assert {"body", "keys", "properties", "queueId"} <= planned.keys()
+    assert {column.source for column in planned.values()} <= set(COLUMNS)
+
+
+def test_columns_that_only_a_source_has_are_left_out():
+    only = {"body", "value", "tags", "keys", "key", "topic", "properties", "headers", "flag"}
+    only |= {"queueId", "partition"}
+    others = {name: COLUMNS[name][0].spark_type for name in COLUMNS if name not in only}
+    assert sources(plan(body=TEXT, **others)) == {"body": "body"}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        {"body": TEXT, "value": TEXT},
+        {"value": TEXT, "key": TEXT, "keys": TEXT},
+        {"value": TEXT, "properties": STRINGS, "headers": HEADERS},
+        {"value": TEXT, "queueId": IntegerType(), "partition": IntegerType()},
+    ],
+)
+def test_both_names_of_one_thing_are_refused(pair):
+    with pytest.raises(SchemaError, match="mean the same") as info:
+        plan(**pair)
+    assert info.value.code == "COLUMN_TWICE"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("bodi", "body"), ("tag", "tags"), ("sharding_key", "shardingKey")]
+)
+def test_an_unknown_column_is_refused_with_the_nearest_name(name, near):
+    with pytest.raises(SchemaError, match=f"Did you mean '{near}'") as info:
+        plan(body=TEXT, **{name: TEXT})
+    assert info.value.code == "COLUMN_UNKNOWN"
+
+
+def test_a_column_like_nothing_is_sent_to_the_body():
+    with pytest.raises(SchemaError, match=r"no column 'zzzz'.*to_json"):
+        plan(body=TEXT, zzzz=TEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "right"),
+    [
+        ("body", IntegerType(), "string or binary"),
+        ("value", STRINGS, "string or binary"),
+        ("topic", BinaryType(), "string"),
+        ("tags", ArrayType(TEXT), "string"),
+        ("keys", BinaryType(), "string or array<string>"),
+        ("key", ArrayType(TEXT), "string or binary"),
+        ("properties", MapType(TEXT, BinaryType()), "map<string,string>"),
+        ("headers", STRINGS, "array<struct<key:string,value:binary>>"),
+        ("queueId", TEXT, "int or bigint"),
+        ("partition", TEXT, "int or bigint"),
+        ("shardingKey", BinaryType(), "string"),
+        ("flag", LongType(), "int"),
+    ],
+)
+def test_a_wrong_type_is_refused_with_the_right_one(name, kind, right):
+    body = {} if name in {"body", "value"} else {"body": TEXT}
+    with pytest.raises(SchemaError) as info:
+        plan("t", **body, **{name: kind})
+    assert info.value.code == "COLUMN_TYPE"
+    assert info.value.remedy == f"It has to be {right}: cast it."
+
+
+def test_nullability_inside_a_column_does_not_matter():
+    planned = plan(body=TEXT, keys=ArrayType(TEXT, False), properties=MapType(TEXT, TEXT, False))
+    assert planned["keys"].arrow == pa.list_(pa.string())
+
+
+def test_a_missing_body_is_named():
+    with pytest.raises(SchemaError, match="among tags") as info:
+        plan(tags=TEXT)
+    assert info.value.code == "BODY_COLUMN_MISSING"
+
+
+def test_a_missing_topic_is_named():
+    with pytest.raises(SchemaError, match="where the rows go") as info:
+        plan("", body=TEXT)
+    assert info.value.code == "TOPIC_COLUMN_MISSING"

@@ -1,0 +1,96 @@
+"""Opened stores are kept per process, and never mistaken for another one."""
+
+import gc
+import pickle
+import shutil
+
+import pytest
+from pyrocket.errors import StoreNotFoundError, StoreNotSharedError
+from pyspark.sql.datasource import InputPartition
+from pyspark_pyrocket import stores
+from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.projection import Projection
+from pyspark_pyrocket.ranges import QueuePartition, QueueRange
+from pyspark_pyrocket.stores import forget, shared_store, store_of_driver
+from pyspark_pyrocket.task import read_partition
+
+PROJECTION = Projection.of(default_columns(kafka=False, headers=False, text=False))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_open(box):
+    yield
+    for path in list(stores._open):
+        forget(path)
+
+
+def test_a_store_is_opened_once(box):
+    box.create()
+    assert shared_store(box.path) is shared_store(box.path)
+
+
+def test_a_directory_that_was_replaced_is_opened_again(box):
+    box.create()
+    first = shared_store(box.path)
+    shutil.rmtree(box.path)
+    box.create()
+    assert shared_store(box.path).uuid != first.uuid
+
+
+def test_a_directory_that_vanished_is_missed(box):
+    box.create()
+    shared_store(box.path)
+    shutil.rmtree(box.path)
+    with pytest.raises(StoreNotFoundError):
+        shared_store(box.path)
+
+
+def test_only_a_few_stores_stay_open(box):
+    for number in range(12):
+        other = type(box)(f"{box.path}-{number}").create()
+        shared_store(other.path)
+    assert len(stores._open) == 8
+
+
+def test_a_task_that_finds_another_store_fails(box):
+    box.create()
+    with pytest.raises(StoreNotSharedError, match=r"not another.*same one for the driver"):
+        store_of_driver(box.path, "another")
+
+
+def test_a_task_that_finds_no_store_fails(box):
+    with pytest.raises(StoreNotSharedError, match="there is no store"):
+        store_of_driver(box.path, "another")
+
+
+def test_a_store_without_an_id_is_taken_as_it_is(box):
+    box.create()
+    assert store_of_driver(box.path, "").path
+
+
+def read(box, *ranges):
+    partition = QueuePartition(box.path, shared_store(box.path).uuid, ranges)
+    partition = pickle.loads(pickle.dumps(partition))
+    batches = list(read_partition(partition, PROJECTION, verify_crc=True))
+    return [body for batch in batches for body in batch.column("body").to_pylist()]
+
+
+def test_a_task_reads_exactly_its_ranges_in_their_order(box):
+    box.create(queues=2)
+    box.send("a", "b", "c", queue=0)
+    box.send("d", "e", queue=1)
+    assert read(box, QueueRange("t", 1, 0, 1), QueueRange("t", 0, 1, 3)) == [b"d", b"b", b"c"]
+
+
+def test_a_partition_that_spark_made_up_is_empty():
+    assert list(read_partition(InputPartition(None), PROJECTION, verify_crc=False)) == []
+
+
+def test_what_is_loaded_is_frozen_once_per_process(box, monkeypatch):
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    monkeypatch.setattr("pyspark_pyrocket.task._frozen", False)
+    box.create()
+    read(box)
+    read(box)
+    assert frozen == [1]

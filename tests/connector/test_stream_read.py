@@ -1,0 +1,175 @@
+"""Streaming reads through Spark, from the first trigger to the last."""
+
+import json
+import time
+
+import pytest
+
+
+def texts(prefix, count):
+    return [f"{prefix}{number:03}" for number in range(count)]
+
+
+def test_available_now_reads_all_that_was_there_in_bounded_batches(box, stream):
+    box.create()
+    box.send(*texts("a", 60), queue=0)
+    box.send(*texts("b", 9), queue=1)
+    box.send("c", queue=3)
+    rows = stream.drain(maxOffsetsPerTrigger=20)
+    assert rows == [20, 20, 20, 10]
+    assert stream.bodies() == sorted([*texts("a", 60), *texts("b", 9), "c"])
+
+
+def test_available_now_ends_while_messages_keep_coming(box, stream):
+    box.send(*texts("a", 40), queue=0)
+    stream.options["maxOffsetsPerTrigger"] = 10
+    query = stream.start(availableNow=True)
+    while query.isActive:
+        box.send("later", queue=0)
+        time.sleep(0.05)
+    query.awaitTermination(60)
+    assert set(stream.bodies()) - {"later"} == set(texts("a", 40))
+    left_over = box.rows() - len(stream.bodies())
+    assert left_over > 0
+
+
+def test_every_message_comes_once_although_the_query_is_restarted(box, stream):
+    box.create(queues=3)
+    sent = []
+    for run in range(3):
+        more = texts(f"run{run}-", 30)
+        box.send(*more)
+        sent += more
+        stream.drain(maxOffsetsPerTrigger=17)
+    assert stream.bodies() == sorted(sent)
+
+
+def test_a_restart_without_new_messages_makes_no_batch(box, stream):
+    box.send("a")
+    stream.drain()
+    before = stream.batches()
+    stream.drain()
+    assert stream.batches() == before
+
+
+def test_a_running_query_picks_up_messages_queues_and_topics(box, stream):
+    box.create(queues=1)
+    box.send("first", queue=0)
+    stream.options |= {"subscribe": "t,later", "missingTopic": "wait"}
+    del stream.options["topic"]
+    query = stream.start()
+    try:
+        query.processAllAvailable()
+        assert stream.bodies() == ["first"]
+        box.send("second", queue=0)
+        box.grow(queues=3)
+        box.send("in a new queue", queue=2)
+        query.processAllAvailable()
+        later = type(box)(box.path, "later").create(queues=2)
+        later.send("in a new topic", queue=1)
+        query.processAllAvailable()
+        box.send("third", queue=2)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert stream.output() == [
+        ("later", 1, 0, "in a new topic"),
+        ("t", 0, 0, "first"),
+        ("t", 0, 1, "second"),
+        ("t", 2, 0, "in a new queue"),
+        ("t", 2, 1, "third"),
+    ]
+
+
+def test_a_query_that_starts_at_latest_reads_only_what_comes(box, stream):
+    box.send(*texts("old", 5))
+    query = stream.start() if stream.options.pop("startingOffsets") else None
+    try:
+        query.processAllAvailable()
+        box.send("new")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert stream.bodies() == ["new"]
+
+
+def test_starting_offsets_choose_the_first_message_of_each_queue(box, stream):
+    box.create(queues=2)
+    box.send(*texts("a", 5), queue=0)
+    box.send(*texts("b", 5), queue=1)
+    stream.drain(startingOffsets='{"t":{"0":4,"1":"latest"}}')
+    box.send("b-new", queue=1)
+    stream.drain()
+    assert stream.bodies() == ["a004", "b-new"]
+
+
+def test_an_idle_query_makes_no_batches(box, stream):
+    box.send("x")
+    query = stream.start()
+    try:
+        query.processAllAvailable()
+        before = stream.batches()
+        time.sleep(1.5)
+        assert stream.batches() == before
+    finally:
+        query.stop()
+
+
+def test_an_append_elsewhere_makes_no_batches(box, stream):
+    box.send("x")
+    query = stream.start()
+    try:
+        query.processAllAvailable()
+        before = stream.batches()
+        type(box)(box.path, "other").send("not for this query")
+        query.processAllAvailable()
+        assert stream.batches() == before
+    finally:
+        query.stop()
+
+
+def test_the_progress_shows_how_far_the_query_is_behind(box, stream):
+    box.create(queues=1)
+    box.send(*texts("a", 30), queue=0)
+    stream.drain(maxOffsetsPerTrigger=10)
+    first = stream.progress[0]["sources"][0]
+    assert first["endOffset"]["offsets"] == {"t": {"broker-a": {"0": 10}}}
+    assert first["latestOffset"]["offsets"] == {"t": {"broker-a": {"0": 30}}}
+    assert first["endOffset"].keys() - first["latestOffset"].keys() == {"from"}
+
+
+def test_the_checkpoint_is_readable_and_tells_where_the_first_batch_began(box, stream):
+    box.create(queues=2)
+    box.send("x", queue=1)
+    stream.drain()
+    offset = json.loads(stream.offset(0))
+    assert offset["offsets"] == {"t": {"broker-a": {"0": 0, "1": 1}}}
+    assert offset["from"] == {"t": {"broker-a": {"0": 0, "1": 0}}}
+    assert stream.offset(0) == json.dumps(offset, sort_keys=True)
+    box.send("y", queue=1)
+    stream.drain()
+    assert "from" not in json.loads(stream.offset(1))
+
+
+def test_the_rate_limit_may_change_between_runs(box, stream):
+    box.send(*texts("a", 30), queue=0)
+    assert stream.drain(maxOffsetsPerTrigger=30) == [30]
+    box.send(*texts("b", 30), queue=0)
+    assert stream.drain(maxOffsetsPerTrigger=15) == [15, 15]
+
+
+def test_a_trigger_once_takes_everything_whatever_the_limit(box, stream):
+    box.send(*texts("a", 30), queue=0)
+    stream.options["maxOffsetsPerTrigger"] = 7
+    query = stream.start(once=True)
+    query.awaitTermination(60)
+    assert len(stream.bodies()) == 30
+
+
+@pytest.mark.parametrize("kafka", [False, True])
+def test_the_default_columns_stream_too(box, stream, kafka):
+    box.send("x")
+    stream.schema = None
+    stream.drain(schemaMode="kafka" if kafka else "rocketmq")
+    (row,) = stream.spark.read.parquet(str(stream.folder / "out")).collect()
+    assert bytes(row.value if kafka else row.body) == b"x"

@@ -1,0 +1,204 @@
+"""What Spark is answered between micro-batches, asked as its source runner asks."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+from pyrocket.errors import OptionError, TopicNotFoundError
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark_pyrocket import DefaultSource, source_runner, stream_start
+from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.stores import forget
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def reader(box):
+    """A reader from the first message on."""
+    box.create(queues=2)
+    yield make(box, startingOffsets="earliest")
+    forget(box.path)
+
+
+def make(box, **options):
+    return DefaultSource({**box.options, **options}).streamReader(schema=SCHEMA)
+
+
+def through_spark(offset):
+    return json.loads(json.dumps(offset))
+
+
+def test_an_idle_query_gets_the_same_object_back(box, reader):
+    box.send("x")
+    end = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
+    for _ in range(3):
+        assert reader.latestOffset(end, ALL) is end
+    equal = through_spark(end)
+    assert reader.latestOffset(equal, ALL) is equal
+
+
+def test_an_idle_query_looks_at_the_words_and_at_nothing_else(box, reader, monkeypatch):
+    box.send("x")
+    end = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
+    reader.latestOffset(end, ALL)
+    reader.reportLatestOffset()
+    monkeypatch.setattr("pyrocket.Store.offsets", lambda *_: pytest.fail("asked for offsets"))
+    monkeypatch.setattr("pyrocket.Store.topics", lambda *_: pytest.fail("asked for topics"))
+    reader.latestOffset(end, ALL)
+    reader.reportLatestOffset()
+
+
+def test_a_new_message_ends_the_idle_time(box, reader):
+    start = through_spark(reader.initialOffset())
+    assert reader.latestOffset(start, ALL) is start
+    box.send("x")
+    assert reader.latestOffset(start, ALL)["offsets"] != start["offsets"]
+
+
+def test_an_append_to_another_topic_returns_the_start_itself(box, reader):
+    start = through_spark(reader.initialOffset())
+    reader.latestOffset(start, ALL)
+    type(box)(box.path, "other").send("x")
+    assert reader.latestOffset(start, ALL) is start
+
+
+def test_the_initial_offset_does_not_move_while_the_query_runs(box):
+    box.create()
+    reader = make(box, startingOffsets="latest")
+    first = reader.initialOffset()
+    box.send("x")
+    assert reader.initialOffset() == first
+    assert first["initial"] is True
+
+
+def test_the_limit_is_handed_to_spark_and_comes_back(box, reader):
+    assert reader.getDefaultReadLimit() == ReadAllAvailable()
+    limited = make(box, maxOffsetsPerTrigger="5", startingOffsets="earliest")
+    assert limited.getDefaultReadLimit() == ReadMaxRows(5)
+    box.send(*map(str, range(50)), queue=0)
+    start = limited.initialOffset()
+    offsets = limited.latestOffset(start, ReadMaxRows(5))["offsets"]
+    assert offsets == {"t": {"broker-a": {"0": 5, "1": 0}}}
+    everything = limited.latestOffset(start, ALL)["offsets"]
+    assert everything == {"t": {"broker-a": {"0": 50, "1": 0}}}
+
+
+def test_available_now_ends_at_what_was_there_when_it_began(box, reader):
+    box.send("a", "b", "c", queue=0)
+    assert isinstance(reader, SupportsTriggerAvailableNow)
+    reader.prepareForTriggerAvailableNow()
+    box.send("d", queue=0)
+    box.grow(queues=5)
+    box.send("e", queue=4)
+    end = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
+    assert end["offsets"] == {"t": {"broker-a": {"0": 3, "1": 0, "2": 0, "3": 0, "4": 0}}}
+    assert reader.latestOffset(end, ALL) is end
+    latest = reader.reportLatestOffset()["offsets"]["t"]["broker-a"]
+    assert (latest["0"], latest["4"]) == (4, 1)
+
+
+def test_partitions_are_the_same_for_the_same_offsets(box, reader):
+    box.send("a", "b", queue=0)
+    box.send("c", queue=1)
+    start = through_spark(reader.initialOffset())
+    end = through_spark(reader.latestOffset(start, ALL))
+    planned = reader.partitions(start, end)
+    box.send("d", "e", queue=0)
+    assert make(box).partitions(start, end) == planned
+    assert reader.partitions(end, end) == []
+
+
+def test_committing_keeps_nothing(reader):
+    before = reader.reportLatestOffset()
+    assert reader.commit(reader.initialOffset()) is None
+    assert reader.reportLatestOffset() == before
+
+
+def test_a_reader_is_small_when_pickled_even_after_it_was_used(box, reader):
+    pickled = pickle.dumps(make(box))
+    assert len(pickled) < 2_500
+    assert pickle.loads(pickled).getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_stop_closes_the_store_and_may_come_twice(box, reader):
+    reader.initialOffset()
+    reader.stop()
+    reader.stop()
+
+
+def test_a_start_is_logged_with_what_will_be_read(box, caplog):
+    box.send(*map(str, range(7)))
+    with caplog.at_level("INFO", "pyspark_pyrocket"):
+        make(box).initialOffset()
+        make(box, startingOffsets="earliest").initialOffset()
+    latest, earliest = caplog.messages
+    assert latest.endswith("starts at latest: 0 existing messages will be read")
+    assert earliest.endswith("starts at earliest: 7 existing messages will be read")
+
+
+def test_outside_of_the_source_runner_a_mistake_is_raised_at_once(box):
+    box.create()
+    with pytest.raises(OptionError):
+        make(box, unheard_of="x")
+
+
+def test_in_the_source_runner_a_mistake_waits_for_the_first_question(box, monkeypatch):
+    """Raised at once it would be hidden behind an UnboundLocalError of Spark's runner."""
+    box.create()
+    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    reader = make(box, topic="missing")
+    for ask in (
+        reader.prepareForTriggerAvailableNow,
+        reader.getDefaultReadLimit,
+        lambda: reader.latestOffset({}, ALL),
+        lambda: reader.read(None),
+    ):
+        with pytest.raises(TopicNotFoundError):
+            ask()
+    reader.stop()
+
+
+def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
+    assert not source_runner.in_source_runner()
+    code = """
+        import sys, types
+        from pyspark_pyrocket import source_runner
+        name = "pyspark.sql.streaming.python_streaming_source_runner"
+        sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=name)
+        assert source_runner.in_source_runner()
+    """
+    subprocess.run([sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))], check=True)
+
+
+def test_sigterm_lets_the_runner_close_what_it_has_open():
+    code = (
+        "import os, signal, time\n"
+        "from pyspark_pyrocket.source_runner import exit_on_sigterm\n"
+        "exit_on_sigterm()\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(30)\n"
+        "finally:\n"
+        "    print('stopped')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "stopped\n")
+
+
+def test_the_runner_logs_to_standard_error():
+    code = (
+        "from pyspark_pyrocket.source_runner import LOG, log_to_stderr\n"
+        "log_to_stderr()\n"
+        "log_to_stderr()\n"
+        "LOG.info('hello')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("INFO pyrocket: hello") == 1

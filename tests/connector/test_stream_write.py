@@ -1,0 +1,72 @@
+"""Streaming writes through Spark."""
+
+import pytest
+
+
+@pytest.fixture
+def pipe(spark, box, tmp_path):
+    """Copies the box to another topic of its store until nothing is left."""
+    target = type(box)(box.path, "copy")
+
+    def run(columns="body, key", **options):
+        query = (
+            spark.readStream.format("pyrocket")
+            .options(**box.options, startingOffsets="earliest")
+            .schema("body STRING, key STRING, queueId INT")
+            .load()
+            .selectExpr(columns.split(", "))
+            .writeStream.format("pyrocket")
+            .options(**target.options, checkpointLocation=str(tmp_path / "checkpoint"), **options)
+            .outputMode("append")
+            .queryName("pipe")
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination(120)
+        finally:
+            query.stop()
+        return target
+
+    return run
+
+
+def test_a_topic_flows_into_another(box, pipe):
+    box.send(*map(str, range(50)))
+    target = pipe()
+    assert target.bodies() == box.bodies()
+    box.send("more")
+    pipe()
+    assert target.bodies() == box.bodies()
+
+
+def test_a_micro_batch_without_rows_writes_nothing(box, pipe):
+    box.create()
+    assert pipe().bodies() == []
+
+
+def test_a_bad_row_stops_the_query_by_name(box, pipe):
+    box.send("x", queue=0)
+    with pytest.raises(Exception, match=r"BODY_NULL.*Partition \d+, Arrow batch 0.*row 0 "):
+        pipe("CAST(NULL AS STRING) AS body")
+
+
+def test_complete_mode_is_refused_because_a_log_is_not_truncated(spark, box, tmp_path):
+    box.send("x")
+    query = (
+        spark.readStream.format("pyrocket")
+        .options(**box.options, startingOffsets="earliest")
+        .schema("topic STRING")
+        .load()
+        .groupBy("topic")
+        .count()
+        .selectExpr("CAST(count AS STRING) AS body")
+        .writeStream.format("pyrocket")
+        .options(path=box.path, topic="counts", checkpointLocation=str(tmp_path / "checkpoint"))
+        .outputMode("complete")
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(Exception, match=r"OPTION_OVERWRITE.*not truncated"):
+        query.awaitTermination(60)
+    assert type(box)(box.path, "counts").rows() == 0

@@ -1,0 +1,74 @@
+"""Where a query finds its store."""
+
+import pytest
+from pyrocket.errors import OptionError
+from pyspark_pyrocket.target import Request, absolute_path, split_target
+
+
+def target(default_store="", **options):
+    return split_target(Request(options, "/work", default_store))[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("/data/store", "/data/store"),
+        ("/data/../store/", "/store"),
+        ("store", "/work/store"),
+        ("./a:b", "/work/a:b"),
+        ("file:/data/my%20store", "/data/my store"),
+        ("file:///data/store", "/data/store"),
+        ("file://localhost/data/store", "/data/store"),
+        ("FILE:/data/a#b?c", "/data/a#b?c"),
+        ("/data/100%25", "/data/100%25"),
+    ],
+)
+def test_a_path_becomes_absolute_on_the_driver(given, path):
+    assert absolute_path(given, "/work") == path
+
+
+@pytest.mark.parametrize("uri", ["hdfs://nn/x", "s3a://b/x", "dbfs:/x", "http://h/x"])
+def test_other_schemes_are_refused_by_name(uri):
+    with pytest.raises(OptionError, match=f"scheme '{uri.split(':')[0]}'"):
+        absolute_path(uri, "/work")
+
+
+@pytest.mark.parametrize("uri", ["file:data", "file://host/data", "file:"])
+def test_a_file_uri_has_to_be_local_and_absolute(uri):
+    with pytest.raises(OptionError, match="local absolute path"):
+        absolute_path(uri, "/work")
+
+
+def test_a_path_wins_over_the_environment():
+    assert target(path="/a", default_store="/b") == "/a"
+    assert target(default_store="b") == "/work/b"
+
+
+@pytest.mark.parametrize("options", [{}, {"path": ""}, {"path": "  "}])
+def test_no_target_explains_the_create_table_trap(options):
+    with pytest.raises(OptionError, match=r"PYROCKET_STORE.*CREATE TABLE.*TEMPORARY VIEW") as info:
+        target(**options)
+    assert info.value.code == "OPTION_MISSING"
+
+
+@pytest.mark.parametrize("name", ["endpoint", "namesrv", "EndPoint"])
+def test_two_targets_are_a_conflict(name):
+    with pytest.raises(OptionError, match="Both 'path' and") as info:
+        target(path="/a", **{name: "localhost:8081"})
+    assert info.value.code == "OPTION_CONFLICT"
+
+
+@pytest.mark.parametrize("name", ["endpoint", "namesrv"])
+def test_a_target_of_later_versions_says_so(name):
+    with pytest.raises(OptionError, match="not available yet"):
+        target(default_store="/b", **{name: "localhost:8081"})
+
+
+def test_a_list_of_one_path_is_that_path():
+    assert target(paths='["/a"]') == "/a"
+
+
+@pytest.mark.parametrize("options", [{"paths": '["/a","/b"]'}, {"paths": '["/a"]', "path": "/b"}])
+def test_several_paths_are_refused(options):
+    with pytest.raises(OptionError, match=r"Several paths.*union"):
+        target(**options)

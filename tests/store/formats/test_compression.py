@@ -1,0 +1,60 @@
+"""Compressed bodies."""
+
+from contextlib import suppress
+
+import pytest
+from golden.values import DEFLATED
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate, inflate
+from strategies import CODECS, PLAIN_BODIES, compress
+
+# `hello` as other implementations store it, in one uncompressed block.
+LZ4_FRAME = bytes.fromhex("04224d186070730500008068656c6c6f00000000")
+ZSTD_FRAME = bytes.fromhex("28b52ffd200529000068656c6c6f")
+
+
+def test_zlib_at_level_five_gives_the_bytes_of_java():
+    assert deflate(b"a" * 5000).hex() == DEFLATED
+    assert inflate(bytes.fromhex(DEFLATED), COMPRESSED_FLAGS) == b"a" * 5000
+
+
+@pytest.mark.parametrize(
+    ("frame", "sys_flag"), [(LZ4_FRAME, 0x101), (ZSTD_FRAME, 0x201)], ids=["lz4", "zstd"]
+)
+def test_frames_of_other_implementations_are_read(frame, sys_flag):
+    assert inflate(frame, sys_flag) == b"hello"
+
+
+@given(PLAIN_BODIES, st.sampled_from([*CODECS, 0x00F | 0x300, 0x3F5]))
+def test_every_way_of_compressing_is_undone(body, sys_flag):
+    way = sys_flag if sys_flag in CODECS else 0x301
+    assert inflate(compress(body, way), sys_flag) == body
+
+
+@given(st.binary(), st.sampled_from([0, 0x2, 0x8, 0x300, 0x100]))
+def test_a_body_that_is_not_compressed_stays_as_it_is(body, sys_flag):
+    assert inflate(body, sys_flag) is body
+
+
+@given(PLAIN_BODIES, st.sampled_from(list(CODECS)), st.data())
+def test_a_cut_body_is_reported(body, sys_flag, data):
+    stored = compress(body, sys_flag)
+    length = data.draw(st.integers(1, len(stored) - 1))
+    with pytest.raises(StoreDamagedError, match="inflate"):
+        inflate(stored[:length], sys_flag)
+
+
+@given(st.binary(max_size=60), st.sampled_from([*CODECS, 0x401, 0x701]))
+def test_a_body_that_is_no_stream_is_reported(body, sys_flag):
+    with suppress(StoreDamagedError):
+        inflate(body, sys_flag)
+
+
+@given(PLAIN_BODIES, st.sampled_from(list(CODECS)), st.data())
+def test_a_flipped_bit_raises_nothing_but_damage(body, sys_flag, data):
+    stored = bytearray(compress(body, sys_flag))
+    stored[data.draw(st.integers(0, len(stored) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with suppress(StoreDamagedError):
+        inflate(bytes(stored), sys_flag)

@@ -1,0 +1,80 @@
+"""RocketMQ's dialect of JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrocket.formats.fastjson import dumps, loads
+
+JAVA_FILES = sorted((Path(__file__).parents[2] / "golden").glob("java498-*/config/*.json*"))
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.text(), inner, max_size=3),
+        st.dictionaries(st.integers(), inner, max_size=3),
+    ),
+    max_leaves=12,
+)
+
+
+def with_text_keys(value):
+    """Integer keys come back as text."""
+    if isinstance(value, dict):
+        return {str(key): with_text_keys(item) for key, item in value.items()}
+    return [with_text_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def test_integer_keys_without_quotes_are_read():
+    text = '{\n\t"offsetTable":{\n\t\t"TopicTest@groupA":{0:5,1:7\n\t\t},"x":{ -1 :{2:3}}\n\t}\n}'
+    assert loads(text) == {
+        "offsetTable": {"TopicTest@groupA": {"0": 5, "1": 7}, "x": {"-1": {"2": 3}}}
+    }
+
+
+@pytest.mark.parametrize("text", ['{"a":"{0:5, 1: 2}"}', r'{"a\"{0:":"\\","b":[1,2,-3]}'])
+def test_what_looks_like_a_key_inside_a_text_is_left_alone(text):
+    assert loads(text) == json.loads(text)
+
+
+def test_the_text_is_that_of_fastjson():
+    table = {"order": False, "perm": 6, "topicName": "Tö"}
+    text = dumps({"dataVersion": {"counter": 1}, "t": {"T": table}, "e": {}, "l": [1, 2]})
+    assert text == (
+        '{\n\t"dataVersion":{\n\t\t"counter":1\n\t},\n\t"t":{\n\t\t"T":{\n\t\t\t"order":false,'
+        '\n\t\t\t"perm":6,\n\t\t\t"topicName":"Tö"\n\t\t}\n\t},\n\t"e":{},\n\t"l":[\n\t\t1,'
+        "\n\t\t2\n\t]\n}"
+    )
+
+
+def test_keys_that_are_numbers_are_written_without_quotes():
+    assert (
+        dumps({"offsetTable": {0: 5, 10: 7}}) == '{\n\t"offsetTable":{\n\t\t0:5,\n\t\t10:7\n\t}\n}'
+    )
+
+
+@given(VALUES)
+def test_what_is_written_is_read_back(value):
+    assert loads(dumps(value)) == with_text_keys(value)
+
+
+@given(VALUES)
+def test_plain_json_is_read_as_it_is(value):
+    value = with_text_keys(value)
+    assert loads(json.dumps(value)) == value
+
+
+@pytest.mark.parametrize("path", JAVA_FILES, ids=lambda path: f"{path.parts[-3]}-{path.name}")
+def test_every_file_of_java_is_read_and_written_back_alike(path):
+    content = loads(path.read_text())
+    assert content
+    assert loads(dumps(content)) == content
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a":}', "{a:1}"])
+def test_broken_text_is_refused(text):
+    with pytest.raises(json.JSONDecodeError):
+        loads(text)

@@ -1,0 +1,81 @@
+"""Properties of many records as columns: the same as one record at a time."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyrocket.formats.properties import (
+    KEYS,
+    RESERVED_PROPERTIES,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+)
+from pyrocket.formats.property_columns import PropertyColumns
+from strategies import BLOCK_COLUMNS
+
+GOLDEN = b"A\x011\x02B\x01\x02CC\x02D\x01x\x01y\x02"
+
+
+def columns_of(blocks, before=(), after=()):
+    array = pa.array([*before, *blocks, *after], pa.binary())
+    return PropertyColumns(array.slice(len(before), len(blocks)))
+
+
+def maps_of(columns, *, reserved):
+    """The rows of a map column; a name that came twice would show."""
+    rows = columns.as_map(reserved=reserved).to_pylist()
+    for row in rows:
+        assert len(dict(row)) == len(row), row
+    return [dict(row) for row in rows]
+
+
+def check(blocks, before=(), after=()):
+    columns = columns_of(blocks, before, after)
+    rows = [decode_properties(block) for block in blocks]
+    for name in (TAGS, KEYS, UNIQ_KEY, "é中", "nowhere"):
+        assert columns.column(name).to_pylist() == [row.get(name) for row in rows], name
+    for reserved in (True, False):
+        assert maps_of(columns, reserved=reserved) == [
+            {n: v for n, v in row.items() if (n in RESERVED_PROPERTIES) is reserved} for row in rows
+        ]
+
+
+@pytest.mark.parametrize("block", ["41013102420132", "4101310242013202"])
+def test_both_endings_are_read(block):
+    assert (
+        maps_of(columns_of([bytes.fromhex(block)] * 3), reserved=False)
+        == [{"A": "1", "B": "2"}] * 3
+    )
+
+
+def test_the_golden_block_of_rocketmq_is_read_as_java_reads_it():
+    columns = columns_of([GOLDEN, b"", GOLDEN[:-1]])
+    expected = {"A": "1", "D": "x\x01y"}
+    assert maps_of(columns, reserved=False) == [expected, {}, expected]
+
+
+@given(BLOCK_COLUMNS)
+@example([])
+@example([b"", b""])
+@example([b"A\x011", b"\x02B\x012", b"\x02"])
+@example([b"\xff\x01x\x02\xfe\x01y\x02"])
+@example([b"TAGS\x01a\x02", b"TAGS\x01a\x02KEYS\x01k\x02", b"KEYS\x01k\x02"])
+@example([b"TAGS\x01a\x02TAGS\x01b\x02", b"TAGS\x01c\x02TAGS\x01d\x02"])
+def test_every_column_agrees_with_one_record_at_a_time(blocks):
+    check(blocks)
+
+
+@given(BLOCK_COLUMNS, BLOCK_COLUMNS, BLOCK_COLUMNS)
+def test_a_slice_sees_its_own_rows_only(before, blocks, after):
+    check(blocks, before, after)
+
+
+@given(st.lists(st.binary(max_size=12), max_size=6))
+def test_any_bytes_give_some_properties_and_no_error(blocks):
+    check(blocks)
+
+
+def test_a_block_does_not_run_into_the_next_record():
+    columns = columns_of([b"TAGS\x01a", b"TAGS", b"\x01b", b"TAGS\x01c\x02"])
+    assert columns.column(TAGS).to_pylist() == ["a", None, None, "c"]

@@ -1,0 +1,111 @@
+"""Durability: one fsync for all, and what a failed one means."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import FileLock
+from pyrocket.disk.state_page import FAILED, FLUSHED, PUBLISHED
+from pyrocket.errors import StoreFailedError, StoreLockedError
+from stores import SMALL, batch, bodies, message, numbered, words
+
+
+@pytest.fixture
+def broken_sync(monkeypatch):
+    def fail(descriptor):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "sync", fail)
+        yield patch
+
+
+def test_flush_reaches_what_was_published_by_anybody(open_store, path):
+    first, second = open_store(), open_store()
+    first.append_batch(batch(numbered(50), 0), topic="t")
+    page = words(path)
+    assert page[FLUSHED] < page[PUBLISHED]
+    second.flush()
+    assert page[FLUSHED] == page[PUBLISHED]
+    page.close()
+
+
+def test_flushes_of_many_threads_share_an_fsync(store, monkeypatch):
+    store.append(message())
+    synced, hold = [], threading.Event()
+    real = io.sync
+
+    def slow(descriptor):
+        synced.append(descriptor)
+        hold.wait(5)
+        real(descriptor)
+
+    monkeypatch.setattr(io, "sync", slow)
+    threads = [threading.Thread(target=store.flush) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    hold.set()
+    for thread in threads:
+        thread.join()
+    assert len(synced) == 1
+
+
+def test_flush_that_waits_too_long_says_so(open_store, path):
+    store = open_store(config=replace(SMALL, lock_timeout_ms=50))
+    store.append(message())
+    stuck = FileLock(Layout(path).flush_lock)
+    assert stuck.try_lock()
+    with pytest.raises(StoreLockedError) as caught:
+        store.flush()
+    assert caught.value.code == "LOCK_TIMEOUT"
+    stuck.close()
+    store.flush()
+
+
+def test_failed_fsync_stops_every_writer_until_recovery(open_store, path, broken_sync):
+    first, second, reader = open_store(), open_store(), open_store(read_only=True)
+    first.append(message(b"a"))
+    with pytest.raises(StoreFailedError, match="Input/output"):
+        first.flush()
+    broken_sync.undo()
+    for refused in (
+        first.flush,
+        second.flush,
+        lambda: first.append(message(b"b")),
+        lambda: second.append(message(b"b")),
+        lambda: second.create_topic("u"),
+    ):
+        with pytest.raises(StoreFailedError) as caught:
+            refused()
+        assert caught.value.code == "STORE_FAILED"
+    assert bodies(reader)[0] == [b"a"], "readers go on"
+    with pytest.raises(StoreLockedError) as caught:
+        open_store()
+    assert caught.value.code == "STORE_NEEDS_RECOVERY"
+    first.close()
+    second.close()
+    assert (path / "abort").exists(), "that was no clean end"
+    recovered = open_store()
+    assert recovered.epoch == 1
+    recovered.append(message(b"c"))
+    recovered.flush()
+    assert bodies(recovered)[0] == [b"a", b"c"]
+    page = words(path)
+    assert page[FAILED] == 0
+    page.close()
+
+
+def test_failed_fsync_of_queues_is_no_clean_end(open_store, path, monkeypatch):
+    store = open_store()
+    store.append(message())
+    store.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "sync", lambda descriptor: (_ for _ in ()).throw(OSError(5, "EIO")))
+        with pytest.raises(StoreFailedError, match="queues"):
+            store.close()
+    assert (path / "abort").exists()
+    again = open_store()
+    assert again.epoch == 1
+    assert bodies(again)[0] == [b"x"]

@@ -1,0 +1,240 @@
+"""After a crash of the machine: where the log ends, and what is cut."""
+
+import shutil
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.state_page import FLUSHED, PUBLISHED, RESERVED
+from pyrocket.errors import StoreDamagedError
+from stores import (
+    SMALL,
+    batch,
+    bodies,
+    filled,
+    log_files,
+    message,
+    numbered,
+    overwrite,
+    reboot,
+    words,
+)
+
+
+def crashed(path, **options):
+    """A store whose machine went down after messages were appended; reads as `numbered(n)`."""
+    store = filled(path, **options)
+    (last,) = store.read("t", 0, store.max_offset("t", 0) - 1)
+    store.close(clean=False)
+    reboot(path)
+    return last
+
+
+def file_of(path, offset):
+    (file,) = (one for one in log_files(path) if int(one.name) == offset - offset % 4096)
+    return file, offset % 4096
+
+
+@pytest.mark.crash
+def test_torn_tail_is_cut_at_every_byte_of_the_last_record(path, open_store):
+    last = crashed(path, count=21, body_bytes=40)
+    file, at = file_of(path, last.physical_offset)
+    whole = file.read_bytes()
+    for kept in range(last.store_size):
+        file.write_bytes(whole[: at + kept].ljust(4096, b"\0"))
+        store = open_store()
+        assert bodies(store)[0] == numbered(20, 40), kept
+        assert not file.read_bytes()[at:].strip(b"\0")
+        store.close(clean=False)
+        reboot(path)
+        overwrite(file, whole[at:], at)
+    assert bodies(open_store())[0] == numbered(21, 40)
+
+
+@pytest.mark.parametrize(
+    ("at", "name"),
+    [(0, "size"), (4, "magic"), (8, "crc"), (28, "offset"), (84, "body"), (95, "crc"), (129, "t")],
+)
+def test_one_wrong_byte_cuts_the_tail_there(path, open_store, at, name):
+    last = crashed(path, count=30)
+    file, start = file_of(path, last.physical_offset)
+    byte = file.read_bytes()[start + at]
+    overwrite(file, bytes((byte ^ 0x10,)), start + at)
+    store = open_store()
+    expected = 29 if name != "t" else len(bodies(store)[0])
+    assert bodies(store)[0] == numbered(expected)
+    assert store.append(message(b"next")).queue_offset == expected
+
+
+def test_everything_behind_the_first_bad_record_is_cut_and_noted(path, open_store):
+    crashed(path, count=60)
+    with Store.open(path, read_only=True) as reader:
+        cut = reader.read("t", 0, 33)[0].physical_offset
+    file, start = file_of(path, cut)
+    overwrite(file, b"\xff", start + 100)
+    store = open_store()
+    assert bodies(store)[0] == numbered(33)
+    assert store.epoch == 1
+    assert store.cut_since(0, "t", 0) == 33
+    assert store.cut_since(1, "t", 0) is None
+    assert log_files(path)[-1] == file, "files behind it are gone"
+    store.append_batch(batch(numbered(60), 0), topic="t")
+    assert bodies(store)[0] == numbered(33) + numbered(60)
+
+
+def test_epochs_count_unclean_ends_and_remember_the_smallest_cut(path, open_store):
+    for count in (10, 20, 30):
+        store = open_store()
+        store.create_topic("t", read_queues=1, write_queues=1)
+        store.append_batch(batch(numbered(10), 0), topic="t")
+        assert len(bodies(store)[0]) == count
+        store.close(clean=False)
+        reboot(path)
+    store = open_store()
+    assert store.epoch == 3
+    assert [store.cut_since(epoch, "t", 0) for epoch in range(4)] == [10, 20, 30, None]
+    assert store.cut_since(0, "t", 7) is None
+    assert store.cut_since(0, "other", 0) is None
+
+
+def test_clean_end_begins_no_epoch(path, open_store):
+    filled(path).close()
+    reboot(path)
+    store = open_store()
+    assert store.epoch == 0
+    assert bodies(store)[0] == numbered(40)
+
+
+def test_stray_next_file_of_zeros_is_dropped(path, open_store):
+    crashed(path, count=30)
+    stray = path / "commitlog" / f"{int(log_files(path)[-1].name) + 4096:020d}"
+    stray.write_bytes(bytes(4096))
+    store = open_store()
+    assert not stray.exists()
+    store.append_batch(batch(numbered(60, first=30), 0), topic="t")
+    assert bodies(store)[0] == numbered(90)
+
+
+def test_words_point_behind_the_last_record(path, open_store):
+    last = crashed(path, count=30)
+    open_store()
+    page = words(path)
+    end = last.physical_offset + last.store_size
+    assert [page[word] for word in (PUBLISHED, RESERVED, FLUSHED)] == [end] * 3
+    page.close()
+
+
+def test_records_behind_the_checkpoint_alone_are_looked_at(path, open_store, clock):
+    """Clean ends move the checkpoint: damage in files long durable is not recovery's business."""
+    store = open_store()
+    store.create_topic("t", read_queues=1, write_queues=1)
+    store.append_batch(batch(numbered(60), 0), topic="t")
+    clock.now += 10_000
+    store.append_batch(batch(numbered(60, first=60), 0), topic="t")
+    store.close()
+    again = open_store()
+    clock.now += 10_000
+    again.append_batch(batch(numbered(60, first=120), 0), topic="t")
+    again.close(clean=False)
+    overwrite(log_files(path)[0], b"!", 150)
+    reboot(path)
+    assert len(bodies_unverified(open_store())) == 180
+
+
+def bodies_unverified(store):
+    parts = store.scan("t", 0, store.min_offset("t", 0), store.max_offset("t", 0))
+    return [body for part in parts for body in part.column("body").to_pylist()]
+
+
+def test_damage_in_the_middle_after_a_clean_end_is_never_cut(path):
+    filled(path, count=150).close()
+    reboot(path)
+    files = log_files(path)
+    overwrite(files[-3], b"!", 150)
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(StoreDamagedError, match=files[-2].name.lstrip("0")):
+        Store.open(path)
+    assert [file.read_bytes() for file in log_files(path)] == before
+
+
+def test_missing_log_file_is_never_papered_over(path):
+    crashed(path, count=150)
+    files = log_files(path)
+    files[2].unlink()
+    with pytest.raises(StoreDamagedError) as caught:
+        Store.open(path)
+    assert caught.value.code == "STORE_FILE_MISSING"
+    assert log_files(path) == files[:2] + files[3:]
+
+
+@pytest.mark.parametrize("length", [0, 100, 4095, 8192])
+def test_log_file_of_another_length_is_named(path, length):
+    crashed(path, count=150)
+    last = log_files(path)[-1]
+    with last.open("r+b") as file:
+        file.truncate(length)
+    with pytest.raises(StoreDamagedError, match=last.name) as caught:
+        Store.open(path)
+    assert caught.value.code == "STORE_FILE_LENGTH"
+
+
+def test_foreign_file_in_the_log_stops_recovery(path):
+    crashed(path)
+    (path / "commitlog" / "backup.tar").write_bytes(b"")
+    with pytest.raises(StoreDamagedError, match=r"backup\.tar"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_copied_directory_opens_and_recovers(tmp_path, clean):
+    original = filled(tmp_path / "one")
+    if clean:
+        original.close()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    with Store.open(tmp_path / "two", config=SMALL) as copy:
+        assert bodies(copy)[0] == numbered(40)
+        assert copy.epoch == (0 if clean else 1)
+        copy.append(message(b"in the copy"))
+        assert bodies(copy)[0] == [*numbered(40), b"in the copy"]
+    if not clean:
+        original.append(message(b"in the original"))
+        assert bodies(original)[0] == [*numbered(40), b"in the original"]
+        original.close()
+
+
+def test_restarted_recovery_ends_the_same(path, open_store, monkeypatch):
+    """A recovery that dies at any of its writes is simply done again."""
+    last = crashed(path, count=60)
+    file, at = file_of(path, last.physical_offset)
+    image = path.with_name("image")
+    overwrite(file, b"\xff", at + 100)
+    shutil.copytree(path, image)
+    for failing in range(100):
+        shutil.rmtree(path)
+        shutil.copytree(image, path)
+        left = [failing]
+        with monkeypatch.context() as patch:
+            for name in ("write_at", "sync", "rename", "unlink", "sync_directory"):
+                patch.setattr(io, name, _dying(getattr(io, name), left))
+            try:
+                open_store().close(clean=False)
+            except ZeroDivisionError:
+                pass
+            else:
+                return
+        store = open_store()
+        assert bodies(store)[0] == numbered(59)
+        assert store.epoch >= 1
+        assert store.append(message()).queue_offset == 59
+        store.close()
+    raise AssertionError("recovery never went through")
+
+
+def _dying(real, left):
+    def operation(*arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            raise ZeroDivisionError
+        return real(*arguments)
+
+    return operation

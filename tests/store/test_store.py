@@ -1,0 +1,225 @@
+"""Opening, creating and closing."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from pyrocket import PyrocketError, Store, StoreConfig
+from pyrocket.errors import (
+    InvalidInputError,
+    OptionError,
+    StoreDamagedError,
+    StoreNotFoundError,
+    StoreReadOnlyError,
+)
+from stores import SMALL, batch, bodies, filled, message, numbered, snapshot
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_missing_directory_is_named_and_not_made(path, read_only):
+    with pytest.raises(StoreNotFoundError, match=str(path)) as caught:
+        Store.open(path, read_only=read_only)
+    assert caught.value.code == "STORE_NOT_FOUND"
+    assert not path.exists()
+
+
+def test_read_only_never_creates(path):
+    with pytest.raises(StoreNotFoundError):
+        Store.open(path, create=True, read_only=True)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_file_instead_of_a_directory_is_refused(path, create):
+    path.write_text("not a store")
+    with pytest.raises(StoreNotFoundError) as caught:
+        Store.open(path, create=create)
+    assert caught.value.code == "STORE_NOT_A_DIRECTORY"
+    assert path.read_text() == "not a store"
+
+
+def test_directory_with_other_files_is_not_made_a_store(path):
+    path.mkdir()
+    (path / "thesis.tex").write_text("dear")
+    with pytest.raises(StoreNotFoundError, match=r"thesis\.tex") as caught:
+        Store.open(path, create=True)
+    assert caught.value.code == "STORE_DIRECTORY_NOT_EMPTY"
+    assert [entry.name for entry in path.iterdir()] == ["thesis.tex"]
+
+
+def test_empty_directory_and_missing_parents_become_a_store(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "empty", tmp_path / "a" / "b" / "c"):
+        with Store.open(place, create=True, config=SMALL) as made:
+            made.append(message())
+        assert bodies(Store.open(place, read_only=True))[0] == [b"x"]
+
+
+def test_store_in_the_making_is_no_store_yet(path, open_store):
+    open_store().close()
+    (path / "pyrocket" / "store.json").unlink()
+    with pytest.raises(StoreNotFoundError):
+        Store.open(path, read_only=True)
+    open_store().append(message())
+
+
+def test_create_on_an_existing_store_opens_it(open_store):
+    first = open_store()
+    first.append(message(b"kept"))
+    second = open_store()
+    assert second.uuid == first.uuid
+    assert bodies(second)[0] == [b"kept"]
+
+
+def test_sizes_and_broker_name_of_the_directory_win(open_store, path):
+    open_store(config=replace(SMALL, broker_name="broker-x")).close()
+    other = open_store(config=StoreConfig(log_file_bytes=8192, queue_file_entries=77))
+    assert other.broker_name == "broker-x"
+    other.append_batch(batch(numbered(40), 0), topic="t")
+    assert {file.stat().st_size for file in (path / "commitlog").iterdir()} == {4096}
+    assert {file.stat().st_size for file in path.glob("consumequeue/t/0/*")} == {200}
+
+
+def test_log_of_a_new_store_does_not_begin_at_zero(store, path):
+    assert store.append(message()).physical_offset == 4096
+    assert [file.name for file in (path / "commitlog").iterdir()] == ["00000000000000004096"]
+
+
+def test_broken_identity_is_named(open_store, path):
+    open_store().close()
+    (path / "pyrocket" / "store.json").write_text("{")
+    with pytest.raises(StoreDamagedError, match=r"store\.json"):
+        open_store()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"log_file_bytes": 4095},
+        {"log_file_bytes": 2**31},
+        {"queue_file_entries": 0},
+        {"default_queues": 0},
+        {"default_queues": 1025},
+        {"flush": "maybe"},
+    ],
+)
+def test_impossible_configuration_is_refused(wrong):
+    with pytest.raises(OptionError, match=next(iter(wrong))):
+        StoreConfig(**wrong)
+
+
+def test_close_is_idempotent_and_ends_writing(store):
+    store.append(message())
+    store.close()
+    store.close()
+    for write in (lambda: store.append(message()), store.flush, lambda: store.create_topic("u")):
+        with pytest.raises(StoreReadOnlyError, match="closed"):
+            write()
+
+
+def test_with_block_closes(path):
+    with Store.open(path, create=True, config=SMALL) as one:
+        one.append(message())
+        assert (path / "abort").exists()
+    assert not (path / "abort").exists()
+
+
+def test_abort_exists_from_the_first_append_to_the_last_writers_clean_close(open_store, path):
+    first = open_store()
+    first.create_topic("t")
+    assert not (path / "abort").exists()
+    first.append(message())
+    assert (path / "abort").exists()
+    second = open_store()
+    first.close()
+    assert (path / "abort").exists()
+    second.close()
+    assert not (path / "abort").exists()
+
+
+def test_unclean_close_leaves_abort_for_the_next_clean_one(open_store, path):
+    first = open_store()
+    first.append(message())
+    first.close(clean=False)
+    assert (path / "abort").exists()
+    open_store().close()
+    assert not (path / "abort").exists()
+
+
+def test_read_only_store_refuses_every_write_by_name(store, open_store):
+    store.create_topic("t")
+    reader = open_store(read_only=True)
+    assert reader.read_only
+    writes = [
+        lambda: reader.append(message()),
+        lambda: reader.append_batch(batch([b"x"]), topic="t"),
+        lambda: reader.create_topic("u"),
+        lambda: reader.update_topic("t", write_queues=2),
+        lambda: reader.delete_topic("t"),
+        lambda: reader.flush(),
+    ]
+    for write in writes:
+        with pytest.raises(StoreReadOnlyError) as caught:
+            write()
+        assert caught.value.code == "STORE_READ_ONLY"
+
+
+def test_read_only_store_writes_nothing_at_all(path):
+    filled(path).close()
+    before = snapshot(path)
+    with Store.open(path, read_only=True) as reader:
+        assert len(bodies(reader)[0]) == 40
+        reader.read("t", 0, 0)
+        reader.offset_by_time("t", 0, 0)
+        reader.estimate_bytes("t", 0, 0, 40)
+        reader.position()
+        reader.topics()
+        assert reader.cut_since(0, "t", 0) is None
+        with pytest.raises(PyrocketError):
+            reader.read("t", 0, 999)
+    assert snapshot(path) == before
+
+
+def test_reader_follows_a_writer_without_opening_again(store, open_store):
+    store.create_topic("t", read_queues=1, write_queues=1)
+    reader = open_store(read_only=True)
+    before = reader.position()
+    assert reader.position() == before
+    for n in range(30):
+        store.append(message(b"%d" % n))
+        assert reader.max_offset("t", 0) == n + 1
+    assert reader.position() != before
+    store.create_topic("u")
+    assert "u" in reader.topics()
+
+
+def test_directory_removed_under_a_writer_is_not_written_to(open_store, path):
+    old = open_store()
+    old.append(message(b"old"))
+    shutil.rmtree(path)
+    new = open_store()
+    new.append(message(b"new"))
+    with pytest.raises(PyrocketError) as caught:
+        old.append(message(b"stray"))
+    assert caught.value.code == "STORE_REPLACED"
+    old.close()
+    assert (path / "abort").exists()
+    new.append(message(b"newer"))
+    assert bodies(new)[0] == [b"new", b"newer"]
+
+
+def test_foreign_file_in_the_log_is_named(open_store, path):
+    open_store().append(message())
+    foreign = path / "commitlog" / "notes.txt"
+    foreign.write_text("hello")
+    with pytest.raises(StoreDamagedError, match=r"notes\.txt") as caught:
+        open_store(read_only=True).offsets("t")
+    assert caught.value.code == "STORE_FOREIGN_FILE"
+    foreign.unlink()
+
+
+def test_errors_carry_code_message_and_way_out(store):
+    with pytest.raises(InvalidInputError) as caught:
+        store.topic("t")
+    error = caught.value
+    assert str(error) == f"[{error.code}] {error.message} {error.remedy}"

@@ -1,0 +1,243 @@
+"""Topics: made, changed, deleted, made again."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from pyrocket import PyrocketError, Store
+from pyrocket.disk import io
+from pyrocket.errors import InvalidInputError, TopicNameError, TopicNotFoundError
+from pyrocket.formats import fastjson
+from stores import SMALL, batch, bodies, message, numbered, reboot
+
+CONSUMER_OFFSETS = """{
+	"offsetTable":{
+		"t@groupA":{0:5,1:7
+		},
+		"%RETRY%groupA@groupA":{0:0
+		},
+		"tt@groupA":{0:1}
+	}
+}"""
+
+
+def test_topic_is_kept_in_rocketmqs_own_file(store, path):
+    store.create_topic("t", read_queues=3, write_queues=2, perm=4)
+    text = (path / "config" / "topics.json").read_text()
+    assert re.search(r'^\t"topicConfigTable":\{$', text, re.MULTILINE)
+    assert fastjson.loads(text)["topicConfigTable"]["t"] == {
+        "order": False,
+        "perm": 4,
+        "readQueueNums": 3,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "t",
+        "topicSysFlag": 0,
+        "writeQueueNums": 2,
+    }
+
+
+def test_existing_topic_is_returned_as_it_is_or_refused(store):
+    made = store.create_topic("t", read_queues=2, write_queues=2)
+    assert store.create_topic("t", read_queues=9, write_queues=9) == made
+    with pytest.raises(InvalidInputError) as caught:
+        store.create_topic("t", exist_ok=False)
+    assert caught.value.code == "TOPIC_EXISTS"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../up", "a.b", "ä", "x" * 128, "TBW102"])
+def test_illegal_topic_names_are_refused_and_nothing_is_made(store, name, path):
+    for make in (store.create_topic, lambda topic: store.append(message(topic=topic))):
+        with pytest.raises(TopicNameError) as caught:
+            make(name)
+        assert caught.value.code == "TOPIC_ILLEGAL"
+    assert store.topics() == {}
+    assert list((path / "consumequeue").iterdir()) == []
+
+
+def test_missing_topic_names_the_nearest(store):
+    store.create_topic("orders")
+    with pytest.raises(TopicNotFoundError, match="Did you mean 'orders'"):
+        store.offsets("order")
+
+
+def test_first_send_makes_a_topic_of_four_queues(store):
+    store.append(message(queue_id=None))
+    topic = store.topic("t")
+    assert (topic.read_queues, topic.write_queues) == (4, 4)
+
+
+def test_without_auto_create_a_send_to_an_unknown_topic_is_refused(open_store):
+    strict = open_store(config=replace(SMALL, auto_create_topics=False))
+    for send in (
+        lambda: strict.append(message()),
+        lambda: strict.append_batch(batch([b"x"]), topic="t"),
+    ):
+        with pytest.raises(TopicNotFoundError):
+            send()
+    assert strict.topics() == {}
+
+
+@pytest.mark.parametrize("queues", [0, -1, 1025])
+def test_impossible_queue_counts_are_refused(store, queues):
+    with pytest.raises(InvalidInputError) as caught:
+        store.create_topic("t", read_queues=queues)
+    assert caught.value.code == "QUEUE_COUNT"
+    assert store.topics() == {}
+
+
+def test_topic_that_may_not_be_written_refuses_sends(store):
+    store.create_topic("t", perm=4)
+    with pytest.raises(PyrocketError) as caught:
+        store.append(message())
+    assert caught.value.code == "TOPIC_NOT_WRITABLE"
+    store.update_topic("t", perm=6)
+    store.append(message())
+
+
+def test_grown_topic_reads_and_writes_its_new_queues(store, open_store):
+    store.create_topic("t", read_queues=1, write_queues=1)
+    reader = open_store(read_only=True)
+    with pytest.raises(PyrocketError) as caught:
+        store.append(message(queue_id=2))
+    assert caught.value.code == "QUEUE_NOT_FOUND"
+    store.update_topic("t", read_queues=3, write_queues=3)
+    store.append(message(queue_id=2))
+    assert bodies(reader) == {0: [], 1: [], 2: [b"x"]}
+
+
+def test_shrunk_topic_drains_before_it_is_read_less(store):
+    store.create_topic("t", read_queues=2, write_queues=2)
+    store.append(message(b"old", queue_id=1))
+    store.update_topic("t", write_queues=1)
+    with pytest.raises(PyrocketError) as caught:
+        store.append(message(queue_id=1))
+    assert caught.value.code == "QUEUE_NOT_FOUND"
+    assert bodies(store)[1] == [b"old"]
+    store.update_topic("t", read_queues=1)
+    assert bodies(store) == {0: []}
+    with pytest.raises(PyrocketError) as caught:
+        store.read("t", 1, 0)
+    assert caught.value.code == "QUEUE_NOT_FOUND"
+
+
+def test_recreated_topic_goes_on_with_its_offsets_and_another_id(store, open_store):
+    store.create_topic("t", read_queues=2, write_queues=2)
+    store.append_batch(batch(numbered(13), 1), topic="t")
+    old_id = store.topic("t").topic_id
+    store.delete_topic("t")
+    with pytest.raises(TopicNotFoundError):
+        store.offsets("t")
+    new = store.create_topic("t", read_queues=2, write_queues=2)
+    assert new.topic_id
+    assert new.topic_id != old_id
+    assert store.min_offset("t", 1) == store.max_offset("t", 1) == 13
+    assert store.append(message(b"new", queue_id=1)).queue_offset == 13
+    assert store.append(message(b"new", queue_id=0)).queue_offset == 0
+    for one in (store, open_store(read_only=True)):
+        assert bodies(one) == {0: [b"new"], 1: [b"new"]}
+
+
+def test_recreated_topic_survives_recovery(open_store, path):
+    first = open_store()
+    for round_ in range(3):
+        first.create_topic("t", read_queues=1, write_queues=1)
+        first.append_batch(batch(numbered(7, first=7 * round_), 0), topic="t")
+        if round_ < 2:
+            first.delete_topic("t")
+    first.close(clean=False)
+    reboot(path)
+    again = open_store()
+    assert again.min_offset("t", 0) == 14
+    assert bodies(again)[0] == numbered(7, first=14)
+
+
+def test_other_writers_learn_of_a_recreated_topic(open_store):
+    first, second = open_store(), open_store()
+    first.create_topic("t", read_queues=1, write_queues=1)
+    for one in (first, second, first):
+        one.append_batch(batch(numbered(9), 0), topic="t")
+    second.delete_topic("t")
+    second.create_topic("t", read_queues=1, write_queues=1)
+    assert first.append(message(b"a")).queue_offset == 27
+    assert second.append(message(b"b")).queue_offset == 28
+    assert bodies(first) == bodies(second) == {0: [b"a", b"b"]}
+
+
+def test_deleting_drops_the_groups_offsets_in_the_topic_alone(store, path):
+    offsets = path / "config" / "consumerOffset.json"
+    store.create_topic("t")
+    store.create_topic("tt")
+    offsets.write_text(CONSUMER_OFFSETS)
+    store.delete_topic("t")
+    text = offsets.read_text()
+    assert fastjson.loads(text)["offsetTable"] == {
+        "%RETRY%groupA@groupA": {"0": 0},
+        "tt@groupA": {"0": 1},
+    }
+    assert re.search(r"\{\s*0:0\s*\}", text), "integer keys are written as RocketMQ does"
+    assert (path / "config" / "consumerOffset.json.bak").read_text() == CONSUMER_OFFSETS
+
+
+def test_deleting_leaves_no_files_behind(store, path):
+    store.append(message())
+    store.delete_topic("t")
+    assert list((path / "consumequeue").iterdir()) == []
+    assert list((path / "pyrocket" / "tmp").iterdir()) == []
+
+
+def test_killed_deletion_never_brings_old_messages_back(open_store, path, monkeypatch):
+    """Each operation of a deletion fails once; what was deleted stays deleted or stays whole."""
+    for failing in range(100):
+        store = open_store()
+        store.create_topic("t", read_queues=1, write_queues=1)
+        old = store.append(message(b"old")).queue_offset
+        with monkeypatch.context() as patch:
+            left = [failing]
+            for name in ("rename", "sync_directory", "write_at"):
+                patch.setattr(io, name, _failing(getattr(io, name), left))
+            try:
+                store.delete_topic("t")
+                done = True
+            except PyrocketError:
+                done = False
+        if "t" in store.topics():
+            found = bodies(store)[0]
+            assert found in ([], [b"old"])
+            store.delete_topic("t")
+        store.create_topic("t", read_queues=1, write_queues=1)
+        assert bodies(store)[0] == []
+        assert store.append(message(b"new")).queue_offset == old + 1
+        store.delete_topic("t")
+        store.close()
+        if done:
+            return
+    raise AssertionError("the deletion never went through")
+
+
+def _failing(real, left):
+    def operation(*arguments):
+        left[0] -= 1
+        if left[0] == -1:
+            raise OSError(5, "Input/output error")
+        return real(*arguments)
+
+    return operation
+
+
+def test_broken_topics_file_falls_back_to_the_backup(store, path, open_store):
+    store.create_topic("a")
+    store.create_topic("b")
+    (path / "config" / "topics.json").write_text('{"half')
+    assert set(open_store(read_only=True).topics()) == {"a"}
+    (path / "config" / "topics.json.bak").write_text("")
+    with pytest.raises(PyrocketError, match=r"topics\.json") as caught:
+        open_store(read_only=True).topics()
+    assert caught.value.code == "STORE_DAMAGED"
+
+
+def test_topics_of_java_without_an_id_can_be_read(path):
+    with Store.open(path, create=True, config=SMALL) as made:
+        made.create_topic("t", read_queues=1, write_queues=1)
+    (path / "pyrocket" / "topics.json").unlink()
+    with Store.open(path, read_only=True) as reader:
+        assert reader.topic("t").topic_id == ""

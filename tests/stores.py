@@ -1,0 +1,110 @@
+"""Small stores for tests, and what a test wants to know about one."""
+
+import hashlib
+
+import pyarrow as pa
+from pyrocket import Message, Store, StoreConfig
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.state_page import StatePage
+
+SMALL = StoreConfig(log_file_bytes=4096, queue_file_entries=10)
+"""Files so small that everything rolls over."""
+
+RECORD_BYTES = 91
+"""Of a record, less body, topic and properties."""
+
+_BOOT_WORD = 8
+
+
+class FakeClock:
+    """Stands still until a test moves it."""
+
+    def __init__(self, now=1_700_000_000_000):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+def message(body=b"x", topic="t", queue_id=0, **more):
+    return Message(topic=topic, body=body, queue_id=queue_id, **more)
+
+
+def batch(bodies, queue_id=None, **columns):
+    """A batch of bodies; `queue_id` is for all rows, a list is taken row by row."""
+    if queue_id is not None:
+        ids = queue_id if isinstance(queue_id, list) else [queue_id] * len(bodies)
+        columns["queueId"] = pa.array(ids, pa.int32())
+    return pa.record_batch({"body": pa.array(bodies, pa.binary()), **columns})
+
+
+def scan(store, topic, queue_id, start=None, columns=("queueOffset", "body")):
+    """All rows of a queue as (offset, body), checksums verified."""
+    known = store.offsets(topic)[queue_id]
+    first = known.minimum if start is None else start
+    rows = []
+    for part in store.scan(topic, queue_id, first, known.maximum, columns, verify_crc=True):
+        rows += zip(*(part.column(name).to_pylist() for name in columns), strict=True)
+    return rows
+
+
+def bodies(store, topic="t"):
+    """Bodies by queue, in order; a gap in the offsets fails."""
+    found = {}
+    for queue_id, known in store.offsets(topic).items():
+        rows = scan(store, topic, queue_id)
+        assert [offset for offset, _ in rows] == list(range(known.minimum, known.maximum))
+        found[queue_id] = [body for _, body in rows]
+    return found
+
+
+def words(path):
+    """The shared words, writable."""
+    return StatePage(Layout(path).state, writable=True)
+
+
+def reboot(path):
+    """Make the words those of another boot: nobody trusts them."""
+    page = words(path)
+    page[_BOOT_WORD] = page[_BOOT_WORD] ^ 1
+    page.close()
+
+
+def snapshot(path):
+    """Everything that a write would change: names, contents and times."""
+    return {
+        str(entry.relative_to(path)): (
+            entry.stat().st_mtime_ns,
+            entry.stat().st_ino,
+            hashlib.sha1(entry.read_bytes()).hexdigest() if entry.is_file() else "",
+        )
+        for entry in [path, *path.rglob("*")]
+    }
+
+
+def log_files(path):
+    return sorted((path / "commitlog").iterdir())
+
+
+def queue_files(path, topic="t", queue_id=0):
+    return sorted((path / "consumequeue" / topic / str(queue_id)).iterdir())
+
+
+def overwrite(path, data, at):
+    """Change bytes of a file where they are."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def filled(path, count=40, body_bytes=100, config=SMALL, **options):
+    """An open store with messages 0 … count-1 in queue 0 of topic t."""
+    store = Store.open(path, create=True, config=config, **options)
+    store.create_topic("t", read_queues=1, write_queues=1, exist_ok=True)
+    store.append_batch(batch(numbered(count, body_bytes), 0), topic="t")
+    return store
+
+
+def numbered(count, body_bytes=100, first=0):
+    """Bodies that begin with their number."""
+    return [b"%06d" % (first + n) + b"." * (body_bytes - 6) for n in range(count)]
