@@ -4,6 +4,10 @@ Small runs prove that a benchmark works; their figures mean nothing and nothing 
 speed anywhere: figures are printed beside a reference measured in the same run.
 """
 
+import os
+import shutil
+from pathlib import Path
+
 import pytest
 from bench.pairs import Report
 
@@ -17,3 +21,15 @@ def large(request):
 def report(capsys, large):
     """Prints figures whatever pytest captures; the small runs keep quiet."""
     return Report(capsys, quiet=not large)
+
+
+@pytest.fixture
+def fast_disk(tmp_path):
+    """Memory, where there is some: the code is measured, not the disk."""
+    if not os.path.isdir("/dev/shm"):
+        yield tmp_path
+        return
+    folder = Path(f"/dev/shm/pyrocket-bench-{os.getpid()}")
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)

@@ -1,7 +1,6 @@
 """The codec and the append path, on one core, without Spark."""
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +8,6 @@ import pytest
 from bench.data import DEFAULT_COLUMNS, batch, fill
 from bench.pairs import MIB, measure
 from pyrocket import Store
-
-
-@pytest.fixture
-def fast_disk(tmp_path):
-    """Memory, where there is some: the code is measured, not the disk."""
-    if not os.path.isdir("/dev/shm"):
-        return tmp_path
-    folder = f"/dev/shm/pyrocket-bench-{os.getpid()}"
-    os.makedirs(folder)
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("verify_crc", [False, True])

@@ -1,0 +1,37 @@
+"""A streaming query from a topic to Parquet, run as a process of its own so that it can be killed.
+
+Usage: streaming_job.py STORE TOPIC FOLDER once|forever
+"""
+
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark_pyrocket.java import use_java
+
+
+def main(store, topic, folder, mode):
+    use_java()
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    messages = (
+        spark.readStream.format("pyrocket")
+        .options(path=store, topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger=500)
+        .schema("queueId INT, queueOffset BIGINT, body STRING")
+        .load()
+    )
+    trigger = {"availableNow": True} if mode == "once" else {"processingTime": "0 seconds"}
+    query = (
+        messages.writeStream.format("parquet")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(**trigger)
+        .start(f"{folder}/out")
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
