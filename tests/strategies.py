@@ -77,6 +77,11 @@ def raw_record(
     return _word(4 + len(rest), 4) + rest
 
 
+def body_start(record):
+    """Where the body of a record begins."""
+    return 88 + 12 * (record[39] >> 4 & 1) + 12 * (record[39] >> 5 & 1)
+
+
 def compress(body, sys_flag):
     """The body as a client with this sysFlag stores it."""
     if CODECS[sys_flag] == "zlib":

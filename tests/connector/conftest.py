@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyrocket import Store
+from pyrocket import QueueOffsets, Store, TopicConfig
+from pyrocket.errors import TopicNotFoundError
+from pyspark_pyrocket.checkpoint import StreamOffset
+from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.stream_planner import next_offset, planned_ranges
 
 
 @dataclass
@@ -111,6 +115,57 @@ class Stream:
         """Make it look as if the driver had died before this batch was committed."""
         for name in (str(batch), f".{batch}.crc"):
             (self.folder / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+
+
+class Numbers:
+    """What the planner asks of a store: bounds of queues and who they belong to."""
+
+    def __init__(self, **topics):
+        self.path, self.uuid, self.epoch, self.broker_name = Path("/s"), "uuid-1", 0, "broker-a"
+        self.bounds = {
+            name: {queue: QueueOffsets(*limits) for queue, limits in queues.items()}
+            for name, queues in topics.items()
+        }
+        self.ids = {name: f"id-{name}" for name in topics}
+        self.perm = 6
+        self.cuts = {}
+
+    def topics(self):
+        return {n: TopicConfig(n, 4, 4, self.perm, self.ids[n]) for n in self.bounds}
+
+    def topic(self, name):
+        raise TopicNotFoundError(f"there is no topic {name!r}.")
+
+    def offsets(self, topic):
+        return self.bounds[topic]
+
+    def cut_since(self, epoch, topic, queue_id):
+        return self.cuts.get((topic, queue_id)) if epoch < self.epoch else None
+
+    def grow(self, topic, queue, maximum, minimum=0):
+        self.bounds.setdefault(topic, {})[queue] = QueueOffsets(minimum, maximum)
+        self.ids.setdefault(topic, f"id-{topic}")
+
+    def step(self, start, asked=None, **limits):
+        """One micro-batch, as Spark plans it: the end, and what its tasks read."""
+        end = next_offset(self, asked or ReadOptions(path="/s", topics=("t",)), start, **limits)
+        return (start, []) if end is None else (through_spark(end), self.read(start, end))
+
+    @staticmethod
+    def read(start, end):
+        """What the tasks of a micro-batch read."""
+        ranges = sorted(planned_ranges(start, through_spark(end)))
+        return [(r.topic, r.queue_id, r.start, r.end) for r in ranges if r.start < r.end]
+
+
+def through_spark(offset):
+    return StreamOffset.from_json(json.loads(json.dumps(offset.to_json())))
+
+
+@pytest.fixture
+def numbers():
+    """Makes stores that exist as numbers only."""
+    return Numbers
 
 
 @pytest.fixture

@@ -92,7 +92,8 @@ def test_a_batch_read_says_what_is_wrong(spark, box, jobs, changed, given, error
     assert jobs() == 0
 
 
-@named(READS + ONLY_STREAM)
+# Without a schema it is `load` that finds the mistake, the same for batch and stream.
+@named([READS[0], *(case for case in READS if case[2]), *ONLY_STREAM])
 def test_a_stream_says_what_is_wrong(spark, box, tmp_path, jobs, changed, given, error):
     box.create(queues=2).send("x", "y", queue=0)
     source = spark.readStream.format("pyrocket").options(**options_of(box, changed))
@@ -118,7 +119,8 @@ def test_a_batch_write_says_what_is_wrong(spark, box, jobs, changed, given, erro
     assert not os.path.exists(box.path) or box.rows() == 0
 
 
-@named(WRITES)
+# The same code as in a batch; what differs is how Spark reports it.
+@named([WRITES[0], WRITES[3], WRITES[8]])
 def test_a_streaming_write_says_what_is_wrong(spark, box, tmp_path, jobs, changed, given, error):
     query = (
         spark.readStream.format("rate-micro-batch")

@@ -2,7 +2,15 @@
 
 import pytest
 from pyrocket import Store
+from pyrocket.disk import io
 from stores import SMALL, FakeClock
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """Nothing here takes the power away, so an fsync is only slow."""
+    monkeypatch.setattr(io, "sync", lambda descriptor: None)
+    monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
 
 @pytest.fixture

@@ -38,6 +38,15 @@ def inflate(body: bytes, sys_flag: int) -> bytes:
         raise StoreDamagedError(f"a compressed body does not inflate: {error}.") from error
 
 
+def inflates(body: bytes, sys_flag: int) -> bool:
+    """Return whether the body is whole."""
+    try:
+        inflate(body, sys_flag)
+    except StoreDamagedError:
+        return False
+    return True
+
+
 def _read_stream(body: bytes, codec: str) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
         plain: bytes = stream.read()

@@ -82,20 +82,8 @@ class PropertyColumns:
         return ends, starts
 
     @cached_property
-    def _names(self) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Each entry's name as a code, and the names by code."""
-        alike = self._names_of_first_record()
-        if alike is not None:
-            return np.tile(np.arange(len(alike), dtype=np.int32), self._count), alike
-        encoded = binary_runs(self._buffer, self._name_starts, self._name_ends).dictionary_encode()
-        names = [name.decode("utf-8", "replace") for name in encoded.dictionary.to_pylist()]
-        # Names that differ in malformed bytes only read the same: they get one code.
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        codes = np.array([numbers[name] for name in names], np.int32)
-        return codes[encoded.indices.to_numpy()], list(numbers)
-
-    def _names_of_first_record(self) -> list[str] | None:
-        """Return the names of the first record if all records have the same, in the same order.
+    def _alike(self) -> list[str] | None:
+        """The names of the first record, if all records have the same, in the same order.
 
         One producer's messages usually do, and comparing is much cheaper than collecting.
         """
@@ -115,14 +103,26 @@ class PropertyColumns:
         names = [word.decode("utf-8", "replace") for word in words]
         return names if len(set(names)) == width else None
 
+    @cached_property
+    def _coded(self) -> tuple[npt.NDArray[np.int32], list[str]]:
+        """Each entry's name as a code, and the names by code."""
+        encoded = binary_runs(self._buffer, self._name_starts, self._name_ends).dictionary_encode()
+        names = [name.decode("utf-8", "replace") for name in encoded.dictionary.to_pylist()]
+        # Names that differ in malformed bytes only read the same: they get one code.
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        codes = np.array([numbers[name] for name in names], np.int32)
+        return codes[encoded.indices.to_numpy()], list(numbers)
+
     def column(self, name: str) -> pa.StringArray:
         """Return the property of each record; null where a record has none, the last if several."""
-        codes, names = self._names
+        if self._alike is not None and name in self._alike:
+            return self._values(slice(self._alike.index(name), None, len(self._alike)))
+        if self._alike is not None:
+            return pa.nulls(self._count, pa.string())
+        codes, names = self._coded
         code = names.index(name) if name in names else -1
         entries = np.flatnonzero(codes == code)
         rows = self._rows[entries]
-        if len(rows) == self._count and np.array_equal(rows, np.arange(self._count)):
-            return self._values(entries)
         starts, ends = self._row_starts.copy(), self._row_starts.copy()
         starts[rows], ends[rows] = self._name_ends[entries] + 1, self._value_ends[entries]
         missing = np.ones(self._count, bool)
@@ -132,25 +132,32 @@ class PropertyColumns:
 
     def as_map(self, *, reserved: bool) -> pa.MapArray:
         """Return RocketMQ's own properties, or the user's, as name → value of each record."""
-        codes, names = self._names
-        kept_names = [(name in RESERVED_PROPERTIES) is reserved for name in names]
-        kept = np.array(kept_names, bool)[codes] if names else np.zeros(0, bool)
-        entries = self._drop_repeated(np.flatnonzero(kept))
-        keys = to_text(
-            binary_runs(self._buffer, self._name_starts[entries], self._name_ends[entries])
-        )
-        per_row = np.bincount(self._rows[entries], minlength=self._count)
-        offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(per_row, dtype=np.int32)))
-        return pa.MapArray.from_arrays(pa.array(offsets), keys, self._values(entries))
+        entries, offsets = self._entries_of_map(reserved)
+        starts, ends = self._name_starts[entries], self._name_ends[entries]
+        keys = to_text(binary_runs(self._buffer, starts, ends))
+        return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, self._values(entries))
 
-    def _values(self, entries: Ints) -> pa.StringArray:
+    def _entries_of_map(self, reserved: bool) -> tuple[Ints, Ints]:
+        """Return the entries that belong in the map, and each record's offsets into them."""
+        if self._alike is not None:
+            kept = _columns_kept(self._alike, reserved)
+            every = np.arange(self._count)[:, None] * len(self._alike) + kept
+            return every.ravel(), np.arange(self._count + 1) * len(kept)
+        codes, names = self._coded
+        of_kind = np.zeros(len(names), bool)
+        of_kind[_columns_kept(names, reserved)] = True
+        entries = self._drop_repeated(np.flatnonzero(of_kind[codes]))
+        per_row = np.bincount(self._rows[entries], minlength=self._count)
+        return entries, np.concatenate(([0], np.cumsum(per_row)))
+
+    def _values(self, entries: Ints | slice) -> pa.StringArray:
         return to_text(
             binary_runs(self._buffer, self._name_ends[entries] + 1, self._value_ends[entries])
         )
 
     def _drop_repeated(self, entries: Ints) -> Ints:
         """Keep the last entry of each (record, name): a map has a name once."""
-        codes, names = self._names
+        codes, names = self._coded
         if len(entries) < 2:
             return entries
         pairs = self._rows[entries] * len(names) + codes[entries]
@@ -158,6 +165,13 @@ class PropertyColumns:
             return entries
         _, last = np.unique(pairs[::-1], return_index=True)
         return entries[np.sort(len(pairs) - 1 - last)]
+
+
+def _columns_kept(names: list[str], reserved: bool) -> Ints:
+    """Return the positions of the names that are RocketMQ's own, or that are not."""
+    return np.array(
+        [at for at, name in enumerate(names) if (name in RESERVED_PROPERTIES) is reserved], np.int64
+    )
 
 
 def _first_after(marks: Ints, starts: Ints, ends: Ints) -> Ints:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.errors import SchemaError
-from pyrocket.formats.compression import inflate
+from pyrocket.errors import SchemaError, StoreDamagedError
+from pyrocket.formats.compression import inflate, inflates
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.properties import KEYS, TAGS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
@@ -97,7 +97,13 @@ class _Decoder:
         mask = pa.array(compressed)
         stored = self.stored_bodies.filter(mask).to_numpy(zero_copy_only=False)
         flags = self.fields.sys_flag[compressed].tolist()
-        plain = pa.array(list(map(inflate, stored, flags)), pa.binary())
+        try:
+            plain = pa.array(list(map(inflate, stored, flags)), pa.binary())
+        except StoreDamagedError:
+            sound = ~compressed
+            sound[compressed] = list(map(inflates, stored, flags))
+            self.fields.demand(sound, "its compressed body does not inflate")
+            raise
         return pc.replace_with_mask(self.stored_bodies, mask, plain)
 
     def check_crc(self) -> None:

@@ -8,6 +8,7 @@ from pyrocket.formats.compression import inflate
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY, decode_properties
 from pyrocket.formats.record import (
+    FIXED_BYTES,
     HOST_V4,
     HOST_V6,
     HOST_V6_EXTRA,
@@ -142,8 +143,7 @@ def _read_run(data: bytes, position: int, length: int) -> tuple[bytes, int]:
 
 def read_store_timestamp(data: bytes) -> int:
     """Return the store time of the record that `data` begins with; 0 if none does."""
-    header = read_header(data)
-    if not header.is_message:
+    if len(data) < FIXED_BYTES or not read_header(data).is_message:
         return 0
     sys_flag = int.from_bytes(data[36:40], "big", signed=True)
     position = 56 + (HOST_V6_EXTRA if sys_flag & SYS_BORN_HOST_V6 else 0)

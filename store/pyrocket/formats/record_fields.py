@@ -171,8 +171,11 @@ class RecordFields:
     def _check_up_to_body(self) -> Ints:
         """Return how many bytes each record has for its topic and properties."""
         self.demand(self.sizes >= FIXED_BYTES, "the index gives it an impossible size")
-        inside = (self.starts >= 0) & (self.starts + self.sizes <= len(self.data))
+        # A sum could wrap around; this difference cannot.
+        inside = (self.starts >= 0) & (self.starts <= len(self.data) - self.sizes)
         self.demand(inside, "it runs out of the file")
+        apart = self.starts[1:] >= self.starts[:-1] + self.sizes[:-1]
+        self.demand(np.append(apart, True), "it overlaps the next")
         self.demand(self.field("size") == self.sizes, "its size differs from the index")
         known = self.magic == MAGIC_V1
         if not known.all():

@@ -70,7 +70,9 @@ class Dispatcher:
                 if topic not in complete:  # Older log files have been cleaned away.
                     begin = max(begin, int(offsets[rows[0]]))
                 queue = self._queues.get(topic, queue_id)
-                end = queue.max_offset(dispatched) or begin
+                # Entries of records before this run have been written, if not by the dead, by us.
+                below = max(dispatched, int(run.physical_offset[0]))
+                end = queue.max_offset(below) or begin
                 queue.put(int(offsets[rows[0]]), entries[rows], end)
 
     def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:

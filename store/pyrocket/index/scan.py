@@ -105,8 +105,8 @@ def read_message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.voi
     """Return the message that an entry of `queue` points to, checked to be the one at `offset`."""
     where = f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
     try:
-        if entry["physical_offset"] < 0:
-            raise StoreDamagedError("its log offset is negative.")
+        if entry["physical_offset"] < 0 or not FIXED_BYTES <= entry["size"] <= log.file_bytes:
+            raise StoreDamagedError("its entry is no place in the log.")
         record = decode_record(log.read(int(entry["physical_offset"]), int(entry["size"])))
         if (record.topic, record.queue_id, record.queue_offset) != (
             queue.topic,

@@ -2,8 +2,9 @@
 
 After a clean end the last three files are looked at, as RocketMQ does; after any other, the newest
 file that was surely durable before the checkpoint and all behind it. A record counts if its
-structure is whole, its body's checksum matches and its topic is legal; the log ends before the
-first that does not. Source: `CommitLog.recoverNormally`, `recoverAbnormally`.
+structure is whole, its body's checksum matches, its topic is legal and its properties don't end
+in zeros; the log ends before the first that does not. Source: `CommitLog.recoverNormally`,
+`recoverAbnormally`.
 """
 
 import re
@@ -76,6 +77,9 @@ def _whole_records(run: RecordFields) -> int:
         ends = run.body_start + run.body_length
         crc = map_runs(body_crc, run.buffer, run.body_start, ends)
         run.demand(crc == run.field("crc"), "checksum mismatch of its body")
+        length = run.properties_length
+        last = run.data[run.properties_start + length - 1]
+        run.demand((length == 0) | (last != 0), "its properties are torn")
         for topic in run.topics().unique().to_pylist():
             _check_topic(topic)
     except StoreDamagedError:
@@ -93,7 +97,8 @@ def _count_whole(run: RecordFields) -> int:
             _check_topic(record.topic.encode())
         except StoreDamagedError:
             return count
-        if record.physical_offset != run.base + start:
+        # A torn record ends in zeros; properties, which no checksum covers, never do.
+        if record.physical_offset != run.base + start or record.properties.endswith(b"\0"):
             return count
     return len(run)
 

@@ -13,13 +13,11 @@ from stores import SMALL, batch, bodies, message, numbered, words
 
 
 @pytest.fixture
-def broken_sync(monkeypatch):
+def break_sync(monkeypatch):
     def fail(descriptor):
         raise OSError(5, "Input/output error")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(io, "sync", fail)
-        yield patch
+    return lambda: monkeypatch.setattr(io, "sync", fail)
 
 
 def test_flush_reaches_what_was_published_by_anybody(open_store, path):
@@ -64,12 +62,13 @@ def test_flush_that_waits_too_long_says_so(open_store, path):
     store.flush()
 
 
-def test_failed_fsync_stops_every_writer_until_recovery(open_store, path, broken_sync):
+def test_failed_fsync_stops_every_writer_until_recovery(open_store, path, monkeypatch, break_sync):
     first, second, reader = open_store(), open_store(), open_store(read_only=True)
     first.append(message(b"a"))
+    break_sync()
     with pytest.raises(StoreFailedError, match="Input/output"):
         first.flush()
-    broken_sync.undo()
+    monkeypatch.setattr(io, "sync", lambda descriptor: None)
     for refused in (
         first.flush,
         second.flush,
@@ -97,14 +96,14 @@ def test_failed_fsync_stops_every_writer_until_recovery(open_store, path, broken
     page.close()
 
 
-def test_failed_fsync_of_queues_is_no_clean_end(open_store, path, monkeypatch):
+def test_failed_fsync_of_queues_is_no_clean_end(open_store, path, monkeypatch, break_sync):
     store = open_store()
     store.append(message())
     store.flush()
-    with monkeypatch.context() as patch:
-        patch.setattr(io, "sync", lambda descriptor: (_ for _ in ()).throw(OSError(5, "EIO")))
-        with pytest.raises(StoreFailedError, match="queues"):
-            store.close()
+    break_sync()
+    with pytest.raises(StoreFailedError, match="queues"):
+        store.close()
+    monkeypatch.setattr(io, "sync", lambda descriptor: None)
     assert (path / "abort").exists()
     again = open_store()
     assert again.epoch == 1

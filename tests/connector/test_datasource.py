@@ -1,0 +1,41 @@
+"""The façade: what is fixed where Spark makes it, and what travels from there."""
+
+import os
+import pickle
+
+import pytest
+from pyrocket.errors import OptionError
+from pyspark_pyrocket import DefaultSource
+
+
+def test_the_environment_names_the_store_where_no_path_does(box, monkeypatch):
+    box.create()
+    monkeypatch.setenv("PYROCKET_STORE", box.path)
+    source = DefaultSource({"topic": "t"})
+    monkeypatch.delenv("PYROCKET_STORE")
+    assert "body" in pickle.loads(pickle.dumps(source)).schema().names
+
+
+def test_a_relative_path_is_the_drivers_wherever_the_source_goes(box, monkeypatch):
+    box.create()
+    monkeypatch.chdir(os.path.dirname(box.path))
+    source = pickle.dumps(DefaultSource({"path": "store", "topic": "t"}))
+    monkeypatch.chdir("/")
+    assert "body" in pickle.loads(source).schema().names
+
+
+def test_the_schema_follows_the_options(box):
+    box.create()
+
+    def names(**options):
+        return DefaultSource({**box.options, **options}).schema().names
+
+    assert names()[:2] == ["topic", "brokerName"]
+    assert names(schemaMode="kafka")[:2] == ["key", "value"]
+    assert names(schemaMode="kafka", includeHeaders="true")[-1] == "headers"
+
+
+def test_making_the_source_checks_nothing_yet():
+    source = DefaultSource({"unheard_of": "x"})
+    with pytest.raises(OptionError):
+        source.schema()

@@ -1,0 +1,99 @@
+"""What a stream can no longer read, or no longer trust, is noticed and named."""
+
+import pytest
+from pyrocket.errors import (
+    DataLossError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+)
+from pyspark_pyrocket.checkpoint import StreamOffset
+from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.stream_planner import (
+    check_offset,
+    initial_offset,
+    next_offset,
+    planned_ranges,
+)
+
+
+def options(*topics, **changes):
+    return ReadOptions(path="/s", topics=topics or ("t",), **changes)
+
+
+def test_messages_deleted_before_they_were_read_are_a_loss(numbers):
+    store = numbers(t={0: (0, 3)})
+    start, _ = store.step(initial_offset(store, options()))
+    store.grow("t", 0, maximum=30, minimum=10)
+    with pytest.raises(OffsetOutOfRangeError, match="'t', queue 0: offset 3 is outside 10 to 30"):
+        next_offset(store, options(), start)
+
+
+def test_a_queue_that_ends_before_the_checkpoint_is_a_loss(numbers):
+    store = numbers(t={0: (0, 9)})
+    start, _ = store.step(initial_offset(store, options()))
+    store.grow("t", 0, 5)
+    with pytest.raises(DataLossError, match="offset 9 is outside 0 to 5"):
+        next_offset(store, options(), start)
+
+
+def test_a_topic_that_was_created_again_is_noticed(numbers):
+    store = numbers(t={0: (0, 3)})
+    start, _ = store.step(initial_offset(store, options()))
+    store.ids["t"] = "another"
+    store.grow("t", 0, 9)
+    with pytest.raises(TopicRecreatedError, match="'t' was deleted and created again"):
+        next_offset(store, options(), start)
+    with pytest.raises(TopicRecreatedError):
+        check_offset(store, options(), start)
+
+
+@pytest.mark.parametrize(("attribute", "other"), [("uuid", "uuid-2"), ("broker_name", "broker-b")])
+def test_another_store_at_the_path_is_noticed(numbers, attribute, other):
+    store = numbers(t={0: (0, 3)})
+    start, _ = store.step(initial_offset(store, options()))
+    setattr(store, attribute, other)
+    with pytest.raises(DataLossError, match=f"is (store|broker) {other}") as info:
+        next_offset(store, options(), start)
+    assert info.value.code == "STORE_CHANGED"
+
+
+def test_a_store_that_gets_its_id_later_is_the_same_store(numbers):
+    store = numbers(t={0: (0, 3)})
+    store.uuid, store.ids["t"] = "", ""
+    start, _ = store.step(initial_offset(store, options()))
+    store.uuid, store.ids["t"] = "uuid-1", "id-t"
+    assert next_offset(store, options(), start) is None
+    store.grow("t", 0, 4)
+    start, _ = store.step(start)
+    assert (start.store, start.topic_ids) == ("uuid-1", {"t": "id-t"})
+
+
+def test_a_log_cut_below_what_was_read_is_noticed(numbers):
+    store = numbers(t={0: (0, 9)})
+    start, _ = store.step(initial_offset(store, options()))
+    store.epoch, store.cuts = 1, {("t", 0): 8}
+    store.grow("t", 0, 30)  # Other messages have the offsets now.
+    with pytest.raises(LogTruncatedError, match=r"queue 0 at offset 8.*up to 9"):
+        next_offset(store, options(), start)
+
+
+def test_a_recovery_that_cut_nothing_that_was_read_goes_unnoticed(numbers):
+    store = numbers(t={0: (0, 9)})
+    start, _ = store.step(initial_offset(store, options()))
+    store.epoch, store.cuts = 1, {("t", 0): 9}
+    assert next_offset(store, options(), start) is None
+    store.grow("t", 0, 10)
+    start, seen = store.step(start)
+    assert seen == [("t", 0, 9, 10)]
+    assert start.epoch == 1
+
+
+@pytest.mark.parametrize("end", [{"t": {0: 1}}, {"t": {7: 1}}])
+def test_a_checkpoint_that_runs_backwards_is_damaged(numbers, end):
+    store = numbers(t={0: (0, 9)})
+    start, _ = store.step(initial_offset(store, options()))
+    broken = StreamOffset(store="", epoch=0, broker="broker-a", offsets=end, topic_ids={})
+    with pytest.raises(DataLossError) as info:
+        list(planned_ranges(start, broken))
+    assert info.value.code == "CHECKPOINT_DAMAGED"

@@ -1,0 +1,155 @@
+"""What child processes do in crash tests; every function runs in a process of its own."""
+
+import fcntl
+import os
+import random
+import threading
+import time
+from pathlib import Path
+
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.lock import Turns
+from pyrocket.disk.state_page import StatePage
+from stores import SMALL, batch, message
+
+MESSAGE_QUEUE, ROW = "m", "b"
+
+
+def body(producer, number, rng):
+    return f"{producer}:{number}:".encode() + b"." * rng.choice((0, 10, 200, 1500))
+
+
+class Diary:
+    """What a producer knows to be appended: lines that survive it."""
+
+    def __init__(self, folder, producer):
+        self._file = os.open(Path(folder) / producer, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+    def acknowledge(self, number):
+        os.write(self._file, b"%d\n" % number)
+
+
+def produce(path, diaries, producer, count, seed, queues=2):
+    """Append `count` numbered messages, singly and in batches, noting each acknowledgement."""
+    rng, diary = random.Random(seed), Diary(diaries, producer)
+    store = Store.open(path)
+    number = 0
+    while number < count:
+        rows = [body(producer, number + n, rng) for n in range(rng.choice((1, 1, 2, 7, 40)))]
+        if len(rows) == 1:
+            store.append(message(rows[0], queue_id=number % queues))
+        else:
+            ids = [(number + n) % queues for n in range(len(rows))]
+            store.append_batch(batch(rows, ids), topic="t")
+        number += len(rows)
+        diary.acknowledge(number)
+    store.close()
+
+
+def produce_in_threads(path, diaries, producer, count, seed, threads=2):
+    """The same from several threads with one store each and one they share."""
+    work = [
+        threading.Thread(target=produce, args=(path, diaries, f"{producer}.{n}", count, seed + n))
+        for n in range(threads)
+    ]
+    for thread in work:
+        thread.start()
+    for thread in work:
+        thread.join()
+
+
+def take_turns(folder, seconds, result):
+    """Take turns as fast as they come; leave how many there were."""
+    turns = Turns(Path(folder) / "mutex", Path(folder) / "turnstile", lambda: 0)
+    count, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        with turns.turn(10_000):
+            count += 1
+            time.sleep(0.0002)
+    Path(result).write_text(str(count))
+
+
+def hold_turn(path, ready):
+    """Take a turn and never give it back."""
+    store = Store.open(path)
+    with store._writing().section():
+        Path(ready).touch()
+        time.sleep(60)
+
+
+def hold_open(path, ready):
+    """Open the store, append, fork a child that outlives everything, and wait to be killed."""
+    store = Store.open(path)
+    store.append(message(b"parent"))
+    if os.fork() == 0:
+        status = "wrote"
+        try:
+            store.append(message(b"child"))
+        except Exception as error:
+            status = getattr(error, "code", repr(error))
+        store.close()
+        Path(f"{ready}.child").write_text(f"{os.getpid()} {status}")
+        time.sleep(60)
+        os._exit(0)
+    Path(ready).touch()
+    time.sleep(60)
+
+
+def lock_like_java(path, ready):
+    """Take RocketMQ's lock as the JVM does, and keep it."""
+    with open(Path(path) / "lock", "r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        Path(ready).touch()
+        time.sleep(60)
+
+
+def try_to_lock_like_java(path):
+    """Exit with 7 if the lock is refused, without having written to the file."""
+    with open(Path(path) / "lock", "r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError:
+            return 7
+    return 0
+
+
+def create_at(path, moment, number):
+    """Create or open the store at an agreed moment and append one message."""
+    while time.monotonic() < moment:
+        pass
+    with Store.open(path, create=True, config=SMALL) as store:
+        store.append(message(b"%d" % number))
+        time.sleep(0.02)
+
+
+STEPS = ("write_at", "sync", "sync_directory", "rename", "unlink", "set_length", "make_directory")
+
+
+def append_until_step(path, rows, step, half, trace):
+    """Append a batch, but die before the step with this number, or in its middle."""
+    store = Store.open(path)
+    taken = []
+
+    def instead(name, real):
+        def operation(*arguments):
+            if len(taken) == step:
+                if half and name == "write_at":
+                    descriptor, data, at = arguments
+                    real(descriptor, memoryview(data).cast("B")[: len(data) // 2], at)
+                os._exit(9)
+            taken.append(name)
+            with open(trace, "a") as file:
+                file.write(name + "\n")
+            return real(*arguments)
+
+        return operation
+
+    for name in STEPS:
+        setattr(io, name, instead(name, getattr(io, name)))
+    set_word = StatePage.__setitem__
+    StatePage.__setitem__ = lambda page, word, value: instead(f"word {word}", set_word)(
+        page, word, value
+    )
+    store.append_batch(batch([row.encode() for row in rows], 0), topic="t")
+    os._exit(0)

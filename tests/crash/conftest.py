@@ -1,0 +1,36 @@
+"""Fixtures of tests that kill processes."""
+
+import pytest
+from crash.nursery import Nursery
+from pyrocket import Store
+from pyrocket.disk import io
+from stores import SMALL
+
+
+@pytest.fixture(scope="session")
+def nursery(checkout_in_children):
+    one = Nursery()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def quick_disk(monkeypatch):
+    """Nothing here takes the power away, so an fsync is only slow."""
+    monkeypatch.setattr(io, "sync", lambda descriptor: None)
+    monkeypatch.setattr(io, "sync_directory", lambda path: None)
+
+
+@pytest.fixture
+def path(tmp_path, request):
+    """A store of small files, or of the sizes given, with topic t, two queues."""
+    config = getattr(request, "param", SMALL)
+    with Store.open(tmp_path / "store", create=True, config=config) as store:
+        store.create_topic("t", read_queues=2, write_queues=2)
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def diaries(tmp_path):
+    (tmp_path / "diaries").mkdir()
+    return tmp_path / "diaries"

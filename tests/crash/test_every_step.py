@@ -1,0 +1,63 @@
+"""A writer dies at each single step of an append; the next writer goes on as if by magic."""
+
+import pytest
+from crash.children import append_until_step
+from pyrocket import Store
+from pyrocket.disk.state_page import PUBLISHED
+from stores import SMALL, bodies, log_files, message, scan, words
+
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+@pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
+def test_death_at_any_step_of_an_append(nursery, path, tmp_path, half, survivor):
+    """Rows of 700 bytes, six a batch: log files and, every second time, queue files are begun."""
+    expected, page = [], words(path)
+    other = Store.open(path, config=SMALL) if survivor else None
+    fates, checked = set(), 0
+    for step in range(200):
+        rows = [f"{step}:{n}:".ljust(700, ".") for n in range(6)]
+        trace, before = tmp_path / f"trace{step}", page[PUBLISHED]
+        status = nursery.run(
+            append_until_step, path=path, rows=rows, step=step, half=half, trace=trace
+        )
+        assert status in (0, 9)
+        if page[PUBLISHED] > before:
+            assert f"word {PUBLISHED}" in trace.read_text().splitlines()
+            expected += [row.encode() for row in rows]
+        fates.add(page[PUBLISHED] > before)
+        check_readers(path, expected, checked)
+        one = other or Store.open(path, config=SMALL)
+        one.append(message(b"after %d" % step))
+        expected.append(b"after %d" % step)
+        assert [body for _, body in scan(one, "t", 0, checked)] == expected[checked:]
+        checked = len(expected)
+        assert not behind(path, page[PUBLISHED]).strip(b"\0"), "what was not published is erased"
+        if not survivor:
+            one.close(clean=step % 2 == 0)
+        if status == 0:
+            break
+    assert status == 0
+    with Store.open(path, read_only=True) as reader:
+        assert bodies(reader)[0] == expected
+    assert fates == {True, False}
+    if other:
+        other.close()
+    page.close()
+
+
+def check_readers(path, expected, checked):
+    """Before anybody repairs anything, readers see a prefix without a gap."""
+    with Store.open(path, read_only=True) as reader:
+        found = [body for _, body in scan(reader, "t", 0, checked)]
+        assert found in ([], expected[checked:]), "a batch is seen whole or not at all"
+
+
+def behind(path, end):
+    """Bytes of the log at and behind `end`."""
+    return b"".join(
+        file.read_bytes()[max(0, end - int(file.name)) :]
+        for file in log_files(path)
+        if int(file.name) + SMALL.log_file_bytes > end
+    )

@@ -1,0 +1,135 @@
+"""The exclusive section: what a failure in its middle leaves, and who cleans up."""
+
+import pytest
+from pyrocket.disk import io
+from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, RESERVED
+from pyrocket.errors import StoreUnavailableError
+from stores import batch, bodies, log_files, message, numbered, overwrite, queue_files, words
+
+ROWS = numbered(12, 600)
+
+
+def count_writes(monkeypatch, action):
+    """How many writes `action` makes."""
+    calls = []
+    real = io.write_at
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "write_at", lambda *given: (calls.append(1), real(*given)))
+        action()
+    return len(calls)
+
+
+def fail_write(patch, number, half):
+    """The write with this number fails, when half of it is done."""
+    real, calls = io.write_at, []
+
+    def write(descriptor, data, offset):
+        calls.append(1)
+        if len(calls) == number:
+            if half:
+                real(descriptor, memoryview(data).cast("B")[: len(data) // 2], offset)
+            raise OSError(28, "No space left on device")
+        real(descriptor, data, offset)
+
+    patch.setattr(io, "write_at", write)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_failed_write_shows_nothing_and_the_next_append_works(open_store, monkeypatch, half):
+    """Of a batch over several log and queue files, every write fails once."""
+    store = open_store()
+    send = lambda: store.append_batch(batch(ROWS, 0), topic="t")  # noqa: E731
+    send()
+    expected = list(ROWS)
+    writes = count_writes(monkeypatch, send)
+    expected += ROWS
+    codes = set()
+    for number in range(1, writes + 1):
+        with monkeypatch.context() as patch:
+            fail_write(patch, number, half)
+            with pytest.raises(StoreUnavailableError, match="No space left") as caught:
+                send()
+        codes.add(caught.value.code)
+        if caught.value.code == "QUEUES_NOT_WRITTEN":
+            expected += ROWS  # They are in the log: whoever sends again sends twice.
+        else:
+            assert bodies(store)[0] == expected
+        assert bodies(store)[0] == expected[: len(bodies(store)[0])]
+        store.append(message(b"next"))
+        expected.append(b"next")
+        assert bodies(store)[0] == expected
+    assert codes == {"WRITE_FAILED", "QUEUES_NOT_WRITTEN"}
+
+
+def test_refused_write_leaves_no_drafts(store, path, monkeypatch):
+    store.append(message())
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "set_length", lambda *given: (_ for _ in ()).throw(OSError(28, "full")))
+        for _ in range(3):
+            with pytest.raises(StoreUnavailableError):
+                store.append_batch(batch(ROWS, 0), topic="t")
+    assert list((path / "pyrocket" / "tmp").iterdir()) == []
+
+
+def test_reserved_bytes_of_a_dead_writer_are_erased(store, path):
+    store.append(message(b"kept"))
+    page = words(path)
+    end = page[PUBLISHED]
+    overwrite(log_files(path)[0], b"\xab" * 300, end - 4096)
+    stray = path / "commitlog" / f"{8192:020d}"
+    stray.write_bytes(b"\xab" * 4096)
+    page[RESERVED] = 8192 + 100
+    result = store.append(message(b"next"))
+    assert result.physical_offset == end
+    assert not stray.exists()
+    tail = log_files(path)[0].read_bytes()[page[PUBLISHED] - 4096 :]
+    assert not tail.strip(b"\0")
+    assert page[RESERVED] == page[PUBLISHED] == page[DISPATCHED]
+    page.close()
+    assert bodies(store)[0] == [b"kept", b"next"]
+
+
+@pytest.mark.parametrize("kept", range(21))
+def test_torn_queue_entry_is_written_anew(store, path, kept):
+    """A writer killed in the middle of an entry: its size may be there and its tags code not."""
+    for n in range(3):
+        store.append(message(b"%d" % n, tags="TagA"))
+    whole = queue_files(path)[0].read_bytes()
+    page = words(path)
+    page[DISPATCHED] = store.read("t", 0, 2)[0].physical_offset
+    overwrite(queue_files(path)[0], bytes(20 - kept), 40 + kept)
+    store.append(message(b"3", tags="TagA"))
+    assert queue_files(path)[0].read_bytes()[:60] == whole[:60]
+    assert bodies(store)[0] == [b"0", b"1", b"2", b"3"]
+    assert page[DISPATCHED] == page[PUBLISHED]
+    page.close()
+
+
+def test_published_but_undispatched_is_revealed_by_the_next_turn(open_store, path):
+    store, other = open_store(), open_store()
+    store.append_batch(batch(numbered(25), 0), topic="t")
+    page = words(path)
+    page[DISPATCHED] = store.read("t", 0, 4)[0].physical_offset
+    for file in queue_files(path)[1:]:
+        file.unlink()
+    overwrite(queue_files(path)[0], bytes(120), 80)
+    assert len(bodies(other)[0]) == 4
+    other.create_topic("u")
+    assert bodies(store)[0] == numbered(25)
+    page.close()
+
+
+def test_batch_of_several_topics_is_seen_whole(open_store, path, monkeypatch):
+    store, reader = open_store(), open_store(read_only=True)
+    for topic in "ab":
+        store.create_topic(topic, read_queues=1, write_queues=1)
+    real, seen = io.write_at, []
+
+    def write(*given):
+        real(*given)
+        seen.append((reader.max_offset("a", 0), reader.max_offset("b", 0)))
+
+    monkeypatch.setattr(io, "write_at", write)
+    store.append_batch(batch(ROWS, 0, topic=list("ab" * 6)))
+    assert set(seen) == {(0, 0)}
+    assert reader.max_offset("a", 0) == reader.max_offset("b", 0) == 6

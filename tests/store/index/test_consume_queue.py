@@ -1,0 +1,108 @@
+"""One queue: where it ends and begins, found from its bytes."""
+
+import numpy as np
+import pytest
+from pyrocket.disk.file_run import FileRun
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.queue_entry import PRE_BLANK_SIZE, build_entries
+from pyrocket.index.consume_queue import ConsumeQueue
+
+PER_FILE = 10
+ALL = 2**63 - 1
+
+
+@pytest.fixture
+def make(tmp_path):
+    def queue():
+        run = FileRun(tmp_path / "q", PER_FILE * 20, tmp_path / "tmp")
+        return ConsumeQueue("t", 0, run)
+
+    return queue
+
+
+def entries(first, count):
+    """Entries of records of 100 bytes that lie one behind the other from 4096 on."""
+    offsets = 4096 + 100 * np.arange(first, first + count)
+    return build_entries(offsets, np.full(count, 100), np.arange(first, first + count))
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 57])
+def test_end_is_found_with_and_without_a_memory(make, count):
+    writer = make()
+    for at in range(count):
+        writer.put(at, entries(at, 1), at)
+        assert writer.max_offset(ALL) == at + 1
+    assert make().max_offset(ALL) == count
+    stale = make()
+    stale._hint = 3
+    assert stale.max_offset(ALL) == count
+
+
+def test_end_under_a_bound_counts_records_below_it(make):
+    make().put(0, entries(0, 57), 0)
+    queue = make()
+    for bound in [*range(57), 56, 3, 40]:
+        assert queue.max_offset(4096 + 100 * bound) == bound
+        assert make().max_offset(4096 + 100 * bound) == bound
+
+
+@pytest.mark.parametrize("first", [1, 9, 10, 25])
+def test_queue_that_begins_late_is_padded_with_pre_blanks(make, first, tmp_path):
+    queue = make()
+    queue.put(first, entries(first, 12), first)
+    assert queue.max_offset(ALL) == first + 12
+    assert queue.min_offset(4096, first + 12) == first
+    lead = queue.entries(first - first % PER_FILE, first)
+    assert (lead["size"] == PRE_BLANK_SIZE).all()
+    assert queue.run.starts()[0] == first // PER_FILE * PER_FILE * 20
+
+
+def test_minimum_follows_the_logs_start(make):
+    queue = make()
+    queue.put(0, entries(0, 57), 0)
+    for lost in (0, 1, 30, 56, 57, 99):
+        expected = min(lost, 57)
+        assert queue.min_offset(4096 + 100 * lost, 57) == expected
+        assert queue.min_offset(4096 + 100 * lost - 50, 57) == expected
+
+
+def test_what_is_there_already_is_skipped_and_a_gap_refused(make):
+    queue = make()
+    queue.put(0, entries(0, 15), 0)
+    queue.put(5, entries(5, 20), 15)
+    assert queue.max_offset(ALL) == 25
+    assert (queue.entries(0, 25) == entries(0, 25)).all()
+    with pytest.raises(StoreDamagedError) as caught:
+        queue.put(27, entries(27, 1), 25)
+    assert caught.value.code == "QUEUE_GAP"
+
+
+@pytest.mark.parametrize("kept", range(33))
+def test_cut_keeps_the_entries_below_a_bound_and_zeroes_the_rest(make, kept):
+    make().put(0, entries(0, 32), 0)
+    assert make().cut(4096 + 100 * kept) == kept
+    queue = make()
+    assert queue.max_offset(ALL) == kept
+    assert (queue.entries(0, kept) == entries(0, kept)).all()
+    assert not queue.entries(kept, 40)["size"].any()
+    assert len(queue.run.starts()) == -(-kept // PER_FILE)
+
+
+@pytest.mark.parametrize("at", [12, 19, 20, 25, 31])
+@pytest.mark.parametrize("damage", ["zero", "negative", "back", "ahead", "size"])
+def test_cut_ends_at_the_first_unsound_entry(make, at, damage):
+    make().put(0, entries(0, 32), 0)
+    bad = entries(at, 1)
+    if damage == "zero":
+        bad["size"] = 0
+    elif damage == "negative":
+        bad["physical_offset"] = -5
+    elif damage == "back":
+        bad["physical_offset"] = 4096
+    elif damage == "ahead":
+        bad["physical_offset"] = 10**9
+    else:
+        bad["size"] = 10**6
+    make().run.write(at * 20, bad.tobytes())
+    assert make().cut(4096 + 3200) == at
+    assert make().max_offset(ALL) == at

@@ -1,0 +1,132 @@
+"""Queues after a crash: missing, short, ahead, full of garbage; all come back from the log."""
+
+import os
+import shutil
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import StoreDamagedError
+from stores import (
+    SMALL,
+    batch,
+    bodies,
+    filled,
+    log_files,
+    message,
+    numbered,
+    overwrite,
+    queue_files,
+    reboot,
+)
+
+COUNT = 150
+
+
+@pytest.fixture(params=["clean", "unclean"])
+def image(path, request):
+    """A store of several log files, closed, whose words nobody trusts; and its topic `other`."""
+    store = filled(path, count=COUNT)
+    store.create_topic("other", read_queues=2, write_queues=2)
+    store.append_batch(batch(numbered(30), [n % 2 for n in range(30)]), topic="other")
+    store.append_batch(batch(numbered(COUNT, first=COUNT), 0), topic="t")
+    store.close(clean=request.param == "clean")
+    reboot(path)
+    return path
+
+
+def check(path):
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store, "t")[0] == numbered(2 * COUNT)
+        rows = numbered(30)
+        assert bodies(store, "other") == {0: rows[::2], 1: rows[1::2]}
+        assert store.append(message(b"next")).queue_offset == 2 * COUNT
+    with Store.open(path, read_only=True) as reader:
+        assert reader.read("t", 0, 2 * COUNT)[0].body == b"next"
+
+
+def test_all_queues_deleted(image):
+    shutil.rmtree(image / "consumequeue")
+    check(image)
+
+
+def test_one_queue_deleted(image):
+    shutil.rmtree(image / "consumequeue" / "t")
+    check(image)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 5, 29])
+def test_queue_lost_its_last_files(image, kept):
+    for file in queue_files(image)[kept:]:
+        file.unlink()
+    check(image)
+
+
+@pytest.mark.parametrize("kept", [0, 20, 59, 100, 199])
+def test_queue_is_short(image, kept):
+    overwrite(queue_files(image)[-1], bytes(200 - kept), kept)
+    check(image)
+
+
+def test_queue_is_ahead_of_the_log(image):
+    last = queue_files(image)[-1]
+    entry = last.read_bytes()[180:]
+    ahead = last.with_name(f"{int(last.name) + 200:020d}")
+    offset = int.from_bytes(entry[:8], "big")
+    rows = [(offset + 200 * n).to_bytes(8, "big") + entry[8:] for n in range(1, 11)]
+    ahead.write_bytes(b"".join(rows))
+    check(image)
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 200, bytes(range(200)), b"\x00\x01" * 100])
+def test_tail_of_a_queue_is_garbage(image, garbage):
+    last = queue_files(image)[-1]
+    last.with_name(f"{int(last.name) + 200:020d}").write_bytes(garbage)
+    overwrite(last, garbage[:60], 140)
+    check(image)
+
+
+def test_middle_of_a_queues_tail_is_garbage(image):
+    overwrite(queue_files(image)[-2], os.urandom(40), 30)
+    check(image)
+
+
+def test_words_and_checkpoint_are_lost(image):
+    for name in ("pyrocket/state", "checkpoint", "pyrocket/mutex", "pyrocket/turnstile"):
+        (image / name).unlink(missing_ok=True)
+    check(image)
+
+
+def test_checkpoint_from_the_future_only_costs_the_queues_a_look_at_the_log(image):
+    (image / "checkpoint").write_bytes((2**62).to_bytes(8, "big") * 2 + bytes(4080))
+    shutil.rmtree(image / "consumequeue" / "t")
+    check(image)
+
+
+def test_rebuilt_queues_are_byte_for_byte_the_old_ones(image):
+    before = {file: file.read_bytes() for file in image.glob("consumequeue/*/*/*")}
+    shutil.rmtree(image / "consumequeue")
+    Store.open(image, config=SMALL).close()
+    assert {file: file.read_bytes() for file in image.glob("consumequeue/*/*/*")} == before
+
+
+def test_unreadable_log_does_not_pass_for_a_short_one(image):
+    """The queues are gone and an old log file is damaged: no silent half of the messages."""
+    shutil.rmtree(image / "consumequeue")
+    overwrite(log_files(image)[1], bytes(200), 0)
+    if (image / "abort").exists():
+        with Store.open(image, config=SMALL) as store:
+            assert store.cut_since(0, "t", 0) == store.max_offset("t", 0) < 40
+        return
+    with pytest.raises(StoreDamagedError, match="corrupt log"):
+        Store.open(image)
+
+
+def test_queues_begin_where_the_log_begins_once_files_are_cleaned(path):
+    filled(path, count=COUNT).close()
+    log_files(path)[0].unlink()
+    shutil.rmtree(path / "consumequeue")
+    reboot(path)
+    with Store.open(path, config=SMALL) as store:
+        first = store.min_offset("t", 0)
+        assert 0 < first < COUNT
+        assert bodies(store)[0] == numbered(COUNT - first, first=first)
