@@ -16,6 +16,15 @@ COMPRESS_BODY_FROM_BYTES = 4096
 
 COMPRESS_LEVEL = 5
 
+_SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
+
+DELAY_LEVELS_MS = (
+    *(_SECOND * count for count in (1, 5, 10, 30)),
+    *(_MINUTE * count for count in (*range(1, 11), 20, 30)),
+    *(_HOUR * count for count in (1, 2)),
+)
+"""RocketMQ's messageDelayLevel: what level 1, 2, … waits. Higher levels mean the last one."""
+
 MAX_QUEUES = 1024
 """The most queues a topic may have: RocketMQ itself sets no bound, file systems do."""
 

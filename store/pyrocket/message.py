@@ -51,7 +51,7 @@ class StoredMessage:
     @property
     def keys(self) -> tuple[str, ...]:
         """The KEYS property, split on spaces."""
-        return tuple(self.properties.get("KEYS", "").split())
+        return tuple(filter(None, self.properties.get("KEYS", "").split(" ")))
 
 
 @dataclass(frozen=True)

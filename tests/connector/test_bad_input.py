@@ -1,5 +1,6 @@
 """Every mistake is a named error on the driver, before any task runs, and writes nothing."""
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -191,6 +192,17 @@ def test_a_topics_permissions_are_kept(spark, box, perm, code):
     reader = spark.read.format("pyrocket").options(**box.options)
     with pytest.raises(AnalysisException, match=code):
         writer.save() if perm == 4 else reader.load()
+
+
+def test_a_store_that_a_broker_holds_is_named_before_any_task(spark, box, jobs):
+    box.send("kept")
+    frame = spark.range(4).selectExpr("'x' AS body").repartition(4)
+    with open(f"{box.path}/lock", "r+b") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # As Java's FileChannel does.
+        with pytest.raises(AnalysisException, match="STORE_IN_USE"):
+            frame.write.format("pyrocket").mode("append").options(**box.options).save()
+    assert jobs() == 0
+    assert box.bodies() == [b"kept"]
 
 
 def test_several_paths_are_refused(spark, box):

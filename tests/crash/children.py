@@ -127,18 +127,19 @@ STEPS = ("write_at", "sync", "sync_directory", "rename", "unlink", "set_length",
 
 
 def append_until_step(path, rows, step, half, trace):
-    """Append a batch, but die before the step with this number, or in its middle."""
+    """Append a batch, but die before a step; with `half` only writes count, and one is torn."""
     store = Store.open(path)
     taken = []
 
     def instead(name, real):
         def operation(*arguments):
-            if len(taken) == step:
-                if half and name == "write_at":
+            if len(taken) == step and (name == "write_at" or not half):
+                if half:
                     descriptor, data, at = arguments
                     real(descriptor, memoryview(data).cast("B")[: len(data) // 2], at)
                 os._exit(9)
-            taken.append(name)
+            if name == "write_at" or not half:
+                taken.append(name)
             with open(trace, "a") as file:
                 file.write(name + "\n")
             return real(*arguments)

@@ -134,7 +134,6 @@ def test_queues_are_rebuilt_from_the_log_as_java_built_them(clean, damage):
             assert rebuilt[name] == java[name], name
 
 
-@pytest.mark.xfail(strict=True, reason="the time of delivery is not rebuilt yet")
 def test_the_delay_queue_is_rebuilt_with_its_times_of_delivery(clean):
     (clean / "abort").touch()
     (clean / "checkpoint").unlink()

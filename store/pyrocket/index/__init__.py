@@ -3,6 +3,7 @@
 consume_queue   one queue: queue offset → log offset, like an array
 queues          all queues of a store
 dispatcher      log records → queue entries
+tags_code       what an entry says about its message: the hash of its tags, or when it is due
 appender        the exclusive section: place, write, publish, dispatch
 scan            a run of a queue as Arrow batches
 time_lookup     store time → queue offset

@@ -9,17 +9,14 @@ from collections.abc import Callable, Container, Iterable
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.java_hash import java_hash_column
-from pyrocket.formats.properties import TAGS
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries, build_entries
 from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.index.queues import Queues
+from pyrocket.index.tags_code import tags_codes
 
 WHOLE_LOG = 2**63 - 1
 """As a bound: every entry that has been written counts."""
@@ -98,10 +95,3 @@ def _check_dense(topic: str, queue_id: int, offsets: Ints) -> None:
 def _has_entry(sys_flag: Ints) -> npt.NDArray[np.bool_]:
     kind = sys_flag & SYS_TRANSACTION_MASK
     return (kind != SYS_PREPARED) & (kind != SYS_ROLLBACK)
-
-
-def tags_codes(run: RecordFields) -> npt.NDArray[np.int64]:
-    """Return the tagsCode of each record: the hash of its TAGS, 0 without."""
-    tags = PropertyColumns(run.properties()).column(TAGS).dictionary_encode()
-    hashes = np.append(java_hash_column(tags.dictionary), 0).astype(np.int64)
-    return hashes[pc.fill_null(tags.indices, len(hashes) - 1).to_numpy()]

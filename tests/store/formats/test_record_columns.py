@@ -229,7 +229,6 @@ def test_the_body_that_does_not_inflate_is_named_by_its_place():
         decode_columns(fields, QueueRun("T", "b", 0, 0), ["body"])
 
 
-@pytest.mark.xfail(strict=True, reason="StoredMessage.keys splits at any white space")
 def test_one_message_has_the_same_keys_as_its_row():
     record = raw_record(properties=b"KEYS\x01a\tb c")
     row = decode_one(record, "T", 0, 0, 0, ["keys"])

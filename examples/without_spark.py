@@ -1,0 +1,16 @@
+"""The store alone, without Spark: append messages, read them queue by queue."""
+# ruff: noqa: T201
+
+import tempfile
+
+from pyrocket import Message, Store
+
+with tempfile.TemporaryDirectory() as folder, Store.open(folder, create=True) as store:
+    store.create_topic("orders", read_queues=2, write_queues=2)
+    for number, customer in enumerate(["ann", "eve", "ann"]):
+        order = Message(topic="orders", body=f"order {number}".encode(), sharding_key=customer)
+        sent = store.append(order)
+        print(f"order {number} of {customer}: queue {sent.queue_id}, offset {sent.queue_offset}")
+    for queue_id, offsets in store.offsets("orders").items():
+        for message in store.read("orders", queue_id, offsets.minimum):
+            print(f"queue {queue_id} holds {message.body.decode()}")

@@ -1,0 +1,167 @@
+"""Fixed-size files behind one growing offset."""
+
+import os
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.durable import clear_folder, read_or_none, replace_file
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import file_name, parse_file_name
+from pyrocket.disk.machine import refuse_network_file_system
+from pyrocket.errors import StoreDamagedError, UnsupportedError
+
+SIZE = 4096
+
+
+@pytest.fixture
+def run(tmp_path):
+    one = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
+    yield one
+    one.close()
+
+
+def test_names_are_rocketmqs():
+    assert file_name(3 * 2**30) == "00000000003221225472"
+    assert parse_file_name("00000000003221225472") == 3 * 2**30
+    for foreign in ("3221225472", "0000000000322122547x", "\u0660" * 20, "", ".DS_Store"):
+        assert parse_file_name(foreign) is None
+
+
+def test_files_are_made_whole_sparse_and_never_half_named(run, tmp_path):
+    run.ensure(SIZE)
+    (file,) = (tmp_path / "run").iterdir()
+    assert (file.name, file.stat().st_size, file.stat().st_blocks) == (file_name(SIZE), SIZE, 0)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_write_and_read_back_across_many_files(run):
+    for start in range(0, 8 * SIZE, SIZE):
+        run.ensure(start)
+        run.write(start + 5, b"%d" % start)
+    for start in range(0, 8 * SIZE, SIZE):
+        assert run.read(start + 5, 5).rstrip(b"\0") == b"%d" % start
+    assert run.starts() == list(range(0, 8 * SIZE, SIZE))
+    assert len(run.read(SIZE - 3, 100)) == 3
+    with pytest.raises(FileNotFoundError):
+        run.read(8 * SIZE, 1)
+
+
+def test_window_is_aligned_and_outlives_the_run(run):
+    run.ensure(0)
+    run.write(100, b"hello")
+    buffer, base = run.window(100, 5)
+    run.close()
+    run.remove(0)
+    assert base == 0
+    assert buffer.to_pybytes()[100:] == b"hello"
+
+
+@pytest.mark.parametrize("name", ["x", file_name(1), file_name(SIZE - 1), file_name(0) + ".tmp"])
+def test_foreign_names_are_refused_by_name(run, tmp_path, name):
+    run.ensure(0)
+    (tmp_path / "run" / name).touch()
+    with pytest.raises(StoreDamagedError, match=name) as caught:
+        run.starts()
+    assert caught.value.code == "STORE_FOREIGN_FILE"
+
+
+def test_file_removed_and_made_again_by_another_is_opened_anew(run, tmp_path):
+    other = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
+    run.ensure(0)
+    run.write(0, b"old")
+    assert other.read(0, 3) == b"old"
+    run.remove(0)
+    run.ensure(0)
+    run.write(0, b"new")
+    assert other.read(0, 3) == b"new"
+    other.close()
+
+
+def test_short_file_is_an_error_and_no_crash(run, tmp_path):
+    run.ensure(0)
+    os.truncate(tmp_path / "run" / file_name(0), 100)
+    with pytest.raises(StoreDamagedError, match="shorter"):
+        run.window(50, 100)
+
+
+def test_zero_leaves_holes_alone(run, tmp_path):
+    big = FileRun(tmp_path / "big", 8 << 20, tmp_path / "tmp")
+    big.ensure(0)
+    big.write(5 << 20, b"x" * 10)
+    big.write((5 << 20) - 5, b"y" * 5)
+    big.zero(5 << 20, 8 << 20)
+    assert big.read((5 << 20) - 5, 20) == b"y" * 5 + bytes(15)
+    assert (tmp_path / "big" / file_name(0)).stat().st_blocks * 512 < 3 << 20
+    big.close()
+
+
+def test_failed_creation_leaves_neither_file_nor_draft(run, tmp_path, monkeypatch):
+    for name in ("set_length", "write_at", "rename"):
+        with monkeypatch.context() as patch:
+            patch.setattr(io, name, lambda *given: (_ for _ in ()).throw(OSError(28, "full")))
+            with pytest.raises(OSError, match="full"):
+                run.create(0, b"content")
+        assert run.starts() == []
+        assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_many_files_take_few_descriptors(run):
+    for start in range(0, 64 * SIZE, SIZE):
+        run.ensure(start)
+        run.write(start, b"x")
+    mine = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if _is_open(n)]
+    assert sum(str(run.folder) in name for name in mine) <= 4
+
+
+def _is_open(descriptor):
+    return os.path.lexists(f"/proc/self/fd/{descriptor}")
+
+
+def test_replaced_file_is_the_old_or_the_new_one(tmp_path, monkeypatch):
+    path, scratch = tmp_path / "config" / "topics.json", tmp_path / "tmp"
+    replace_file(path, b"one", scratch, backup=True)
+    for name in ("write_at", "rename"):
+        with monkeypatch.context() as patch:
+            patch.setattr(io, name, lambda *given: (_ for _ in ()).throw(OSError(28, "full")))
+            with pytest.raises(OSError, match="full"):
+                replace_file(path, b"two", scratch, backup=True)
+        assert path.read_bytes() == b"one"
+        assert list(scratch.iterdir()) == []
+    replace_file(path, b"two", scratch, backup=True)
+    assert path.read_bytes() == b"two"
+    assert path.with_name("topics.json.bak").read_bytes() == b"one"
+    assert read_or_none(tmp_path / "none") is None
+
+
+def test_scratch_folder_is_cleared(tmp_path):
+    (tmp_path / "grave" / "deep").mkdir(parents=True)
+    (tmp_path / "draft").touch()
+    clear_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:3], at))
+    descriptor = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
+    io.write_at(descriptor, memoryview(b"0123456789"), 2)
+    os.close(descriptor)
+    assert (tmp_path / "file").read_bytes() == b"\0\x000123456789"
+
+
+def test_network_file_system_is_refused(tmp_path, monkeypatch):
+    refuse_network_file_system(tmp_path)
+    monkeypatch.setattr("pyrocket.disk.machine._file_system", lambda path: "nfs4")
+    with pytest.raises(UnsupportedError, match="nfs4") as caught:
+        refuse_network_file_system(tmp_path)
+    assert caught.value.code == "UNSUPPORTED_FILE_SYSTEM"
+
+
+def test_nothing_is_written_past_the_seam(tmp_path, monkeypatch):
+    """With the seam refusing everything, an attempt to make a store leaves nothing."""
+    for name in ("write_at", "rename", "set_length", "make_directory"):
+        monkeypatch.setattr(io, name, lambda *given: (_ for _ in ()).throw(OSError(30, "no")))
+    with pytest.raises(OSError, match="no"):
+        Store.open(tmp_path / "new", create=True)
+    assert not (tmp_path / "new").exists()

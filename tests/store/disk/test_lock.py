@@ -1,0 +1,108 @@
+"""Presence and turns, within one process; `tests/crash` has several."""
+
+import threading
+import time
+
+import pytest
+from pyrocket.disk.lock import FileLock, Turns, lock_identity
+from pyrocket.errors import StoreFailedError, StoreLockedError
+
+
+@pytest.fixture
+def turns(tmp_path):
+    made = []
+
+    def make():
+        made.append(Turns(tmp_path / "mutex", tmp_path / "turnstile", lambda: 4711))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_shared_locks_go_together_and_an_exclusive_one_alone(tmp_path):
+    first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
+    assert first.try_lock(shared=True)
+    assert second.try_lock(shared=True)
+    assert not first.try_lock(), "no upgrade while another is present"
+    second.unlock()
+    assert first.try_lock()
+    assert not second.try_lock(shared=True)
+    assert first.try_lock(shared=True), "downgrade"
+    assert second.try_lock(shared=True)
+    first.close()
+    assert second.try_lock()
+    second.close()
+
+
+def test_closing_another_descriptor_of_the_file_keeps_the_lock(tmp_path):
+    held = FileLock(tmp_path / "lock")
+    assert held.try_lock()
+    (tmp_path / "lock").read_bytes()
+    FileLock(tmp_path / "lock").close()
+    assert not FileLock(tmp_path / "lock").try_lock()
+    held.close()
+
+
+def test_content_is_written_once(tmp_path):
+    path = tmp_path / "lock"
+    FileLock(path, content=b"lock").close()
+    before = lock_identity(path)
+    FileLock(path, content=b"lock").close()
+    assert path.read_bytes() == b"lock"
+    assert lock_identity(path) == before
+    assert lock_identity(tmp_path / "other") is None
+
+
+def test_closed_lock_says_so(tmp_path):
+    lock = FileLock(tmp_path / "lock")
+    lock.close()
+    lock.close()
+    with pytest.raises(StoreFailedError, match="forked"):
+        lock.try_lock()
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one-object", "two-objects"])
+def test_turn_is_one_at_a_time(turns, same):
+    one = turns()
+    other = one if same else turns()
+    inside, most = [], []
+
+    def work(mine):
+        for _ in range(50):
+            with mine.turn(10_000):
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.0001)
+                inside.pop()
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in (one, other, one)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert len(most) == 150
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one-object", "two-objects"])
+def test_turn_that_does_not_come_names_the_holder(turns, same):
+    one = turns()
+    other = one if same else turns()
+    with one.turn(1000):
+        begun = time.monotonic()
+        with pytest.raises(StoreLockedError, match="process 4711") as caught, other.turn(60):
+            pass
+        assert 0.05 < time.monotonic() - begun < 5
+    assert caught.value.code == "LOCK_TIMEOUT"
+    with other.turn(1000):
+        pass
+
+
+def test_turn_ends_when_its_work_fails(turns):
+    one = turns()
+    with pytest.raises(ZeroDivisionError), one.turn(1000):
+        raise ZeroDivisionError
+    with turns().turn(100):
+        pass

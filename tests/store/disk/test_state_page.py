@@ -1,0 +1,100 @@
+"""The shared words: whole, and believed only where they were written."""
+
+import shutil
+import threading
+
+import pytest
+from pyrocket.disk import state_page
+from pyrocket.disk.state_page import FAILED, PAGE_BYTES, PUBLISHED, RESERVED, StatePage
+
+STORE = bytes(range(16))
+LOCK = (123, 456)
+
+
+@pytest.fixture
+def place(tmp_path):
+    StatePage.create(tmp_path / "state", tmp_path / "tmp")
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def page(place):
+    one = StatePage(place, writable=True)
+    one.vouch(STORE, LOCK)
+    yield one
+    one.close()
+
+
+def test_new_page_is_allocated_and_not_true(place):
+    assert place.stat().st_size == PAGE_BYTES
+    assert place.stat().st_blocks > 0
+    assert not StatePage(place, writable=False).is_true(STORE, LOCK)
+
+
+def test_page_that_exists_is_never_replaced(page, place, tmp_path):
+    page[PUBLISHED] = 77
+    inode = place.stat().st_ino
+    StatePage.create(place, tmp_path / "tmp")
+    assert place.stat().st_ino == inode
+    assert StatePage(place, writable=False)[PUBLISHED] == 77
+
+
+def test_words_are_seen_by_all_and_written_by_none_who_only_read(page, place):
+    reader = StatePage(place, writable=False)
+    page[RESERVED] = -(2**63)
+    assert reader[RESERVED] == -(2**63)
+    with pytest.raises(TypeError):
+        reader[RESERVED] = 1
+    reader.close()
+
+
+def test_words_are_true_until_anything_about_them_differs(page, monkeypatch):
+    assert page.is_true(STORE, LOCK)
+    assert not page.is_true(STORE[::-1], LOCK)
+    assert not page.is_true(STORE, (124, 456))
+    assert not page.is_true(STORE, (123, 457))
+    with monkeypatch.context() as patch:
+        patch.setattr(state_page, "boot_id", lambda: bytes(16))
+        assert not page.is_true(STORE, LOCK)
+    page.distrust()
+    assert not page.is_true(STORE, LOCK)
+    page[FAILED] = 1
+    page.vouch(STORE, LOCK)
+    assert page.is_true(STORE, LOCK)
+    assert page[FAILED] == 0
+
+
+def test_copied_page_is_not_true(page, place, tmp_path):
+    shutil.copy(place, tmp_path / "copy")
+    copy = StatePage(tmp_path / "copy", writable=False)
+    assert copy[PUBLISHED] == page[PUBLISHED]
+    assert not copy.is_true(STORE, LOCK)
+    copy.close()
+
+
+def test_page_knows_where_it_is(page, place, tmp_path):
+    assert page.is_at(place)
+    assert not page.is_at(tmp_path / "elsewhere")
+    shutil.copy(place, tmp_path / "copy")
+    (tmp_path / "copy").replace(place)
+    assert not page.is_at(place)
+
+
+def test_no_reader_sees_half_a_word(page, place):
+    """Two values that differ in every byte, written as fast as can be."""
+    values, torn, done = (0, -1), set(), threading.Event()
+    reader = StatePage(place, writable=False)
+
+    def watch():
+        while not done.is_set():
+            torn.add(reader[PUBLISHED])
+
+    page[PUBLISHED] = 0
+    thread = threading.Thread(target=watch)
+    thread.start()
+    for n in range(100_000):
+        page[PUBLISHED] = values[n % 2]
+    done.set()
+    thread.join()
+    reader.close()
+    assert torn <= set(values)

@@ -1,0 +1,78 @@
+"""Runs of bytes inside a buffer."""
+
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrocket.formats.runs import (
+    binary_runs,
+    gather,
+    is_utf8,
+    map_runs,
+    run_offsets,
+    runs_equal,
+    text_bytes,
+    to_text,
+)
+
+
+@given(st.binary(min_size=1, max_size=20), st.integers(0, 19), st.integers(0, 7))
+def test_two_words_are_equal_only_if_every_byte_is(word, at, bit):
+    other = bytearray(word)
+    other[at % len(word)] ^= 1 << bit
+    data = b"gap" + word + b"?" + bytes(other) + word
+    starts = np.array([3, 4 + len(word), 4 + 2 * len(word)])
+    equal = runs_equal(np.frombuffer(data, np.uint8), starts, word)
+    assert equal.tolist() == [True, False, True]
+
+
+@given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=5)), max_size=6))
+def test_runs_are_taken_without_the_gaps(pieces):
+    data, bounds = b"", []
+    for gap, run in pieces:
+        bounds.append((len(data) + len(gap), len(data) + len(gap) + len(run)))
+        data += gap + run
+    starts, ends = np.array(bounds, np.int64).reshape(-1, 2).T
+    runs = binary_runs(pa.py_buffer(data), starts, ends)
+    runs.validate(full=True)
+    expected = [run for _, run in pieces]
+    assert runs.to_pylist() == expected
+    sums = map_runs(crc32, pa.py_buffer(data), starts, ends)
+    assert sums.tolist() == list(map(crc32, expected))
+
+
+@pytest.mark.parametrize("bounds", [[(2, 1)], [(0, 3), (2, 4)], [(0, 5)], [(-1, 1)]])
+def test_runs_that_would_abort_the_process_are_stopped(bounds):
+    starts, ends = np.array(bounds).T
+    with pytest.raises(AssertionError):
+        binary_runs(pa.py_buffer(b"four"), starts, ends)
+
+
+@given(st.binary(min_size=8, max_size=40), st.data())
+def test_fields_are_gathered_at_any_position(data, draw):
+    positions = draw.draw(st.lists(st.integers(0, len(data) - 8)))
+    found = gather(np.frombuffer(data, np.uint8), np.array(positions, np.int64), ">i8")
+    assert found.tolist() == [
+        int.from_bytes(data[at : at + 8], "big", signed=True) for at in positions
+    ]
+
+
+@given(st.lists(st.binary(max_size=6)))
+def test_malformed_text_is_replaced_as_python_and_java_do(values):
+    text = to_text(pa.array(values, pa.binary()))
+    assert text.to_pylist() == [value.decode("utf-8", "replace") for value in values]
+    assert all(
+        is_utf8(value) == (value.decode("utf-8", "ignore").encode() == value) for value in values
+    )
+
+
+@given(st.lists(st.one_of(st.none(), st.text()), max_size=5), st.integers(0, 2), st.integers(0, 2))
+def test_the_bytes_of_a_slice_are_its_own(values, before, after):
+    array = pa.array(["<"] * before + values + [">>"] * after, pa.string())
+    cut = array.slice(before, len(values))
+    assert text_bytes(cut).tobytes() == "".join(value or "" for value in values).encode()
+    lengths = [len((value or "").encode()) for value in values]
+    assert np.diff(run_offsets(cut)).tolist() == lengths

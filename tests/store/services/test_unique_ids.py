@@ -1,0 +1,26 @@
+"""UNIQ_KEYs: RocketMQ's shape, and never the same twice."""
+
+from pyrocket.services.unique_ids import UniqueIds
+from stores import FakeClock
+
+
+def test_ids_have_the_shape_of_rocketmqs():
+    ids = UniqueIds(FakeClock())
+    for one in [ids.one(), *ids.column(3).to_pylist()]:
+        assert len(one) == 32
+        assert set(one) <= set("0123456789ABCDEF")
+
+
+def test_ids_never_repeat_within_a_millisecond_or_when_the_clock_runs_back():
+    clock = FakeClock()
+    ids = UniqueIds(clock)
+    seen = ids.column(200_000).to_pylist()
+    clock.now -= 5000
+    seen += ids.column(1000).to_pylist()
+    seen += [ids.one() for _ in range(100)]
+    assert len(set(seen)) == len(seen)
+
+
+def test_two_generators_of_one_process_differ():
+    clock = FakeClock()
+    assert UniqueIds(clock).one()[:20] != UniqueIds(clock).one()[:20]
