@@ -84,7 +84,7 @@ def assert_snippets_print_what_is_shown(page, names, places):
 
 
 def test_snippets_of_the_face(spark, tmp_path):
-    assert len(list(snippets(FACE))) >= 5
+    assert len([snippet for snippet in snippets(FACE) if snippet.shown]) >= 5
     assert_snippets_print_what_is_shown(FACE, {}, {"/tmp/pyrocket": tmp_path})
 
 
@@ -96,6 +96,32 @@ def test_snippets_of_the_connector(spark, tmp_path):
 
 def test_snippets_of_the_store(tmp_path):
     assert_snippets_print_what_is_shown(PAGES[1], {}, {"/tmp/pyrocket": tmp_path})
+
+
+@pytest.mark.parametrize(("shown", "agrees"), [("2\n", True), ("3\n", False)])
+def test_a_wrong_output_is_noticed(tmp_path, shown, agrees):
+    page = tmp_path / "page.md"
+    code = "```python\nnumber = 1\n```\n\nand\n\n```python\nprint(number + 1)\n```\n\n"
+    page.write_text(f"# Page\n\n{code}```text\n{shown}```\n")
+    expected = contextlib.nullcontext() if agrees else pytest.raises(AssertionError, match=":9")
+    with expected:
+        assert_snippets_print_what_is_shown(page, {}, {})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python3 exampels",
+        "python3 examples fligths",
+        "pyrocket docter",
+        "pip install '.[sparc]'",
+        ".ci/rum",
+        "spark-submit examples/export_parquet.py --topik t",
+    ],
+)
+def test_a_wrong_command_is_noticed(command):
+    with pytest.raises(AssertionError):
+        assert_command_exists(command)
 
 
 def commands(page):

@@ -126,6 +126,13 @@ class StoreDamagedError(PyrocketError):
     default_code = "STORE_DAMAGED"
 
 
+REBUILD_QUEUES = (
+    "To rebuild the queues from the log: with the store closed everywhere, remove `consumequeue/`,"
+    " `checkpoint` and `pyrocket/state`, make an empty file `abort`, and open it for writing."
+)
+"""The way out where the log is good and an index is not."""
+
+
 class StoreUnavailableError(PyrocketError):
     """The store cannot serve this request now."""
 

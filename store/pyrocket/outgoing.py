@@ -75,19 +75,19 @@ class Outgoing:
                 f" {MAX_PROPERTIES_BYTES} is the most.",
                 code="PROPERTIES_SIZE_EXCEEDED",
             )
-        compress = len(message.body) >= COMPRESS_BODY_FROM_BYTES
+        body, sys_flag = _stored_body(message.body)
         queue_id = self._queue_of(message, route_to)
         record = encode_record(
             topic=route_to.topic,
             queue_id=queue_id,
             queue_offset=0,
             physical_offset=0,
-            body=deflate(message.body) if compress else message.body,
+            body=body,
             properties=properties,
             born_timestamp=self._clock(),
             store_timestamp=0,
             flag=message.flag,
-            sys_flag=COMPRESSED_FLAGS if compress else 0,
+            sys_flag=sys_flag,
         )
         encoded = EncodedBatch(
             topic=route_to.topic,
@@ -125,6 +125,12 @@ def name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
 def _keys_of(message: Message) -> Sequence[str]:
     """Return the keys; a plain string is one key, as in a batch."""
     return [message.keys] if isinstance(message.keys, str) else message.keys
+
+
+def _stored_body(body: bytes) -> tuple[bytes, int]:
+    """Return the body as stored and its sysFlag: deflated if that makes it shorter."""
+    deflated = deflate(body) if len(body) >= COMPRESS_BODY_FROM_BYTES else body
+    return (deflated, COMPRESSED_FLAGS) if len(deflated) < len(body) else (body, 0)
 
 
 def _check_message(message: Message) -> None:

@@ -14,7 +14,13 @@ from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.state_page import StatePage
-from pyrocket.errors import OffsetOutOfRangeError, QueueNotFoundError, SchemaError
+from pyrocket.errors import (
+    REBUILD_QUEUES,
+    OffsetOutOfRangeError,
+    QueueNotFoundError,
+    SchemaError,
+    StoreDamagedError,
+)
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
@@ -78,9 +84,16 @@ class Reader:
         known = self._check_range(topic, queue_id, offset, offset)
         queue = self._queues.get(topic.name, queue_id)
         end = min(known.maximum, offset + max_messages)
+        entries = queue.entries(offset, end)
+        if len(entries) < end - offset:
+            raise StoreDamagedError(
+                f"queue {queue_id} of {topic.name!r} has entries up to {offset + len(entries)}, not to"
+                f" its end at {end}.",
+                remedy=REBUILD_QUEUES,
+            )
         return [
             read_message(self._log, queue, offset + index, entry)
-            for index, entry in enumerate(queue.entries(offset, end))
+            for index, entry in enumerate(entries)
         ]
 
     def scan(

@@ -196,7 +196,7 @@ def test_a_topics_permissions_are_kept(spark, box, perm, code):
 
 def test_a_store_that_a_broker_holds_is_named_before_any_task(spark, box, jobs):
     box.send("kept")
-    frame = spark.range(4).selectExpr("'x' AS body").repartition(4)
+    frame = spark.range(4).selectExpr("'x' AS body")
     with open(f"{box.path}/lock", "r+b") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # As Java's FileChannel does.
         with pytest.raises(AnalysisException, match="STORE_IN_USE"):

@@ -18,6 +18,9 @@ from pyrocket.formats.record import (
     SYS_ZSTD,
 )
 
+MAX_INFLATED_BYTES = 128 * 1024 * 1024
+"""Brokers can be set to take bodies beyond 4 MiB, but a damaged one must not fill the memory."""
+
 COMPRESSED_FLAGS = SYS_COMPRESSED | SYS_ZLIB
 _CODECS = {SYS_LZ4: "lz4", SYS_ZSTD: "zstd"}
 
@@ -33,9 +36,14 @@ def inflate(body: bytes, sys_flag: int) -> bytes:
         return body
     codec = _CODECS.get(sys_flag & SYS_COMPRESSION_MASK)
     try:
-        return _read_stream(body, codec) if codec else zlib.decompress(body)
+        plain = _read_stream(body, codec) if codec else _inflate_zlib(body)
     except (zlib.error, OSError) as error:
         raise StoreDamagedError(f"a compressed body does not inflate: {error}.") from error
+    if len(plain) > MAX_INFLATED_BYTES:
+        raise StoreDamagedError(
+            f"a compressed body of {len(body)} bytes inflates to more than {MAX_INFLATED_BYTES}."
+        )
+    return plain
 
 
 def inflates(body: bytes, sys_flag: int) -> bool:
@@ -49,5 +57,13 @@ def inflates(body: bytes, sys_flag: int) -> bool:
 
 def _read_stream(body: bytes, codec: str) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-        plain: bytes = stream.read()
+        plain: bytes = stream.read(MAX_INFLATED_BYTES + 1)
         return plain
+
+
+def _inflate_zlib(body: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    plain = stream.decompress(body, MAX_INFLATED_BYTES + 1)
+    if not stream.eof and len(plain) <= MAX_INFLATED_BYTES:
+        raise zlib.error("it ends too early")
+    return plain

@@ -143,15 +143,19 @@ def _checksums(body: pa.BinaryArray) -> Ints:
 
 
 def _compress(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int32]]:
-    """Return the bodies as stored and the sysFlag that says so of each."""
-    long = pc.greater_equal(pc.binary_length(body), COMPRESS_BODY_FROM_BYTES)
-    chosen = long.to_numpy(zero_copy_only=False)
-    sys_flags = np.where(chosen, COMPRESSED_FLAGS, 0).astype(np.int32)
-    if not chosen.any():
-        return body, sys_flags
-    plain = body.filter(long).to_numpy(zero_copy_only=False)
-    deflated = pa.array(list(map(deflate, plain)), pa.binary())
-    return pc.replace_with_mask(body, long, deflated), sys_flags
+    """Return the bodies as stored and the sysFlag that says so of each.
+
+    A body that deflating does not make shorter stays as it is.
+    """
+    lengths = pc.binary_length(body).to_numpy()
+    chosen = lengths >= COMPRESS_BODY_FROM_BYTES
+    if chosen.any():
+        plain = body.filter(pa.array(chosen)).to_numpy(zero_copy_only=False)
+        deflated = pa.array(list(map(deflate, plain)), pa.binary())
+        shorter = pc.binary_length(deflated).to_numpy() < lengths[chosen]
+        chosen[chosen] = shorter
+        body = pc.replace_with_mask(body, pa.array(chosen), deflated.filter(pa.array(shorter)))
+    return body, np.where(chosen, COMPRESSED_FLAGS, 0).astype(np.int32)
 
 
 def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.BinaryArray:

@@ -217,5 +217,5 @@ class RecordFields:
         first = int(np.argmin(holds))
         raise StoreDamagedError(
             f"corrupt record at log offset {self.base + int(self.starts[first])}: {reason}.",
-            remedy="Run `pyrocket verify` on a copy of the store, or restore a backup.",
+            remedy="Restore the log file from a backup; what lies before this record can be read.",
         )

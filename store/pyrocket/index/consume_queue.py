@@ -8,7 +8,7 @@ process could make wrong; a hint only tells where to look first.
 import numpy as np
 
 from pyrocket.disk.file_run import FileRun
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
 from pyrocket.formats.queue_entry import (
     ENTRY_BYTES,
     PRE_BLANK_SIZE,
@@ -102,7 +102,7 @@ class ConsumeQueue:
             raise StoreDamagedError(
                 f"queue {self.queue_id} of {self.topic!r} ends at {maximum}, but the log goes on"
                 f" with {first}.",
-                remedy="Run `pyrocket repair` to rebuild the queues from the log.",
+                remedy=REBUILD_QUEUES,
                 code="QUEUE_GAP",
             )
         data = memoryview(entries[maximum - first :].tobytes())

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.errors import REBUILD_QUEUES, OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_columns import QueueRun, decode_columns
@@ -69,9 +69,9 @@ class Scanner:
         )
 
     def _check_usable(self, queue: ConsumeQueue, start: int, offsets: Ints, sizes: Ints) -> None:
-        """Prove that the entries can be used as positions: ascending, each within one file."""
-        good = sizes >= FIXED_BYTES
-        good &= offsets >= 0
+        """Prove that the entries can be used as positions: ascending, none longer than a window."""
+        good = (sizes >= FIXED_BYTES) & (sizes <= WINDOW_BYTES)
+        good &= (offsets >= 0) & (offsets < 2**63 - WINDOW_BYTES)
         good[1:] &= offsets[1:] >= offsets[:-1] + sizes[:-1]
         if good.all():
             return
@@ -79,7 +79,7 @@ class Scanner:
         raise StoreDamagedError(
             f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset {start + at}: log"
             f" offset {offsets[at]}, size {sizes[at]}.",
-            remedy="Run `pyrocket repair` to rebuild the queues from the log.",
+            remedy=REBUILD_QUEUES,
         )
 
     def _open(self, offsets: Ints, sizes: Ints, run: QueueRun) -> RecordFields:
@@ -89,7 +89,7 @@ class Scanner:
         if low + length > self._log.file_end(low):
             raise StoreDamagedError(
                 f"the queue entry at {where} runs over the end of a log file.",
-                remedy="Run `pyrocket repair` to rebuild the queues from the log.",
+                remedy=REBUILD_QUEUES,
             )
         try:
             buffer, base = self._log.window(low, length)

@@ -5,7 +5,7 @@ that Java wrote they do so only while its clock ran backwards. The meaning is th
 5.1.1 on (`LOWER`).
 """
 
-from pyrocket.errors import OffsetOutOfRangeError
+from pyrocket.errors import REBUILD_QUEUES, OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
@@ -33,4 +33,12 @@ def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
         raise OffsetOutOfRangeError(
             f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {offset}."
         )
-    return read_store_timestamp(log.read(int(entries[0]["physical_offset"]), _HEAD_BYTES))
+    position = int(entries[0]["physical_offset"])
+    try:
+        return read_store_timestamp(log.read(position, _HEAD_BYTES))
+    except (FileNotFoundError, ValueError, OSError) as error:
+        raise StoreDamagedError(
+            f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset {offset}: log"
+            f" offset {position} ({error}).",
+            remedy=REBUILD_QUEUES,
+        ) from error

@@ -139,16 +139,16 @@ class Topics:
 
     def _parse(self) -> dict[str, TopicConfig]:
         ids = self._own().get("ids", {})
-        return {
-            name: TopicConfig(
-                name,
-                int(entry["readQueueNums"]),
-                int(entry["writeQueueNums"]),
-                int(entry["perm"]),
-                ids.get(name, ""),
-            )
-            for name, entry in self._table()["topicConfigTable"].items()
-        }
+        try:
+            return {
+                name: _from_json(name, entry, ids.get(name, ""))
+                for name, entry in self._table()["topicConfigTable"].items()
+            }
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise StoreDamagedError(
+                f"{self._layout.config('topics')} makes no sense: {error!r}.",
+                remedy="Restore it from a backup, or correct it by hand.",
+            ) from error
 
     def _table(self) -> dict[str, Any]:
         """Return topics.json, or its backup where it is missing or broken, as RocketMQ does."""
@@ -193,6 +193,11 @@ def _stamp(path: Any) -> object:
     except FileNotFoundError:
         return None
     return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _from_json(name: str, entry: dict[str, Any], topic_id: str) -> TopicConfig:
+    queues = int(entry["readQueueNums"]), int(entry["writeQueueNums"])
+    return TopicConfig(name, *queues, int(entry["perm"]), topic_id)
 
 
 def _to_json(topic: TopicConfig) -> dict[str, Any]:

@@ -1,0 +1,29 @@
+"""What an error tells its reader to do has to work."""
+
+import shutil
+
+import pytest
+from pyrocket import Message, Store
+from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
+
+
+def test_the_queues_are_rebuilt_as_the_error_says(tmp_path):
+    root = tmp_path / "store"
+    with Store.open(root, create=True) as store:
+        for number in range(50):
+            store.append(Message(topic="T", body=b"%d" % number, queue_id=number % 2))
+    (file,) = (root / "consumequeue/T/0").iterdir()
+    with file.open("r+b") as queue:
+        queue.seek(20 * 3)
+        queue.write((40).to_bytes(8, "big"))
+    with Store.open(root) as store, pytest.raises(StoreDamagedError) as caught:
+        list(store.scan("T", 0, 0, 25, ["body"]))
+    assert caught.value.remedy == REBUILD_QUEUES
+    shutil.rmtree(root / "consumequeue")
+    (root / "checkpoint").unlink()
+    (root / "pyrocket/state").unlink()
+    (root / "abort").touch()
+    with Store.open(root) as store:
+        for queue_id in (0, 1):
+            bodies = [message.body for message in store.read("T", queue_id, 0, 100)]
+            assert bodies == [b"%d" % number for number in range(queue_id, 50, 2)]

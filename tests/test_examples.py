@@ -1,0 +1,118 @@
+"""Every example runs, prints what it should, and the main one notices when something differs."""
+
+import runpy
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from flights_check import count_differences, differences, flights_of, totals
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+SHORT = ["without_spark", "pipe", "kafka_job", "export_parquet"]
+SOURCE = pa.table({"id": ["a", "b", "c"], "carrier": ["UA", "UA", "AA"], "distance": [10, 20, 30]})
+
+
+def run(name, capsys):
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr().out.splitlines()
+
+
+def test_without_spark(capsys):
+    assert run("without_spark", capsys) == [
+        "order 0 of ann: queue 1, offset 0",
+        "order 1 of eve: queue 0, offset 0",
+        "order 2 of ann: queue 1, offset 1",
+        "queue 0 holds order 1",
+        "queue 1 holds order 0",
+        "queue 1 holds order 2",
+    ]
+
+
+def test_pipe(spark, capsys):
+    assert run("pipe", capsys) == ["urgent: pump 3 is hot"]
+
+
+def test_kafka_job(spark, capsys):
+    assert run("kafka_job", capsys) == ["ann: 2", "eve: 1"]
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_short_examples_are_short(name):
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 40
+
+
+def test_flights_that_fly_through_agree_with_their_source(spark, tmp_path, capsys):
+    import flights
+
+    assert flights.main(["--rows", "5000", "--path", str(tmp_path / "new")]) == 0
+    printed = capsys.readouterr().out
+    assert "5,000 rows" in printed
+    assert "Source, topic, windowed count, stream and export agree." in printed
+    assert str(tmp_path / "new") in printed
+
+
+@pytest.mark.slow
+def test_all_flights_agree_with_their_source(spark, tmp_path, capsys):
+    import flights
+
+    assert flights.main(["--path", str(tmp_path)]) == 0
+    assert "336,776 rows" in capsys.readouterr().out
+
+
+def test_the_source_has_all_flights_and_nulls_where_planes_are_not_known():
+    from flights_source import load_flights
+
+    flights = load_flights()
+    assert len(flights) == len(set(flights["id"].to_pylist())) == 336_776
+    assert flights["tailnum"].null_count == 2512
+
+
+def test_flights_want_a_folder_of_their_own(tmp_path):
+    import flights
+
+    (tmp_path / "something").touch()
+    with pytest.raises(SystemExit, match="new or an empty folder"):
+        flights.main(["--path", str(tmp_path)])
+
+
+def test_a_difference_is_told_and_exits_with_1(capsys):
+    import flights
+    from console import Steps
+
+    assert flights._conclude(Steps(), ["topic: 1 missing, such as a"]) == 1
+    assert "DIFFERENT: topic: 1 missing, such as a" in capsys.readouterr().out
+
+
+def test_equal_flights_have_no_differences():
+    assert differences(SOURCE, SOURCE.take([2, 0, 1])) == []
+    assert count_differences(SOURCE, {"UA": 2, "AA": 1}) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (
+            SOURCE.slice(1),
+            ["UA: Totals(flights=1, distance=20) instead of", "1 missing, such as a"],
+        ),
+        (SOURCE.take([0, 0, 2]), ["UA: ", "1 missing, such as b", "1 more than once"]),
+        (SOURCE.take([0, 1, 2, 2]), ["AA: ", "1 more than once"]),
+        (SOURCE.set_column(0, "id", [["a", "b", "x"]]), ["1 missing", "1 not in the source"]),
+        (SOURCE.set_column(2, "distance", [[10, 20, 31]]), ["AA: "]),
+    ],
+)
+def test_lost_repeated_and_changed_flights_are_noticed(found, told):
+    lines = differences(SOURCE, found)
+    assert len(lines) == len(told)
+    for line, start in zip(lines, told, strict=True):
+        assert line.startswith(start)
+
+
+@pytest.mark.parametrize("counts", [{"UA": 2}, {"UA": 2, "AA": 2}, {"UA": 2, "AA": 1, "XX": 1}])
+def test_flights_that_were_not_counted_once_are_noticed(counts):
+    assert len(count_differences(SOURCE, counts)) == 1
+
+
+def test_a_message_counts_by_its_own_key_and_tag():
+    message = {"key": ["UA1"], "tags": ["UA"], "body": ['{"id":"other","distance":7}']}
+    assert totals(flights_of(pa.table(message)))["UA"].distance == 7
