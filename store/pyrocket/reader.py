@@ -87,8 +87,8 @@ class Reader:
         entries = queue.entries(offset, end)
         if len(entries) < end - offset:
             raise StoreDamagedError(
-                f"queue {queue_id} of {topic.name!r} has entries up to {offset + len(entries)}, not to"
-                f" its end at {end}.",
+                f"queue {queue_id} of {topic.name!r} has entries up to {offset + len(entries)}, not"
+                f" to its end at {end}.",
                 remedy=REBUILD_QUEUES,
             )
         return [
