@@ -187,7 +187,8 @@ def test_large_and_compressed_bodies_come_back_whole(spark, box):
     frame = spark.read.format("pyrocket").schema(schema).options(**box.options, verifyCrc=True)
     rows = sorted(frame.load().collect())
     assert [bytes(row.body) for row in rows] == bodies
-    assert [row.sysFlag & 1 for row in rows] == [1, 1, 1, 0]
+    # Random bytes would only grow.
+    assert [row.sysFlag & 1 for row in rows] == [0, 1, 1, 0]
 
 
 def test_a_path_can_be_given_to_load_and_as_a_uri(spark, box):

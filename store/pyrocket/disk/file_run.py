@@ -105,7 +105,11 @@ class FileRun:
 
     def ensure(self, start: int) -> None:
         """Make the file that begins at `start` if it is missing."""
-        if start not in self._open and not (self.folder / file_name(start)).exists():
+        with self._lock:
+            descriptor = self._open.get(start)
+            if descriptor is not None and os.fstat(descriptor).st_nlink:
+                return
+        if not (self.folder / file_name(start)).exists():
             self.create(start)
 
     def create(self, start: int, content: bytes = b"", at: int = 0) -> None:

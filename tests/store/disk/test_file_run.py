@@ -78,6 +78,18 @@ def test_file_removed_and_made_again_by_another_is_opened_anew(run, tmp_path):
     other.close()
 
 
+def test_file_that_another_removed_is_made_again(run, tmp_path):
+    """A writer whose append failed kept files open that the next writer's turn removed."""
+    other = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
+    run.ensure(0)
+    run.write(0, b"old")
+    other.remove(0)
+    run.ensure(0)
+    run.write(0, b"new")
+    assert other.read(0, 3) == b"new"
+    other.close()
+
+
 def test_short_file_is_an_error_and_no_crash(run, tmp_path):
     run.ensure(0)
     os.truncate(tmp_path / "run" / file_name(0), 100)

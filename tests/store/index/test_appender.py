@@ -61,6 +61,19 @@ def test_failed_write_shows_nothing_and_the_next_append_works(open_store, monkey
     assert codes == {"WRITE_FAILED", "QUEUES_NOT_WRITTEN"}
 
 
+def test_writer_whose_append_failed_goes_on_after_another_has_cleaned_up(open_store, monkeypatch):
+    store, other = open_store(), open_store()
+    store.append(message(b"first"))
+    with monkeypatch.context() as patch:
+        fail_write(patch, 6, half=False)
+        with pytest.raises(StoreUnavailableError):
+            store.append_batch(batch(ROWS, 0), topic="t")
+    other.create_topic("u")
+    for n in range(12):
+        store.append(message(b"%d" % n + b"." * 600))
+    assert len(bodies(other)[0]) == 13
+
+
 def test_refused_write_leaves_no_drafts(store, path, monkeypatch):
     store.append(message())
     with monkeypatch.context() as patch:
