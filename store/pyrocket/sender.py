@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
-from pyrocket.errors import MessageError, TopicNotFoundError
+from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import EncodedBatch
@@ -75,6 +75,7 @@ class Sender:
         return appended
 
     def _writable_topic(self, writer: Writer, name: str) -> TopicConfig:
+        check_topic_name(name)
         topic = self._topics.all().get(name)
         if topic is None:
             topic = self._create(writer, name)
@@ -83,7 +84,6 @@ class Sender:
         return topic
 
     def _create(self, writer: Writer, name: str) -> TopicConfig:
-        check_topic_name(name)
         if not self._config.auto_create_topics:
             return self._topics.get(name)
         queues = self._config.default_queues
@@ -101,7 +101,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Ar
     if topic is not None:
         return [(topic, None)]
     if "topic" not in batch.schema.names:
-        raise TopicNotFoundError(
+        raise TopicNameError, TopicNotFoundError(
             "no topic is named.",
             remedy="Name one for the batch, or give it a `topic` column.",
             code="TOPIC_MISSING",
@@ -112,6 +112,8 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Ar
         raise MessageError(f"row {missing} has a null topic.", code="TOPIC_MISSING")
     encoded = column.dictionary_encode()
     names = encoded.dictionary.to_pylist()
+    for code, name in enumerate(names):
+        _check_name_of_row(name, encoded.indices, code)
     if len(names) == 1:
         return [(names[0], None)]
     return [
@@ -120,10 +122,19 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Ar
     ]
 
 
+def _check_name_of_row(name: str, codes: pa.Int32Array, code: int) -> None:
+    """Raise TopicNameError naming the first row with an illegal topic."""
+    try:
+        check_topic_name(name)
+    except TopicNameError as error:
+        row = pc.index(codes, code).as_py()
+        raise TopicNameError(f"row {row}: {error.message}", remedy=error.remedy) from None
+
+
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:
     """Refuse messages whose topic was deleted or shrunk while they were being encoded."""
     if topic is None or int(encoded.queue_ids.max()) >= topic.write_queues:
-        raise TopicNotFoundError(
+        raise TopicNameError, TopicNotFoundError(
             f"topic {encoded.topic!r} was deleted or lost queues during the append.",
             remedy="Send again.",
             code="TOPIC_CHANGED",

@@ -1,0 +1,17 @@
+"""A topic named by a row is checked like one named by the caller."""
+
+import pyarrow as pa
+import pytest
+from pyrocket import Message, Store
+from pyrocket.errors import TopicNameError
+
+
+@pytest.mark.parametrize("name", ["SCHEDULE_TOPIC_XXXX", "not legal", "rmq_sys_x"])
+def test_a_row_with_a_topic_that_users_may_not_write_is_named(tmp_path, name):
+    batch = pa.record_batch({"body": ["a", "b"], "topic": ["fine", name]})
+    with Store.open(tmp_path / "store", create=True) as store:
+        with pytest.raises(TopicNameError, match="row 1"):
+            store.append_batch(batch)
+        with pytest.raises(TopicNameError):
+            store.append(Message(topic=name, body=b"x"))
+        assert not store.topics()
