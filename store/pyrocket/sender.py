@@ -101,7 +101,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Ar
     if topic is not None:
         return [(topic, None)]
     if "topic" not in batch.schema.names:
-        raise TopicNameError, TopicNotFoundError(
+        raise TopicNotFoundError(
             "no topic is named.",
             remedy="Name one for the batch, or give it a `topic` column.",
             code="TOPIC_MISSING",
@@ -134,7 +134,7 @@ def _check_name_of_row(name: str, codes: pa.Int32Array, code: int) -> None:
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:
     """Refuse messages whose topic was deleted or shrunk while they were being encoded."""
     if topic is None or int(encoded.queue_ids.max()) >= topic.write_queues:
-        raise TopicNameError, TopicNotFoundError(
+        raise TopicNotFoundError(
             f"topic {encoded.topic!r} was deleted or lost queues during the append.",
             remedy="Send again.",
             code="TOPIC_CHANGED",
