@@ -12,6 +12,7 @@ from pyrocket.errors import (
     StoreNotFoundError,
     StoreReadOnlyError,
 )
+from pyrocket.writer import Writer
 from stores import SMALL, batch, bodies, filled, message, numbered, snapshot
 
 
@@ -135,6 +136,23 @@ def test_abort_exists_from_the_first_append_to_the_last_writers_clean_close(open
     assert (path / "abort").exists()
     second.close()
     assert not (path / "abort").exists()
+
+
+def test_store_that_closes_is_not_in_the_way_of_the_next(open_store, monkeypatch):
+    """It has the store alone while it ends cleanly; that is over before the next may come in."""
+    first, opened = open_store(), []
+    first.append(message())
+    let_go = Writer._let_go
+
+    def open_another_first(writer):
+        if not opened:
+            opened.append(open_store())
+        let_go(writer)
+
+    monkeypatch.setattr(Writer, "_let_go", open_another_first)
+    first.close()
+    opened[0].append(message())
+    assert bodies(opened[0])[0] == [b"x", b"x"]
 
 
 def test_unclean_close_leaves_abort_for_the_next_clean_one(open_store, path):

@@ -1,6 +1,7 @@
 """Topics: made, changed, deleted, made again."""
 
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -161,6 +162,22 @@ def test_other_writers_learn_of_a_recreated_topic(open_store):
     assert first.append(message(b"a")).queue_offset == 27
     assert second.append(message(b"b")).queue_offset == 28
     assert bodies(first) == bodies(second) == {0: [b"a", b"b"]}
+
+
+def test_writer_with_files_of_a_half_deleted_topic_open_lets_them_go(open_store, monkeypatch):
+    """The deleter died after moving the queues away: their files live on, but nobody reads them."""
+    first, second = open_store(), open_store()
+    first.create_topic("t", read_queues=1, write_queues=1)
+    first.append(message(b"old"))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda folder: (_ for _ in ()).throw(OSError(5, "EIO")))
+        with pytest.raises(PyrocketError):
+            second.delete_topic("t")
+    second.delete_topic("t")
+    second.create_topic("t", read_queues=1, write_queues=1)
+    assert first.append(message(b"new")).queue_offset == 1
+    assert first.append(message(b"newer")).queue_offset == 2
+    assert bodies(first) == bodies(second) == {0: [b"new", b"newer"]}
 
 
 def test_deleting_drops_the_groups_offsets_in_the_topic_alone(store, path):

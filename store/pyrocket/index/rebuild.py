@@ -67,17 +67,17 @@ def _dispatch(
     end: int,
     topics: Container[str],
 ) -> None:
-    """Complete the queues from [start, end), or from the whole log where that leaves a gap."""
+    """Write the entries of [start, end) anew; of the whole log where that leaves a gap."""
     first = log.first_offset()
     if start > first and queues.on_disk():
         try:
-            dispatcher.dispatch(walk_all(log, start, end), complete=topics)
+            dispatcher.dispatch(walk_all(log, start, end), dispatched=start, complete=topics)
         except StoreDamagedError as error:
             if error.code != "QUEUE_GAP":
                 raise
         else:
             return
-    dispatcher.dispatch(walk_all(log, first, end))
+    dispatcher.dispatch(walk_all(log, first, end), dispatched=first)
 
 
 def sync_queues(queues: Queues) -> None:

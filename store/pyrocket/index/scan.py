@@ -20,7 +20,7 @@ from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
 
-SLICE_BYTES = 4 * 1024 * 1024
+SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384
 WINDOW_BYTES = 64 * 1024 * 1024
 _ENTRIES_AT_ONCE = 65_536

@@ -1,6 +1,5 @@
 """Queues after a crash: missing, short, ahead, full of garbage; all come back from the log."""
 
-import os
 import shutil
 
 import pytest
@@ -85,9 +84,23 @@ def test_tail_of_a_queue_is_garbage(image, garbage):
     check(image)
 
 
-def test_middle_of_a_queues_tail_is_garbage(image):
-    overwrite(queue_files(image)[-2], os.urandom(40), 30)
+@pytest.mark.parametrize("at", range(24, 45))
+def test_middle_of_a_queues_tail_is_garbage(image, at):
+    """Wherever it begins; the entry before it may look sound and have another size or tags code."""
+    file = queue_files(image)[-2]
+    good = file.read_bytes()
+    overwrite(file, b"\x01" * 40, at)
     check(image)
+    assert file.read_bytes() == good
+
+
+@pytest.mark.parametrize("at", range(20))
+def test_one_wrong_byte_in_an_entry_is_put_right(image, at):
+    file = queue_files(image)[-2]
+    good = file.read_bytes()
+    overwrite(file, bytes((good[100 + at] ^ 1,)), 100 + at)
+    check(image)
+    assert file.read_bytes() == good
 
 
 def test_words_and_checkpoint_are_lost(image):
