@@ -20,6 +20,8 @@ class PropertyColumns:
 
     def __init__(self, blocks: pa.BinaryArray) -> None:
         self._count = len(blocks)
+        # Text cut at separators, which are ASCII, is text: one check serves all names and values.
+        blocks = to_text(blocks)
         self._buffer = blocks.buffers()[2] or pa.py_buffer(b"")
         offsets = np.frombuffer(blocks.buffers()[1], np.int32, self._count + 1, blocks.offset * 4)
         self._row_starts, self._row_ends = (
@@ -44,7 +46,6 @@ class PropertyColumns:
         if not counts.all():
             starts, name_ends, ends = starts[counts], name_ends[counts], ends[counts]
         self._name_starts, self._name_ends, self._value_ends = starts, name_ends, ends
-        self._rows = self._rows_of(ends)
 
     def _is_regular(self, marks: Ints) -> bool:
         """Whether names and values take turns and every record closes its last value."""
@@ -54,15 +55,21 @@ class PropertyColumns:
             return False
         return bool((self._data[self._row_ends[self._row_ends > self._row_starts] - 1] == 2).all())
 
-    def _rows_of(self, ends: Ints) -> Ints:
-        """Return the record of each entry."""
-        per_row, rest = divmod(len(ends), max(self._count, 1))
-        numbers = np.arange(self._count)
-        if per_row and not rest and (ends[per_row - 1 :: per_row] == self._row_ends - 1).all():
-            return np.repeat(numbers, per_row)
-        return np.repeat(
-            numbers, np.diff(np.searchsorted(ends, self._row_ends, "right"), prepend=0)
-        )
+    @cached_property
+    def _rows(self) -> Ints:
+        """The record of each entry."""
+        before = np.searchsorted(self._value_ends, self._row_ends, side="right")
+        return np.repeat(np.arange(self._count), np.diff(before, prepend=0))
+
+    @cached_property
+    def _width(self) -> int:
+        """How many entries each record has, if all have the same number, else 0."""
+        width, rest = divmod(len(self._value_ends), max(self._count, 1))
+        if rest or not width:
+            return 0
+        firsts, lasts = self._name_starts[::width], self._value_ends[width - 1 :: width]
+        inside = (firsts >= self._row_starts) & (lasts <= self._row_ends)
+        return width if inside.all() else 0
 
     def _cut(self, data: npt.NDArray[np.uint8], first: int) -> tuple[Ints, Ints]:
         """Return where the entries end (before their separator) and start."""
@@ -87,10 +94,8 @@ class PropertyColumns:
 
         One producer's messages usually do, and comparing is much cheaper than collecting.
         """
-        width, rest = divmod(len(self._rows), max(self._count, 1))
-        if rest or not width or (self._rows[::width] != np.arange(self._count)).any():
-            return None
-        if (self._rows[width - 1 :: width] != np.arange(self._count)).any():
+        width = self._width
+        if not width:
             return None
         bounds = zip(self._name_starts[:width], self._name_ends[:width], strict=True)
         words = [self._data[start:end].tobytes() for start, end in bounds]
@@ -106,12 +111,8 @@ class PropertyColumns:
     @cached_property
     def _coded(self) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Each entry's name as a code, and the names by code."""
-        encoded = binary_runs(self._buffer, self._name_starts, self._name_ends).dictionary_encode()
-        names = [name.decode("utf-8", "replace") for name in encoded.dictionary.to_pylist()]
-        # Names that differ in malformed bytes only read the same: they get one code.
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        codes = np.array([numbers[name] for name in names], np.int32)
-        return codes[encoded.indices.to_numpy()], list(numbers)
+        encoded = self._texts(self._name_starts, self._name_ends).dictionary_encode()
+        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
     def column(self, name: str) -> pa.StringArray:
         """Return the property of each record; null where a record has none, the last if several."""
@@ -127,14 +128,14 @@ class PropertyColumns:
         starts[rows], ends[rows] = self._name_ends[entries] + 1, self._value_ends[entries]
         missing = np.ones(self._count, bool)
         missing[rows] = False
-        text = to_text(binary_runs(self._buffer, starts, ends))
+        text = self._texts(starts, ends)
         return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), text)
 
     def as_map(self, *, reserved: bool) -> pa.MapArray:
         """Return RocketMQ's own properties, or the user's, as name → value of each record."""
         entries, offsets = self._entries_of_map(reserved)
         starts, ends = self._name_starts[entries], self._name_ends[entries]
-        keys = to_text(binary_runs(self._buffer, starts, ends))
+        keys = self._texts(starts, ends)
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, self._values(entries))
 
     def _entries_of_map(self, reserved: bool) -> tuple[Ints, Ints]:
@@ -151,9 +152,10 @@ class PropertyColumns:
         return entries, np.concatenate(([0], np.cumsum(per_row)))
 
     def _values(self, entries: Ints | slice) -> pa.StringArray:
-        return to_text(
-            binary_runs(self._buffer, self._name_ends[entries] + 1, self._value_ends[entries])
-        )
+        return self._texts(self._name_ends[entries] + 1, self._value_ends[entries])
+
+    def _texts(self, starts: Ints, ends: Ints) -> pa.StringArray:
+        return binary_runs(self._buffer, starts, ends, pa.string())
 
     def _drop_repeated(self, entries: Ints) -> Ints:
         """Keep the last entry of each (record, name): a map has a name once."""

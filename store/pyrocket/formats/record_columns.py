@@ -7,7 +7,7 @@ and over the bodies that are compressed.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_COMPRESSED, SYS_STORE_HOST_V6, body_crc, host_text
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints, gather, is_utf8, map_runs, text_bytes
+
+_CONSTANTS = 1 << 14
+"""A constant is kept for as many rows at least as a slice of a scan has."""
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _MAP = pa.map_(pa.string(), pa.string())
@@ -127,8 +130,9 @@ class _Decoder:
             code="BODY_NOT_UTF8",
         )
 
-    def constant(self, value: object, kind: pa.DataType) -> pa.Array:
-        return pa.repeat(pa.scalar(value, kind), len(self.fields))
+    def constant(self, value: str | int, kind: pa.DataType) -> pa.Array:
+        most = max(_CONSTANTS, 1 << (len(self.fields) - 1).bit_length())
+        return _repeated(value, kind, most).slice(0, len(self.fields))
 
     def message_ids(self) -> pa.StringArray:
         ids = self.properties.column(UNIQ_KEY)
@@ -167,6 +171,12 @@ class _Decoder:
 
     def timestamps(self, milliseconds: np.ndarray) -> pa.Array:
         return pa.array(milliseconds * 1000).view(_TIMESTAMP)
+
+
+@lru_cache(maxsize=32)
+def _repeated(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
+    """Return the value again and again; slices of a scan share it."""
+    return pa.repeat(pa.scalar(value, kind), count)
 
 
 def _host_of(raw: bytes) -> str:

@@ -1,13 +1,19 @@
 """Runs of bytes inside a buffer as Arrow arrays, in one pass and without touching the gaps."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.integer[Any]]
+
+_BINARY = pa.binary()
+_EVENS = 1 << 15
+"""As many indices are kept at least: slices of a scan have fewer rows."""
 
 
 def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArray[np.generic]:
@@ -28,23 +34,35 @@ def runs_equal(data: npt.NDArray[np.uint8], starts: Ints, word: bytes) -> npt.ND
     return equal
 
 
-def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
-    """Return the runs [starts[i], ends[i]) of `buffer`, ascending and not overlapping.
+def binary_runs(
+    buffer: pa.Buffer, starts: Ints, ends: Ints, kind: pa.DataType = _BINARY
+) -> pa.Array:
+    """Return the runs [starts[i], ends[i]) of `buffer` as binary or, if known to be text, strings.
+
+    They have to lie inside, ascend and not overlap: Arrow aborts the process on offsets that run
+    backwards, so whoever reads them from disk proves that first.
 
     An array whose elements are the runs and the gaps in turn needs no copy; taking every second
     element copies the runs alone.
     """
     count = len(starts)
     if count == 0:
-        return pa.array([], pa.binary())
+        return pa.array([], kind)
     bounds = np.empty(2 * count, np.int32)
     bounds[::2], bounds[1::2] = starts, ends
-    # Arrow aborts the process on offsets that run backwards or out of the buffer.
-    assert bounds[0] >= 0
-    assert bounds[-1] <= buffer.size
-    assert (bounds[1:] >= bounds[:-1]).all()
-    both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), buffer])
-    return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    both = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(bounds), buffer])
+    return pc.take(both, _even_numbers(count), boundscheck=False)
+
+
+def _even_numbers(count: int) -> pa.Int32Array:
+    """Return 0, 2, … 2·count-2."""
+    most = max(_EVENS, 1 << (count - 1).bit_length())
+    return _evens(most).slice(0, count)
+
+
+@cache
+def _evens(count: int) -> pa.Int32Array:
+    return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
 
 
 def to_text(values: pa.BinaryArray) -> pa.StringArray:

@@ -4,7 +4,6 @@ from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.formats.runs import (
@@ -42,13 +41,6 @@ def test_runs_are_taken_without_the_gaps(pieces):
     assert runs.to_pylist() == expected
     sums = map_runs(crc32, pa.py_buffer(data), starts, ends)
     assert sums.tolist() == list(map(crc32, expected))
-
-
-@pytest.mark.parametrize("bounds", [[(2, 1)], [(0, 3), (2, 4)], [(0, 5)], [(-1, 1)]])
-def test_runs_that_would_abort_the_process_are_stopped(bounds):
-    starts, ends = np.array(bounds).T
-    with pytest.raises(AssertionError):
-        binary_runs(pa.py_buffer(b"four"), starts, ends)
 
 
 @given(st.binary(min_size=8, max_size=40), st.data())

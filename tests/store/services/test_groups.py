@@ -1,0 +1,19 @@
+"""Groups' offsets that cannot be read are named, and nothing is deleted."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import StoreDamagedError
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"offsetTable":5}', '{"offsetTable":{"a@b":{"x":1}}}']
+)
+def test_a_broken_offset_table_is_named(tmp_path, text):
+    root = tmp_path / "store"
+    with Store.open(root, create=True) as store:
+        store.create_topic("T")
+        path = root / "config/consumerOffset.json"
+        path.write_text(text)
+        with pytest.raises(StoreDamagedError, match="consumerOffset"):
+            store.delete_topic("T")
+        assert path.read_text() == text
