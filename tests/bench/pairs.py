@@ -1,5 +1,6 @@
 """Timing in pairs: ours and the reference in turn, so that a drift of the machine hits both."""
 
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -56,3 +57,15 @@ class Report:
             with self._capsys.disabled():
                 sys.stdout.write(f"\n  {text}")
                 sys.stdout.flush()
+
+
+def touch(path, size):
+    """Have the system find memory for the first bytes of a file of zeros, so that writing them
+    measures the writer: on virtual machines new memory can cost more than everything else."""
+    with open(path, "r+b") as file:
+        file.truncate(max(size, file.seek(0, os.SEEK_END)))
+        for at in range(0, size, 4096):
+            file.seek(at)
+            byte = file.read(1)
+            file.seek(at)
+            file.write(byte)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bench.data import DEFAULT_COLUMNS, batch, fill
-from bench.pairs import MIB, measure
+from bench.pairs import MIB, measure, touch
 from pyrocket import Store
 
 
@@ -41,9 +41,9 @@ def test_append_beside_write(fast_disk, large, report, body_bytes):
         size = store.append_batch(one, topic="T").bytes
         data = os.urandom(size)
         log = next(Path(fast_disk, "store", "commitlog").iterdir())
-        _touch(log, size * per_round * (rounds + 2))
+        touch(log, size * per_round * (rounds + 2))
         plain = os.open(f"{fast_disk}/plain", os.O_CREAT | os.O_RDWR)
-        _touch(f"{fast_disk}/plain", size * per_round * (rounds + 2))
+        touch(f"{fast_disk}/plain", size * per_round * (rounds + 2))
         position = 0
 
         def append():
@@ -59,15 +59,3 @@ def test_append_beside_write(fast_disk, large, report, body_bytes):
         os.close(plain)
     name = f"append of Arrow batches, {body_bytes} B, CRC included, beside pwrite"
     report.rate(name, pair, size * per_round / 1e9, "GB of log", "≥ 0.7 GB/s at 1 KiB")
-
-
-def _touch(path, size):
-    """Give the file memory for its first bytes without changing what they say."""
-    with open(path, "r+b") as file:
-        file.seek(0, os.SEEK_END)
-        file.truncate(max(file.tell(), size))
-        for at in range(0, min(size, file.tell() or size), 4096):
-            file.seek(at)
-            byte = file.read(1)
-            file.seek(at)
-            file.write(byte)

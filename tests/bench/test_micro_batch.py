@@ -24,6 +24,13 @@ def start(spark, source, options, folder):
     return query.option("checkpointLocation", str(folder)).start()
 
 
+def advance(clock, number):
+    """Set the trivial source's clock; it may be read at any time."""
+    draft = clock.with_suffix(".new")
+    draft.write_text(str(number))
+    draft.replace(clock)
+
+
 def trigger_ms(query):
     """Return the duration of the newest micro-batch that had rows."""
     query.processAllAvailable()
@@ -38,10 +45,10 @@ def test_fixed_cost_beside_the_trivial_source(spark, store, tmp_path, large, rep
     from bench.trivial import Trivial
 
     spark.dataSource.register(Trivial)
-    clock, batch = tmp_path / "clock", tmp_path / "batch.arrow"
+    clock, batch = tmp_path / "clock", tmp_path / "batches"
     clock.write_text("0")
     schema = pa.schema([("at", pa.int32())])
-    with pa.OSFile(str(batch), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+    with pa.OSFile(f"{batch}.0", "wb") as file, pa.ipc.new_file(file, schema) as writer:
         writer.write_batch(pa.record_batch([pa.array([1], pa.int32())], schema=schema))
     ours = start(
         spark,
@@ -49,13 +56,13 @@ def test_fixed_cost_beside_the_trivial_source(spark, store, tmp_path, large, rep
         {"path": store.path, "topic": "T", "startingOffsets": "earliest"},
         tmp_path / "ours",
     )
-    options = {"clock": clock, "batch": batch, "rows": 1, "tasks": 1}
+    options = {"clock": clock, "batches": batch, "tasks": 1}
     trivial = start(spark, "trivial", options, tmp_path / "trivial")
     times = []
     for number in range(1, (55 if large else 2) + 1):
         store.append(Message(topic="T", body=b"x"))
         mine = trigger_ms(ours)
-        clock.write_text(str(number))
+        advance(clock, number)
         times.append((mine, trigger_ms(trivial)))
     ours.stop()
     trivial.stop()

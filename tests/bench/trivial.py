@@ -22,16 +22,13 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def read_prebuilt(options):
-    """Yield the batch in the file `batch` again and again until there are `rows` rows."""
+def read_prebuilt(options, partition):
+    """Yield the batches in the task's file, which is mapped: nothing is decoded or copied."""
     gc.freeze()
-    with pa.ipc.open_file(options["batch"]) as file:
-        batch = file.get_batch(0)
-    left = int(options["rows"])
-    while left > 0:
-        part = batch if left >= len(batch) else batch.slice(0, left)
-        left -= len(part)
-        yield part
+    with pa.memory_map(f"{options['batches']}.{partition.value}") as mapped:
+        file = pa.ipc.open_file(mapped)
+        for number in range(file.num_record_batches):
+            yield file.get_batch(number)
 
 
 class TrivialReader(DataSourceReader):
@@ -42,7 +39,7 @@ class TrivialReader(DataSourceReader):
         return [InputPartition(number) for number in range(int(self._options["tasks"]))]
 
     def read(self, partition):
-        return read_prebuilt(self._options)
+        return read_prebuilt(self._options, partition)
 
 
 class TrivialStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,7 +61,7 @@ class TrivialStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(number) for number in range(int(self._options["tasks"]))]
 
     def read(self, partition):
-        return read_prebuilt(self._options)
+        return read_prebuilt(self._options, partition)
 
 
 class Counted(WriterCommitMessage):

@@ -96,9 +96,13 @@ def encode_blank(left: int) -> bytes:
     return _HEAD.pack(left, BLANK_MAGIC)
 
 
+CRC_MASK = 0x7FFFFFFF
+"""bodyCRC is CRC-32 without its top bit."""
+
+
 def body_crc(body: bytes | memoryview) -> int:
     """Return the checksum of a stored body."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return zlib.crc32(body) & CRC_MASK
 
 
 def encode_record(

@@ -19,9 +19,9 @@ from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.java_hash import java_hash_column
 from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
-from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, MAGIC_V1, STORE_HOST, body_crc
+from pyrocket.formats.record import CRC_MASK, FIXED_BYTES, HEADER_BYTES, MAGIC_V1, STORE_HOST
 from pyrocket.formats.record_header import HEADER
-from pyrocket.formats.runs import Ints, map_runs, run_offsets
+from pyrocket.formats.runs import Ints, crc32_of_runs, run_offsets
 from pyrocket.formats.send_columns import SendColumns
 
 ENCODE_BYTES = 32 * 1024 * 1024
@@ -139,7 +139,7 @@ def _checksums(body: pa.BinaryArray) -> Ints:
     if body.buffers()[2] is None:
         return np.zeros(len(body), np.int64)
     bounds = run_offsets(body)
-    return map_runs(body_crc, body.buffers()[2], bounds[:-1], bounds[1:])
+    return crc32_of_runs(body.buffers()[2], bounds[:-1], bounds[1:]) & CRC_MASK
 
 
 def _compress(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int32]]:

@@ -18,9 +18,9 @@ from pyrocket.formats.compression import inflate, inflates
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.properties import KEYS, TAGS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record import SYS_COMPRESSED, SYS_STORE_HOST_V6, body_crc, host_text
+from pyrocket.formats.record import CRC_MASK, SYS_COMPRESSED, SYS_STORE_HOST_V6, host_text
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints, gather, is_utf8, map_runs, text_bytes
+from pyrocket.formats.runs import Ints, crc32_of_runs, gather, is_utf8, text_bytes
 
 _CONSTANTS = 1 << 14
 """A constant is kept for as many rows at least as a slice of a scan has."""
@@ -111,8 +111,10 @@ class _Decoder:
 
     def check_crc(self) -> None:
         start = self.fields.body_start
-        found = map_runs(body_crc, self.fields.buffer, start, start + self.fields.body_length)
-        self.fields.demand(found == self.fields.field("crc"), "checksum mismatch of its body")
+        crc = crc32_of_runs(self.fields.buffer, start, start + self.fields.body_length)
+        self.fields.demand(
+            crc & CRC_MASK == self.fields.field("crc"), "checksum mismatch of its body"
+        )
 
     def body_text(self) -> pa.StringArray:
         try:

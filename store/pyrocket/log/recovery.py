@@ -11,10 +11,10 @@ import re
 
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.formats.record import body_crc
+from pyrocket.formats.record import CRC_MASK
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import map_runs
+from pyrocket.formats.runs import crc32_of_runs
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import end_of, walk
 
@@ -75,7 +75,7 @@ def _whole_records(run: RecordFields) -> int:
     try:
         run.check_structure()
         ends = run.body_start + run.body_length
-        crc = map_runs(body_crc, run.buffer, run.body_start, ends)
+        crc = crc32_of_runs(run.buffer, run.body_start, ends) & CRC_MASK
         run.demand(crc == run.field("crc"), "checksum mismatch of its body")
         length = run.properties_length
         last = run.data[run.properties_start + length - 1]

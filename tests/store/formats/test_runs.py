@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.formats.runs import (
     binary_runs,
+    crc32_of_runs,
     gather,
     is_utf8,
-    map_runs,
     run_offsets,
     runs_equal,
     text_bytes,
@@ -39,7 +39,7 @@ def test_runs_are_taken_without_the_gaps(pieces):
     runs.validate(full=True)
     expected = [run for _, run in pieces]
     assert runs.to_pylist() == expected
-    sums = map_runs(crc32, pa.py_buffer(data), starts, ends)
+    sums = crc32_of_runs(pa.py_buffer(data), starts, ends)
     assert sums.tolist() == list(map(crc32, expected))
 
 
