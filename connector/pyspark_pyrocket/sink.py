@@ -38,10 +38,13 @@ def prepare_sink(request: Request, schema: StructType, overwrite: bool) -> Sink:
         check_topic_name(options.topic)
     # Opened for writing even if nothing is missing: a store that a broker holds, or that needs
     # recovery after a crash, is dealt with here and not by several tasks at once.
-    with Store.open(options.path, create=options.create_if_missing) as store:
+    store = Store.open(options.path, create=options.create_if_missing)
+    try:
         if options.topic:
             _ensure_topic(store, options)
         return Sink(options, columns, store.uuid)
+    finally:
+        store.close(clean=False)
 
 
 def _ensure_topic(store: Store, options: WriteOptions) -> None:

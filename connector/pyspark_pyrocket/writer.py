@@ -3,6 +3,7 @@
 What a task has appended stays when the task is tried again, or when a micro-batch is replayed.
 """
 
+import contextlib
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from itertools import chain
 
 import pyarrow as pa
 from pyrocket import Store, StoreConfig
-from pyrocket.errors import InvalidInputError, StoreNotFoundError
+from pyrocket.errors import InvalidInputError, StoreLockedError, StoreNotFoundError
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -19,7 +20,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pyspark_pyrocket.options import FLUSH_SYNC, FLUSH_TASK
+from pyspark_pyrocket.options import FLUSH_ASYNC, FLUSH_SYNC, FLUSH_TASK
 from pyspark_pyrocket.send_batch import send_batch
 from pyspark_pyrocket.sink import Sink
 from pyspark_pyrocket.stores import check_uuid, not_shared
@@ -42,7 +43,7 @@ class RowsAppended(WriterCommitMessage):
 
 
 class RocketWriter(DataSourceArrowWriter):
-    """A batch write."""
+    """A batch write; the tasks' rows are visible since they were appended."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -52,7 +53,13 @@ class RocketWriter(DataSourceArrowWriter):
         return append_rows(self._sink, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: the tasks' rows are visible since they were appended."""
+        """End the store cleanly, unless `flush=async` or somebody else is writing.
+
+        After that the next start of the machine need not read the log again.
+        """
+        if self._sink.options.flush != FLUSH_ASYNC:
+            with contextlib.suppress(StoreLockedError):
+                Store.open(self._sink.options.path).close()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: rows of tasks that succeeded stay; a log takes nothing back."""
@@ -82,10 +89,14 @@ def append_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
     first = next(batches, None)
     if first is None:
         return RowsAppended(sink.store)
-    with _open(sink) as store:
+    store = _open(sink)
+    try:
         done = _append_all(sink, store, chain([first], batches))
         if sink.options.flush == FLUSH_TASK:
             store.flush()
+    finally:
+        # The clean end makes every queue of the store durable: not for a task to do.
+        store.close(clean=False)
     return done
 
 

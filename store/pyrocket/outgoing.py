@@ -134,13 +134,19 @@ def _stored_body(body: bytes) -> tuple[bytes, int]:
 
 
 def _check_message(message: Message) -> None:
+    if not isinstance(message.body, bytes):
+        raise MessageError(
+            f"the body is {type(message.body).__name__}.", remedy="Encode it: a body is bytes."
+        )
     if len(message.body) > MAX_BODY_BYTES:
         raise MessageError(
             f"the body has {len(message.body)} bytes; {MAX_BODY_BYTES} is the most.",
             code="BODY_TOO_LARGE",
         )
     named = {"tags": message.tags, "sharding key": message.sharding_key}
-    reason = find_illegal_property({**message.properties, **{k: v for k, v in named.items() if v}})
+    reason = find_illegal_property(message.properties) or find_illegal_property(
+        {name: value for name, value in named.items() if value}
+    )
     if any(set(key) & {" ", "\x01", "\x02"} for key in _keys_of(message)):
         reason = f"a key of {list(_keys_of(message))} holds a space, \\x01 or \\x02"
     if not -(2**31) <= message.flag < 2**31:

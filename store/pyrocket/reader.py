@@ -4,6 +4,7 @@ What may be read is bounded by the shared words. A directory without true words 
 copied, or not opened for writing since the last boot) is read as far as its queues go.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pyrocket.errors import (
     QueueNotFoundError,
     SchemaError,
     StoreDamagedError,
+    StoreUnavailableError,
 )
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.index.consume_queue import ConsumeQueue
@@ -29,8 +31,10 @@ from pyrocket.index.scan import Scanner, read_message
 from pyrocket.index.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import Position, QueueOffsets, StoredMessage
-from pyrocket.services.identity import Identity
+from pyrocket.services.identity import Identity, load_identity
 from pyrocket.services.topics import TopicConfig, Topics
+
+_RECOVERY_SECONDS, _POLL_SECONDS = 60, 0.02
 
 
 class Reader:
@@ -142,7 +146,11 @@ class Reader:
             self._page = None
 
     def _check_range(self, topic: TopicConfig, queue_id: int, start: int, end: int) -> QueueOffsets:
-        known = self.queue_offsets(topic, queue_id)
+        if self._queues.get(topic.name, queue_id).run.starts():
+            # A queue that the topic has lost keeps its messages, and a query may be half through.
+            known = self._range(topic.name, queue_id, self._bound(), self._log.first_offset())
+        else:
+            known = self.queue_offsets(topic, queue_id)
         if known.minimum <= start <= end <= known.maximum:
             return known
         raise OffsetOutOfRangeError(
@@ -163,6 +171,9 @@ class Reader:
         return WHOLE_LOG if page is None else self._look(page).dispatched
 
     def _true_page(self) -> StatePage | None:
+        if not self.identity.store_id and self._layout.identity.exists():
+            # Only Java had written here when this was opened; a writer of ours has come since.
+            self.identity = load_identity(self._layout, self.identity.config)
         if not self.identity.store_id:
             return None
         page = self._page
@@ -176,7 +187,24 @@ class Reader:
             return page
         if not page.is_at(self._layout.state):
             self._page = None  # The directory was replaced: look at its own page next time.
+            return None
+        if page.is_recovering():
+            self._await_recovery(page)
+            return self._true_page()
         return None
+
+    def _await_recovery(self, page: StatePage) -> None:
+        """Return when the recovery is over: the queues are cut and rebuilt meanwhile."""
+        deadline = time.monotonic() + _RECOVERY_SECONDS
+        while page.is_recovering():
+            if time.monotonic() > deadline:
+                raise StoreUnavailableError(
+                    f"{self._layout.root} has been in recovery for {_RECOVERY_SECONDS} s.",
+                    remedy="Try again later; if the process that recovers it has died, open it"
+                    " for writing once.",
+                    code="STORE_RECOVERING",
+                )
+            time.sleep(_POLL_SECONDS)
 
     def _derived_position(self) -> Position:
         ends = [self._queues.get(*key).max_offset(WHOLE_LOG) for key in self._queues.on_disk()]

@@ -74,6 +74,7 @@ class TopicAdmin:
         if folder.exists():
             grave = self._layout.scratch / uuid.uuid4().hex
             io.rename(folder, grave)
+            io.sync_directory(folder.parent)
             shutil.rmtree(grave)
 
     def _save(self, topic: TopicConfig) -> TopicConfig:

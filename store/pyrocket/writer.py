@@ -205,7 +205,7 @@ class Writer:
     def _sync_queues(self) -> None:
         try:
             sync_queues(self._queues)
-        except OSError as error:
+        except io.SyncError as error:
             self.page[FAILED] = 1
             raise StoreFailedError(
                 f"fsync of the queues failed: {error}.",

@@ -156,6 +156,8 @@ class FileRun:
                 descriptor = os.open(self.folder / file_name(first), os.O_RDONLY)
                 try:
                     io.sync(descriptor)
+                except OSError as error:
+                    raise io.SyncError(*error.args) from error
                 finally:
                     os.close(descriptor)
 

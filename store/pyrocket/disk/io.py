@@ -16,6 +16,10 @@ def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
+class SyncError(OSError):
+    """An fsync failed: the pages it was about may be gone, whatever a second one says."""
+
+
 def sync(descriptor: int) -> None:
     """Make the file's data durable."""
     os.fsync(descriptor)

@@ -1,7 +1,7 @@
 """Words that all processes of one store share: one small mapped file, `pyrocket/state`.
 
     word  name          meaning
-    0     format        STATE_FORMAT
+    0     format        STATE_FORMAT; _RECOVERING while a recovery changes the files
     1     published     end of the valid log: bytes past it don't exist for anyone
     2     dispatched    how far the queues are complete: what readers see
     3     reserved      end of what an append in progress may have touched
@@ -33,11 +33,13 @@ from pyrocket.disk.machine import boot_id
 from pyrocket.message import Position
 
 STATE_FORMAT = 0x7079726F_00000001
+_RECOVERING = STATE_FORMAT + 1
 PAGE_BYTES = 4096
 
 PUBLISHED, DISPATCHED, RESERVED, FLUSHED, INDEXED, STRUCTURE, STORE_TIME = range(1, 8)
 _BOOT, _DEVICE, _INODE, _STORE, _LOCK_MTIME, _LOCK_INODE = 8, 10, 11, 12, 14, 15
 HOLDER, FAILED = 16, 17
+_PLACE_WORDS = (_BOOT, _BOOT + 1, _DEVICE, _INODE)
 
 
 class StatePage:
@@ -96,8 +98,17 @@ class StatePage:
         self._words[0] = STATE_FORMAT
 
     def distrust(self) -> None:
-        """Declare the words false: the next writer recovers."""
+        """Declare the words false while this process recovers; if it dies, the next one does."""
         self._words[0] = 0
+        for at, value in zip(_PLACE_WORDS, self._place(), strict=True):
+            self._words[at] = value
+        self._words[0] = _RECOVERING
+
+    def is_recovering(self) -> bool:
+        """Whether somebody began to recover in this boot, and has not finished."""
+        if self._words[0] != _RECOVERING:
+            return False
+        return [self._words[at] for at in _PLACE_WORDS] == self._place()
 
     def close(self) -> None:
         """Unmap."""
@@ -109,7 +120,10 @@ class StatePage:
         return (_BOOT, _BOOT + 1, _DEVICE, _INODE, _STORE, _STORE + 1, _LOCK_MTIME, _LOCK_INODE)
 
     def _seal(self, store: bytes, lock: tuple[int, int]) -> list[int]:
-        return [*_halves(boot_id()), *map(_signed, self._identity), *_halves(store), *lock]
+        return [*self._place(), *_halves(store), *lock]
+
+    def _place(self) -> list[int]:
+        return [*_halves(boot_id()), *map(_signed, self._identity)]
 
 
 def _halves(value: bytes) -> list[int]:

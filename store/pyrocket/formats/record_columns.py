@@ -25,6 +25,12 @@ from pyrocket.formats.runs import Ints, crc32_of_runs, gather, is_utf8, text_byt
 _CONSTANTS = 1 << 14
 """A constant is kept for as many rows at least as a slice of a scan has."""
 
+PLAIN_BYTES = 16 * 1024 * 1024
+"""A batch ends once its bodies have inflated to this much: a slice is bounded by stored bytes."""
+
+_INFLATED_AT_ONCE = 8
+_BODIES = frozenset(("body", "bodyText"))
+
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _MAP = pa.map_(pa.string(), pa.string())
 
@@ -68,9 +74,14 @@ class QueueRun:
 def decode_columns(
     fields: RecordFields, run: QueueRun, columns: Sequence[str], *, verify_crc: bool = False
 ) -> pa.RecordBatch:
-    """Return the columns of the records, checked. Raises StoreDamagedError, SchemaError."""
+    """Return the columns of the records, checked. Raises StoreDamagedError, SchemaError.
+
+    Where bodies inflate to more than PLAIN_BYTES, the batch holds the first records only.
+    """
     fields.check_run(run.topic, run.queue_id, run.first_offset)
     decoder = _Decoder(fields, run)
+    if not _BODIES.isdisjoint(columns):
+        decoder.inflate()
     if verify_crc:
         decoder.check_crc()
     arrays = [_BUILDERS[name](decoder) for name in columns]
@@ -78,8 +89,23 @@ def decode_columns(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _inflate_some(stored: Sequence[bytes], flags: Sequence[int]) -> list[bytes]:
+    """Return the plain bodies, up to the first that go beyond PLAIN_BYTES together."""
+    plain: list[bytes] = []
+    total = 0
+    for at in range(0, len(stored), _INFLATED_AT_ONCE):
+        until = at + _INFLATED_AT_ONCE
+        plain += map(inflate, stored[at:until], flags[at:until])
+        total += sum(map(len, plain[at:]))
+        if total > PLAIN_BYTES:
+            break
+    return plain
+
+
 class _Decoder:
     """What several columns of one slice share, made when first asked for."""
+
+    bodies: pa.BinaryArray
 
     def __init__(self, fields: RecordFields, run: QueueRun) -> None:
         self.fields, self.run = fields, run
@@ -88,26 +114,27 @@ class _Decoder:
     def properties(self) -> PropertyColumns:
         return PropertyColumns(self.fields.properties())
 
-    @cached_property
-    def stored_bodies(self) -> pa.BinaryArray:
-        return self.fields.bodies()
-
-    @cached_property
-    def bodies(self) -> pa.BinaryArray:
+    def inflate(self) -> None:
+        """Make the bodies plain; keep the first records only if that takes too much memory."""
+        self.bodies = self.fields.bodies()
         compressed = (self.fields.sys_flag & SYS_COMPRESSED) != 0
         if not compressed.any():
-            return self.stored_bodies
-        mask = pa.array(compressed)
-        stored = self.stored_bodies.filter(mask).to_numpy(zero_copy_only=False)
+            return
+        stored = self.bodies.filter(pa.array(compressed)).to_numpy(zero_copy_only=False)
         flags = self.fields.sys_flag[compressed].tolist()
         try:
-            plain = pa.array(list(map(inflate, stored, flags)), pa.binary())
+            plain = _inflate_some(stored, flags)
         except StoreDamagedError:
             sound = ~compressed
             sound[compressed] = list(map(inflates, stored, flags))
             self.fields.demand(sound, "its compressed body does not inflate")
             raise
-        return pc.replace_with_mask(self.stored_bodies, mask, plain)
+        if len(plain) < len(stored):
+            kept = int(np.flatnonzero(compressed)[len(plain)])
+            self.fields = self.fields.head(kept)
+            self.bodies, compressed = self.bodies.slice(0, kept), compressed[:kept]
+        inflated = pa.array(plain, pa.binary())
+        self.bodies = pc.replace_with_mask(self.bodies, pa.array(compressed), inflated)
 
     def check_crc(self) -> None:
         start = self.fields.body_start

@@ -40,6 +40,10 @@ class RecordFields:
         self.buffer, self.base, self.starts, self.sizes = buffer, base, starts, sizes
         self.data = np.frombuffer(buffer, np.uint8)
 
+    def head(self, count: int) -> "RecordFields":
+        """Return the first records."""
+        return RecordFields(self.buffer, self.base, self.starts[:count], self.sizes[:count])
+
     def __len__(self) -> int:
         return len(self.starts)
 

@@ -7,7 +7,8 @@ from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.index.consume_queue import ConsumeQueue
 
-_KEPT = 512
+_KEPT = 64
+"""Queues whose files stay open, up to four each: processes have about 1,000 descriptors."""
 
 
 class Queues:

@@ -52,9 +52,13 @@ class Scanner:
             sizes = entries["size"].astype(np.int64)
             self._check_usable(queue, start, offsets, sizes)
             for first, last in _cut(offsets, sizes, self._log.file_bytes):
-                run = QueueRun(queue.topic, self._broker_name, queue.queue_id, start + first)
-                fields = self._open(offsets[first:last], sizes[first:last], run)
-                yield decode_columns(fields, run, columns, verify_crc=verify_crc)
+                # A slice whose bodies inflate to a lot comes in several batches.
+                while first < last:
+                    run = QueueRun(queue.topic, self._broker_name, queue.queue_id, start + first)
+                    fields = self._open(offsets[first:last], sizes[first:last], run)
+                    batch = decode_columns(fields, run, columns, verify_crc=verify_crc)
+                    yield batch
+                    first += batch.num_rows
             start += len(entries)
 
     def _check_present(self, queue: ConsumeQueue, start: int, entries: Entries, end: int) -> None:

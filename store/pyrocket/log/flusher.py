@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+from pyrocket.disk.io import SyncError
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.state_page import FAILED, FLUSHED, PUBLISHED, StatePage
 from pyrocket.errors import StoreFailedError, StoreLockedError
@@ -60,7 +61,7 @@ class Flusher:
             return
         try:
             self._log.run.sync(self._page[FLUSHED], end)
-        except OSError as error:
+        except SyncError as error:
             self._page[FAILED] = 1
             raise StoreFailedError(
                 f"fsync of the log failed: {error}.",

@@ -1,0 +1,33 @@
+"""Many queues need few descriptors, and running out of them is no failed fsync."""
+
+import subprocess
+import sys
+
+from pyrocket import Message, Store
+
+MANY_QUEUES = """
+import resource, sys
+from pyrocket import Message, Store
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+with Store.open(sys.argv[1], create=True) as store:
+    store.create_topic("T", read_queues=500, write_queues=500)
+    for queue in range(500):
+        store.append(Message(topic="T", body=b"x", queue_id=queue))
+    assert {offsets.maximum for offsets in store.offsets("T").values()} == {1}
+with Store.open(sys.argv[1], read_only=True) as store:
+    assert len(store.read("T", 499, 0)) == 1
+"""
+
+
+def test_five_hundred_queues_are_written_and_read_with_few_descriptors(tmp_path):
+    subprocess.run([sys.executable, "-c", MANY_QUEUES, tmp_path / "store"], check=True)
+
+
+def test_a_queue_that_the_topic_has_lost_can_still_be_read(tmp_path):
+    with Store.open(tmp_path / "store", create=True) as store:
+        store.append(Message(topic="T", body=b"x", queue_id=3))
+        store.update_topic("T", read_queues=2)
+        assert store.offsets("T").keys() == {0, 1}
+        assert [message.body for message in store.read("T", 3, 0)] == [b"x"]
+        assert sum(batch.num_rows for batch in store.scan("T", 3, 0, 1)) == 1
