@@ -6,15 +6,21 @@ itself imports its parts when they are needed.
 
 The layers, bottom-up; each imports only from those before it:
 
-    options, target, offsets          what the user asked for (pure)
-    columns, projection, headers      what a DataFrame gets (pure)
-    checkpoint, rate_limit, ranges    what Spark's checkpoint and tasks carry (pure)
+    support, jsontext                 what this needs of pyspark; JSON that users type
+    target, option_table, offsets     what options there are and what they may say (pure)
+    options                           what the user asked for (pure)
+    arrays, columns, projection       what a DataFrame gets (pure)
+    checkpoint, ranges, rate_limit    what Spark's checkpoint and tasks carry (pure)
     stores                            opened stores, one per process and directory
-    planner                           options + store → ranges, on the driver
+    planner, stream_planner           options + store → ranges, on the driver
     task                              ranges → Arrow batches, on executors
+    source_runner                     the process in which a streaming reader lives
     reader, stream_reader             the two kinds of query
-    sink_columns, writer              a DataFrame → messages
+    stream_start                      everything checked before Spark asks for an offset
+    sink_columns, send_batch          a DataFrame's columns → those of messages (pure)
+    sink, writer                      what is settled on the driver; tasks append
     datasource                        the façade that Spark talks to
+    java, doctor                      finding a Java; the command `pyrocket doctor`
 """
 
 from pyspark_pyrocket.support import missing_pyspark

@@ -81,7 +81,7 @@ class Store:
     def close(self, *, clean: bool = True) -> None:
         """Close; the last writer to close makes everything durable and ends cleanly.
 
-        With `clean=False` that is left to a later writer: nothing is lost by it while the machine
+        Reading after that opens files again; do not. With `clean=False` the clean end is left to a later writer: nothing is lost by it while the machine
         stays up, see `flush`.
         """
         writer, self._writer = self._writer, None

@@ -4,5 +4,6 @@ identity     uuid, broker name and sizes of a directory
 topics       topics and their queue counts, persisted as RocketMQ does
 epochs       where recoveries have cut the log
 unique_ids   ids for new messages
+groups       consumer groups' offsets
 routing      which queue each message goes to
 """
