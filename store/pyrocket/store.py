@@ -81,8 +81,8 @@ class Store:
     def close(self, *, clean: bool = True) -> None:
         """Close; the last writer to close makes everything durable and ends cleanly.
 
-        Reading after that opens files again; do not. With `clean=False` the clean end is left to a later writer: nothing is lost by it while the machine
-        stays up, see `flush`.
+        With `clean=False` the clean end is left to a later writer: nothing is lost by it while the
+        machine stays up, see `flush`. Reading after a close opens files again; do not.
         """
         writer, self._writer = self._writer, None
         if writer is not None:
