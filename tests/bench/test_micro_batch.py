@@ -74,13 +74,21 @@ def test_fixed_cost_beside_the_trivial_source(spark, store, tmp_path, large, rep
     )
 
 
+def command_line(process):
+    """Return a process's command; none if it has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
 def test_idle_query(spark, store, tmp_path, large, report):
     query = start(spark, "pyrocket", {"path": store.path, "topic": "T"}, tmp_path / "checkpoint")
     query.processAllAvailable()
     planners = [
         process
         for process in psutil.Process().children(recursive=True)
-        if RUNNER in process.cmdline()
+        if RUNNER in command_line(process)
     ]
     assert len(planners) == 1
     seconds = 20 if large else 0.2
