@@ -28,6 +28,7 @@ from pyspark_pyrocket.support import missing_pyspark
 try:
     from pyspark_pyrocket.datasource import RocketDataSource as DefaultSource
 except ImportError as error:
+    # A stand-in that says which pyspark is needed: not a DataSource, because there is none.
     DefaultSource = missing_pyspark(error)  # type: ignore[assignment,misc]
 
 __all__ = ["DefaultSource"]

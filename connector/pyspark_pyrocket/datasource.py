@@ -67,7 +67,7 @@ class RocketDataSource(DataSource):
 
         return RocketReader(self._request(), schema)
 
-    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         """Return the reader of a stream; `schema` is the projection."""
         require_pyspark()
         from pyspark_pyrocket.stream_start import stream_reader
@@ -82,9 +82,7 @@ class RocketDataSource(DataSource):
 
         return RocketWriter(prepare_sink(self._request(), schema, overwrite))
 
-    def streamWriter(  # noqa: N802
-        self, schema: "StructType", overwrite: bool
-    ) -> "RocketStreamWriter":
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "RocketStreamWriter":
         """Return the writer of a micro-batch, after checking the target as `writer` does."""
         require_pyspark()
         from pyspark_pyrocket.sink import prepare_sink

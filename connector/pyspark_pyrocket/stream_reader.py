@@ -51,17 +51,17 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle: tuple[_Look, Json] | None = None
         self._latest: tuple[_Look, Json] | None = None
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """Fix the offsets at which `Trigger.AvailableNow` will end: those of this moment."""
         topics = topics_to_read(self._store, self._options)
         self._target = maxima(current_bounds(self._store, topics))
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Return `maxOffsetsPerTrigger`; Spark hands it back to `latestOffset`."""
         rows = self._options.max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
-    def initialOffset(self) -> Json:  # noqa: N802
+    def initialOffset(self) -> Json:
         """Return where a new query starts: the same each time this query asks."""
         if self._initial is None:
             offset = initial_offset(self._store, self._options)
@@ -69,7 +69,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = offset.to_json()
         return self._initial
 
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """Return where the next micro-batch ends; `start` itself if there is nothing to read.
 
         Asked 85 times a second when idle, so it costs one look at the store's words then.
@@ -89,7 +89,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle = (look, start)
         return start
 
-    def reportLatestOffset(self) -> Json:  # noqa: N802
+    def reportLatestOffset(self) -> Json:
         """Return the end of all queues, for the progress: its distance to endOffset is the lag."""
         look = self._look()
         if self._latest is None or self._latest[0] != look:

@@ -24,15 +24,15 @@ class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: PyrocketError) -> None:
         self._error = error
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """Raise."""
         raise self._error
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Raise."""
         raise self._error
 
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """Raise."""
         raise self._error
 

@@ -12,7 +12,12 @@ from itertools import chain
 
 import pyarrow as pa
 from pyrocket import Store, StoreConfig
-from pyrocket.errors import InvalidInputError, StoreLockedError, StoreNotFoundError
+from pyrocket.errors import (
+    InvalidInputError,
+    StoreLockedError,
+    StoreNotFoundError,
+    StoreNotSharedError,
+)
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -75,10 +80,10 @@ class RocketStreamWriter(DataSourceStreamArrowWriter):
         """Append the rows of one task; durable when it returns, unless `flush=async`."""
         return append_rows(self._sink, iterator)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: the tasks' rows are visible since they were appended."""
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: rows of tasks that succeeded stay; a log takes nothing back."""
 
 
@@ -142,7 +147,7 @@ def _open(sink: Sink) -> Store:
         raise not_shared(path, f"there is no store: {error.message}") from error
     try:
         check_uuid(path, sink.store, store.uuid)
-    except Exception:
-        store.close()
+    except StoreNotSharedError:
+        store.close(clean=False)
         raise
     return store

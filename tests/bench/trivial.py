@@ -48,13 +48,13 @@ class TrivialStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options):
         self._options = dict(options)
 
-    def prepareForTriggerAvailableNow(self):  # noqa: N802
+    def prepareForTriggerAvailableNow(self):
         """Nothing to prepare."""
 
-    def initialOffset(self):  # noqa: N802
+    def initialOffset(self):
         return {"at": 0}
 
-    def latestOffset(self, start, limit):  # noqa: N802
+    def latestOffset(self, start, limit):
         return {"at": int(Path(self._options["clock"]).read_text())}
 
     def partitions(self, start, end):
@@ -86,7 +86,7 @@ class Trivial(DataSource):
     def reader(self, schema):
         return TrivialReader(self.options)
 
-    def streamReader(self, schema):  # noqa: N802
+    def streamReader(self, schema):
         return TrivialStreamReader(self.options)
 
     def writer(self, schema, overwrite):
