@@ -49,9 +49,11 @@ class PropertyColumns:
 
     def _is_regular(self, marks: Ints) -> bool:
         """Whether names and values take turns and every record closes its last value."""
-        kinds = self._data[marks]
-        alternate = not len(marks) % 2 and (kinds[::2] == NAME_END).all()
-        if not (alternate and (kinds[1::2] == VALUE_END).all()):
+        if len(marks) % 2:
+            return False
+        # Compared in pairs, which halves the work.
+        kinds = self._data[marks].view(">u2")
+        if not (kinds == NAME_END << 8 | VALUE_END).all():
             return False
         return bool((self._data[self._row_ends[self._row_ends > self._row_starts] - 1] == 2).all())
 
@@ -138,12 +140,15 @@ class PropertyColumns:
         keys = self._texts(starts, ends)
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, self._values(entries))
 
-    def _entries_of_map(self, reserved: bool) -> tuple[Ints, Ints]:
+    def _entries_of_map(self, reserved: bool) -> tuple[Ints | slice, Ints]:
         """Return the entries that belong in the map, and each record's offsets into them."""
         if self._alike is not None:
             kept = _columns_kept(self._alike, reserved)
+            offsets = np.arange(self._count + 1, dtype=np.int32) * np.int32(len(kept))
+            if len(kept) == 1:
+                return slice(int(kept[0]), None, len(self._alike)), offsets
             every = np.arange(self._count)[:, None] * len(self._alike) + kept
-            return every.ravel(), np.arange(self._count + 1) * len(kept)
+            return every.ravel(), offsets
         codes, names = self._coded
         of_kind = np.zeros(len(names), bool)
         of_kind[_columns_kept(names, reserved)] = True

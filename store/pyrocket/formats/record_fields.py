@@ -22,7 +22,7 @@ from pyrocket.formats.record import (
     SYS_STORE_HOST_V6,
 )
 from pyrocket.formats.record_header import HEADER, offset_of
-from pyrocket.formats.runs import Ints, binary_runs, gather
+from pyrocket.formats.runs import Ints, begin_with, binary_runs, gather, part_of
 
 _SUM = "its lengths do not add up to its size"
 
@@ -205,13 +205,11 @@ class RecordFields:
             self.demand(np.equal(self.topic_length, len(name)), foreign)
             prefix = b""
         first = self.topic_start - len(prefix)
-        width = len(prefix) + len(name) + 2
-        tails = gather(self.data, first, f"V{width}").view(np.uint8).reshape(len(self), width)
-        same = tails[:, :-2] == np.frombuffer(prefix + name, np.uint8)
-        if not same.all():
-            self.demand(np.logical_and.reduce(same, axis=1), foreign)
+        before = prefix + name
+        tails = gather(self.data, first, f"V{len(before) + 2}")
+        self.demand(begin_with(tails, before), foreign)
         self.topic_length = len(name)
-        self.properties_length = np.ascontiguousarray(tails[:, -2:]).view(">i2").ravel().astype(int)
+        self.properties_length = part_of(tails, len(before), ">i2").astype(np.int64)
         self.demand(self.properties_length == room - len(name), _SUM)
 
     def demand(self, holds: Bools, reason: str) -> None:

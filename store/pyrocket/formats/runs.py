@@ -1,5 +1,6 @@
 """Runs of bytes inside a buffer as Arrow arrays, in one pass and without touching the gaps."""
 
+import sys
 import zlib
 from functools import cache
 from typing import Any
@@ -25,13 +26,27 @@ def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArr
 
 def runs_equal(data: npt.NDArray[np.uint8], starts: Ints, word: bytes) -> npt.NDArray[np.bool_]:
     """Return whether each run data[starts[i]:][:len(word)] is `word`; all must lie inside."""
-    equal = np.ones(len(starts), bool)
+    return begin_with(gather(data, starts, f"V{len(word)}"), word)
+
+
+def begin_with(runs: npt.NDArray[np.generic], word: bytes) -> npt.NDArray[np.bool_]:
+    """Return whether each of the runs, gathered with one length, begins with `word`."""
+    equal = np.ones(len(runs), bool)
+    if not word:
+        return equal
     width = next((width for width in (8, 4, 2) if len(word) >= width), 1)
     # The last step overlaps the one before where the width does not divide the length.
     for step in sorted({*range(0, len(word) - width + 1, width), len(word) - width}):
-        wanted = int.from_bytes(word[step : step + width], "big")
-        equal &= gather(data, starts + step, f">u{width}") == wanted
+        # A few integers are compared much faster than all the bytes.
+        wanted = int.from_bytes(word[step : step + width], sys.byteorder)
+        equal &= part_of(runs, step, f"u{width}") == wanted
     return equal
+
+
+def part_of(runs: npt.NDArray[np.generic], at: int, kind: str) -> npt.NDArray[np.generic]:
+    """Return the value of numpy type `kind` at byte `at` of each run, without a copy."""
+    rows = runs.view(np.uint8).reshape(len(runs), runs.itemsize)
+    return rows[:, at : at + np.dtype(kind).itemsize].view(kind)[:, 0]
 
 
 def binary_runs(
