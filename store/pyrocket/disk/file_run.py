@@ -7,8 +7,10 @@ a scratch folder and renamed in, so that no other process ever meets a short one
 
 import mmap
 import os
+import stat
 import uuid
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 
@@ -19,6 +21,8 @@ from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.errors import StoreDamagedError
 
 _KEPT_OPEN = 4
+_BLOCK = 1 << 20
+_TIME_SLACK_MS = 1000
 
 
 class FileRun:
@@ -48,21 +52,37 @@ class FileRun:
                 )
         return sorted(start for start in parsed.values() if start is not None)
 
-    def check_whole(self) -> None:
-        """Raise StoreDamagedError if a file is missing between two others, or is cut short."""
-        starts = self.starts()
-        for at, start in enumerate(starts):
-            path = self.folder / file_name(start)
-            if path.stat().st_size != self.file_bytes:
+    def drop_empty_last(self) -> None:
+        """Remove last files that never got their length, as RocketMQ does from 5.1.3 on."""
+        for start in reversed(self.starts()):
+            if self._path(start).stat().st_size:
+                return
+            self.remove(start)
+
+    def check_lengths(self, remedy: str) -> None:
+        """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file is short, long or no file."""
+        for start in self.starts():
+            path = self._path(start)
+            status = path.stat()
+            if status.st_size != self.file_bytes or not stat.S_ISREG(status.st_mode):
                 raise StoreDamagedError(
-                    f"{path} has {path.stat().st_size} bytes, not {self.file_bytes}.",
-                    remedy="Restore it from a backup; nothing has been changed.",
+                    f"{path} has {status.st_size} bytes, not {self.file_bytes}."
+                    if stat.S_ISREG(status.st_mode)
+                    else f"{path} is no file.",
+                    remedy=remedy,
                     code="STORE_FILE_LENGTH",
                 )
+
+    def check_whole(self) -> None:
+        """Raise StoreDamagedError if a file is missing between two others, or is cut short."""
+        remedy = "Restore it from a backup; nothing has been changed."
+        self.check_lengths(remedy)
+        starts = self.starts()
+        for at, start in enumerate(starts):
             if start != starts[0] + at * self.file_bytes:
                 raise StoreDamagedError(
                     f"{self.folder} lacks the file before {file_name(start)}.",
-                    remedy="Restore it from a backup; nothing has been changed.",
+                    remedy=remedy,
                     code="STORE_FILE_MISSING",
                 )
 
@@ -98,45 +118,94 @@ class FileRun:
         return pa.py_buffer(mapped), start + aligned
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Write at `offset`, within one file that exists."""
+        """Write at `offset`, within one file that exists.
+
+        A file that has a second name, in a snapshot, is replaced by a copy first.
+        """
         start = self.start_of(offset)
         with self._lock:
-            io.write_at(self._descriptor(start), data, offset - start)
+            descriptor = self._descriptor(start)
+            if os.fstat(descriptor).st_nlink > 1:
+                descriptor = self._unshare(start, descriptor)
+            io.write_at(descriptor, data, offset - start)
 
-    def ensure(self, start: int) -> None:
-        """Make the file that begins at `start` if it is missing."""
+    def has(self, start: int) -> bool:
+        """Whether there is a file that begins at `start`."""
         with self._lock:
             descriptor = self._open.get(start)
             if descriptor is not None and os.fstat(descriptor).st_nlink:
-                return
-        if not (self.folder / file_name(start)).exists():
+                return True
+        return (self.folder / file_name(start)).exists()
+
+    def ensure(self, start: int) -> None:
+        """Make the file that begins at `start` if it is missing."""
+        if not os.path.exists(f"{self.folder}/{file_name(start)}"):
             self.create(start)
 
     def create(self, start: int, content: bytes = b"", at: int = 0) -> None:
-        """Make the file that begins at `start`, with `content` at byte `at`."""
+        """Make the file that begins at `start`, with `content` at byte `at`; it is durable."""
         io.make_directory(self.folder)
+        self._install(start, [(at, content)])
+
+    def _install(self, start: int, parts: Iterable[tuple[int, bytes]], time_ms: int = 0) -> None:
+        """Make a file of parts (position, bytes), durable, whatever has its name.
+
+        Without the fsync a power loss could leave the name with a file of no length.
+        """
         io.make_directory(self._scratch)
         draft = self._scratch / f"{file_name(start)}.{uuid.uuid4().hex}"
         descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
         try:
             try:
                 io.set_length(descriptor, self.file_bytes)
-                io.write_at(descriptor, content, at)
+                for at, part in parts:
+                    io.write_at(descriptor, part, at)
+                io.sync(descriptor)
             finally:
                 os.close(descriptor)
-            io.rename(draft, self.folder / file_name(start))
+            if time_ms:
+                io.set_time(draft, time_ms)
+            io.rename(draft, self._path(start))
         except OSError:
             io.unlink(draft)
             raise
         io.sync_directory(self.folder)
 
+    def _unshare(self, start: int, descriptor: int) -> int:
+        """Put a copy in a file's place, of the same time; return a descriptor of the copy."""
+        time_ms = os.fstat(descriptor).st_mtime_ns // 1_000_000
+        blocks = (
+            (at, os.pread(descriptor, _BLOCK, at)) for at in range(0, self.file_bytes, _BLOCK)
+        )
+        self._install(start, ((at, data) for at, data in blocks if data.strip(b"\0")), time_ms)
+        return self._descriptor(start)
+
+    def set_time(self, start: int, ms: int) -> None:
+        """Say when the file that begins at `start` was changed last, epoch milliseconds.
+
+        RocketMQ goes by it: 4.x to look up times, every version to clean away old files. What is
+        right within a second is left alone.
+        """
+        path = self._path(start)
+        if abs(path.stat().st_mtime_ns // 1_000_000 - ms) > _TIME_SLACK_MS:
+            io.set_time(path, ms)
+
+    def drop_cached(self) -> None:
+        """Make memory and disk agree after an fsync that failed. Raises SyncError.
+
+        The kernel may hold as clean what never reached the disk.
+        """
+        for start in self.starts():
+            self._sync_file(start)
+            with open(self._path(start), "rb") as file:
+                io.drop_cached(file.fileno())
+
     def zero(self, start: int, end: int) -> None:
         """Make [start, end) read as zeros, leaving holes as they are."""
-        block = 1 << 20
         for first in self.starts():
             low, high = max(start, first), min(end, first + self.file_bytes)
-            for at in range(low, high, block):
-                data = self.read(at, min(block, high - at))
+            for at in range(low, high, _BLOCK):
+                data = self.read(at, min(_BLOCK, high - at))
                 if data.strip(b"\0"):
                     self.write(at, bytes(len(data)))
 
@@ -153,13 +222,19 @@ class FileRun:
         """Make the files that overlap [start, end) durable."""
         for first in self.starts():
             if first < end and start < first + self.file_bytes:
-                descriptor = os.open(self.folder / file_name(first), os.O_RDONLY)
-                try:
-                    io.sync(descriptor)
-                except OSError as error:
-                    raise io.SyncError(*error.args) from error
-                finally:
-                    os.close(descriptor)
+                self._sync_file(first)
+
+    def _sync_file(self, start: int) -> None:
+        try:
+            descriptor = os.open(self._path(start), os.O_RDONLY)
+        except FileNotFoundError:
+            return  # Cleaned away meanwhile.
+        try:
+            io.sync(descriptor)
+        except OSError as error:
+            raise io.SyncError(*error.args) from error
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Close what is open."""
@@ -168,17 +243,29 @@ class FileRun:
                 os.close(descriptor)
             self._open.clear()
 
+    def _path(self, start: int) -> Path:
+        return self.folder / file_name(start)
+
     def _descriptor(self, start: int) -> int:
         """Return an open descriptor of the file that begins at `start`; the lock is held."""
+        path = f"{self.folder}/{file_name(start)}"
         descriptor = self._open.pop(start, None)
-        if descriptor is not None and os.fstat(descriptor).st_nlink == 0:
-            # Another process removed the file, and may have made a new one of that name.
+        if descriptor is not None and not _is_at(descriptor, path):
+            # Another process removed the file or put a new one in its place; a snapshot may keep
+            # the old one alive.
             os.close(descriptor)
             descriptor = None
         if descriptor is None:
-            mode = os.O_RDWR if self._writable else os.O_RDONLY
-            descriptor = os.open(self.folder / file_name(start), mode)
+            descriptor = os.open(path, os.O_RDWR if self._writable else os.O_RDONLY)
         self._open[start] = descriptor
         if len(self._open) > _KEPT_OPEN:
             os.close(self._open.popitem(last=False)[1])
         return descriptor
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), there)

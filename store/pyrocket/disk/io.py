@@ -39,6 +39,11 @@ def rename(source: Path, target: Path) -> None:
     os.rename(source, target)
 
 
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name on the same file system."""
+    os.link(source, target)
+
+
 def unlink(path: Path) -> None:
     """Remove a name if it is there."""
     path.unlink(missing_ok=True)
@@ -47,6 +52,17 @@ def unlink(path: Path) -> None:
 def set_length(descriptor: int, length: int) -> None:
     """Give a new file its length; the part not written takes no space."""
     os.ftruncate(descriptor, length)
+
+
+def set_time(path: Path, ms: int) -> None:
+    """Give a file the modification time `ms`, epoch milliseconds."""
+    os.utime(path, ns=(ms * 1_000_000, ms * 1_000_000))
+
+
+def drop_cached(descriptor: int) -> None:
+    """Forget what memory holds of a file, so that reading shows what the disk holds."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def make_directory(path: Path) -> None:

@@ -3,18 +3,21 @@
     abort  checkpoint  lock                       RocketMQ's
     commitlog/<20 digits>                         start offset of the file
     consumequeue/<topic>/<queue>/<20 digits>      start offset in bytes
-    index/  config/*.json                         RocketMQ's
+    index/<17 digits>                             local time of the file's creation
+    config/*.json, *.json.bak                     RocketMQ's
     pyrocket/store.json                           identity and sizes
     pyrocket/topics.json                          topic ids, and where deleted topics ended
     pyrocket/epochs.json                          where recoveries have cut the log
     pyrocket/state                                the shared words
     pyrocket/mutex  turnstile  flush              locks
+    pyrocket/clock                                a test's clock, 8 bytes; else never there
     pyrocket/tmp/                                 files in the making
 
 Java ignores `pyrocket/`. RocketMQ refuses a log or queue folder with any other name in it.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 _DIGITS = 20
@@ -36,27 +39,27 @@ class Layout:
 
     root: Path
 
-    @property
+    @cached_property
     def abort(self) -> Path:
         """Exists while the store may not have been shut down cleanly."""
         return self.root / "abort"
 
-    @property
+    @cached_property
     def checkpoint(self) -> Path:
         """What was surely on disk, and when."""
         return self.root / "checkpoint"
 
-    @property
+    @cached_property
     def lock(self) -> Path:
         """Locked by whoever has the store open for writing."""
         return self.root / "lock"
 
-    @property
+    @cached_property
     def commit_log(self) -> Path:
         """Folder of the log."""
         return self.root / "commitlog"
 
-    @property
+    @cached_property
     def consume_queues(self) -> Path:
         """Folder of the queues."""
         return self.root / "consumequeue"
@@ -69,51 +72,65 @@ class Layout:
         """Folder of one queue."""
         return self.topic_queues(topic) / str(queue_id)
 
+    @cached_property
+    def index(self) -> Path:
+        """Folder of the key index."""
+        return self.root / "index"
+
     def config(self, name: str) -> Path:
         """One of RocketMQ's JSON files, such as `topics`."""
         return self.root / "config" / f"{name}.json"
 
-    @property
+    def config_backup(self, name: str) -> Path:
+        """What one of RocketMQ's JSON files was before its last change."""
+        return self.root / "config" / f"{name}.json.bak"
+
+    @cached_property
     def own(self) -> Path:
         """Folder of the files that are not RocketMQ's."""
         return self.root / "pyrocket"
 
-    @property
+    @cached_property
     def identity(self) -> Path:
         """Uuid, broker name and sizes."""
         return self.own / "store.json"
 
-    @property
+    @cached_property
     def topic_ids(self) -> Path:
         """Ids of topics and where deleted ones ended."""
         return self.own / "topics.json"
 
-    @property
+    @cached_property
     def epochs(self) -> Path:
         """Where recoveries have cut the log."""
         return self.own / "epochs.json"
 
-    @property
+    @cached_property
     def state(self) -> Path:
         """The shared words."""
         return self.own / "state"
 
-    @property
+    @cached_property
     def mutex(self) -> Path:
         """Locked during an append."""
         return self.own / "mutex"
 
-    @property
+    @cached_property
     def turnstile(self) -> Path:
         """Locked by the next in line for the mutex."""
         return self.own / "turnstile"
 
-    @property
+    @cached_property
     def flush_lock(self) -> Path:
         """Locked during an fsync of the log."""
         return self.own / "flush"
 
-    @property
+    @cached_property
+    def clock(self) -> Path:
+        """A clock that a test has put in place of the wall clock."""
+        return self.own / "clock"
+
+    @cached_property
     def scratch(self) -> Path:
         """Files in the making, on the same file system as where they go."""
         return self.own / "tmp"

@@ -17,10 +17,17 @@
     15    lock_inode    of `lock`
     16    holder        pid of who took the last turn
     17    failed        1 after a failed write or fsync: nobody writes before a recovery
+    18    checkpointed  how far log and queues are durable, as the checkpoint says
+    19    checkpoint_time  when it was written last, ms
+    20    appends       appends published since the page was made
+    21    flushed_appends  how many of them the last flush found
+    22    group         how many came to the last flush, or too late for it
+    23    sync_ns       how long its fsync took
+    24    rested        published, as of the last clean end; 0 since the first append after it
 
-Native byte order, 8 bytes each: the words never outlive a boot. They are a cache of the truth,
-the log is the truth. Each is read and written by one aligned 8-byte access (`memoryview.cast`),
-which no other process can see half of.
+Native byte order, 8 bytes each. The words outlive a boot only if a clean end left them at rest.
+They are a cache of the truth, the log is the truth. Each is read and written by one aligned 8-byte
+access (`memoryview.cast`), which no other process can see half of.
 """
 
 import mmap
@@ -38,7 +45,8 @@ PAGE_BYTES = 4096
 
 PUBLISHED, DISPATCHED, RESERVED, FLUSHED, INDEXED, STRUCTURE, STORE_TIME = range(1, 8)
 _BOOT, _DEVICE, _INODE, _STORE, _LOCK_MTIME, _LOCK_INODE = 8, 10, 11, 12, 14, 15
-HOLDER, FAILED = 16, 17
+HOLDER, FAILED, CHECKPOINTED, CHECKPOINT_TIME = 16, 17, 18, 19
+APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, RESTED = 20, 21, 22, 23, 24
 _PLACE_WORDS = (_BOOT, _BOOT + 1, _DEVICE, _INODE)
 
 
@@ -81,6 +89,22 @@ class StatePage:
         return bool(self._words[0] == STATE_FORMAT) and self._seal(store, lock) == [
             self._words[at] for at in self._seal_words()
         ]
+
+    def rest(self) -> None:
+        """Say durably that these words are those of a clean end, in whatever boot they are read."""
+        self._words[RESTED] = self._words[PUBLISHED]
+        self._map.flush()
+
+    def rests(self, store: bytes, lock: tuple[int, int]) -> bool:
+        """Whether a clean end left the words, and nobody, Java included, has written since."""
+        words = self._words
+        seal = dict(zip(self._seal_words(), self._seal(store, lock), strict=True))
+        return (
+            words[0] == STATE_FORMAT
+            and words[FAILED] == 0
+            and words[RESTED] == words[PUBLISHED] != 0
+            and all(words[at] == seal[at] for at in seal if at not in (_BOOT, _BOOT + 1))
+        )
 
     def is_at(self, path: Path) -> bool:
         """Whether this is the page at `path`, and not one of a directory that was replaced."""

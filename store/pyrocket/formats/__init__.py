@@ -13,6 +13,7 @@ properties               the properties block of one record; RocketMQ's own name
 property_columns         the properties blocks of many records as columns
 compression              compressed bodies
 queue_entry              ConsumeQueue entries
+key_table                the hash table of the key index
 checkpoint               what was surely on disk, and when
 message_id               UNIQ_KEY and the offset message id
 java_hash                String.hashCode, one string or a column

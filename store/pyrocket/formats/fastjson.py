@@ -2,41 +2,74 @@
 
 Python's parser refuses such keys, so they are quoted before parsing; fastjson reads quoted and
 unquoted keys alike. Output: one TAB per level, `"key":value`, bean fields sorted by name, no
-newline at the end. Source: `RemotingSerializable.toJson(pretty)`.
+newline at the end. Maps with integer keys and lists of plain values go on one line; such a map
+still ends with a line break: `{0:5,1:7⏎}`. Source: `RemotingSerializable.toJson(pretty)`,
+fastjson's `MapSerializer` and `CollectionCodec`.
 """
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?\d+)(?=\s*:)')
+BROKEN = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+"""What is raised where a text is no JSON, or its values are not those of a table."""
+
+# A text that never ends is taken up to the end of the file: begun again at each of its quotes, the
+# search would take quadratic time.
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|(?<=[{,\s])(-?\d+)(?=\s*:)', re.DOTALL)
 
 
 def loads(text: str) -> Any:
     """Parse; integer keys come back as strings of digits. Raises ValueError."""
-    return json.loads(_TOKEN.sub(_quote_key, text))
+    try:
+        return json.loads(_TOKEN.sub(_quote_key, text))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _quote_key(match: re.Match[str]) -> str:
     return f'"{match[1]}"' if match[1] else match[0]
 
 
+def int_keys(table: Mapping[str, Any]) -> dict[int, int]:
+    """Return a map of integers as `dumps` wants it. Raises ValueError, TypeError, OverflowError."""
+    return {int(key): int(table[key]) for key in table}
+
+
 def dumps(value: Any, level: int = 0) -> str:
     """Return the text; dict keys that are ints are written without quotes."""
     if isinstance(value, dict):
-        return _block("{", "}", [_member(key, value[key], level) for key in value], level)
+        return _map(value, level)
     if isinstance(value, list):
-        return _block("[", "]", [dumps(item, level + 1) for item in value], level)
+        return _list(value, level)
     return json.dumps(value, ensure_ascii=False)
 
 
-def _member(key: object, value: Any, level: int) -> str:
-    name = str(key) if isinstance(key, int) else json.dumps(key, ensure_ascii=False)
-    return f"{name}:{dumps(value, level + 1)}"
+def _map(value: dict[Any, Any], level: int) -> str:
+    members = [f"{_key(key)}:{dumps(item, level + 1)}" for key, item in value.items()]
+    if members and all(isinstance(key, int) for key in value):
+        return "{" + ",".join(members) + _line(level) + "}"
+    return _block("{", "}", members, level)
+
+
+def _key(key: object) -> str:
+    return str(key) if isinstance(key, int) else json.dumps(key, ensure_ascii=False)
+
+
+def _list(value: list[Any], level: int) -> str:
+    items = [dumps(item, level + 1) for item in value]
+    if any(isinstance(item, dict | list) for item in value):
+        return _block("[", "]", items, level)
+    return "[" + ",".join(items) + "]"
 
 
 def _block(opening: str, closing: str, items: list[str], level: int) -> str:
     if not items:
         return opening + closing
-    inner, outer = "\n" + "\t" * (level + 1), "\n" + "\t" * level
-    return opening + inner + ("," + inner).join(items) + outer + closing
+    inner = _line(level + 1)
+    return opening + inner + ("," + inner).join(items) + _line(level) + closing
+
+
+def _line(level: int) -> str:
+    return "\n" + "\t" * level

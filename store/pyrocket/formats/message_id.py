@@ -11,11 +11,23 @@ import pyarrow as pa
 
 _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), "S2")
 
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+_OFFSET_ID_LENGTHS = (32, 56)
+
 
 def offset_message_id(host: bytes, port: int, physical_offset: int) -> str:
     """Return the broker's id of the record at `physical_offset`."""
     tail = port.to_bytes(4, "big", signed=True) + physical_offset.to_bytes(8, "big", signed=True)
     return (host + tail).hex().upper()
+
+
+def parse_offset_message_id(text: str) -> tuple[bytes, int, int] | None:
+    """Return host, port and physical offset of a broker's id, or None if it is none."""
+    if len(text) not in _OFFSET_ID_LENGTHS or not _HEX_DIGITS.issuperset(text):
+        return None
+    data = bytes.fromhex(text)
+    port = int.from_bytes(data[-12:-8], "big", signed=True)
+    return data[:-12], port, int.from_bytes(data[-8:], "big", signed=True)
 
 
 def hex_column(rows: npt.NDArray[np.uint8]) -> pa.StringArray:

@@ -8,6 +8,7 @@ records lie, without a copy.
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,9 @@ ENCODE_BYTES = 32 * 1024 * 1024
 
 _HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
 
+_HEAD_BYTES = 8
+"""Size and magic: a record without them is the end of the log for everybody."""
+
 
 @dataclass(frozen=True)
 class EncodedBatch:
@@ -46,10 +50,16 @@ class EncodedBatch:
     def __len__(self) -> int:
         return len(self.queue_ids)
 
-    @property
+    @cached_property
     def sizes(self) -> Ints:
         """Bytes of each record."""
         return np.diff(self.bounds)
+
+    def withhold_head(self) -> bytes:
+        """Make the size and magic of the first record zero, and return what they were."""
+        head = ctypes.string_at(self.data.address, _HEAD_BYTES)
+        ctypes.memset(self.data.address, 0, _HEAD_BYTES)
+        return head
 
     def place(self, physical_offsets: Ints, queue_offsets: Ints, store_timestamp: int) -> None:
         """Write where and when the records are stored into them."""

@@ -147,10 +147,18 @@ class RecordFields:
 
     def topics(self) -> pa.BinaryArray:
         """Return the topics as bytes."""
+        return self._topics
+
+    @cached_property
+    def _topics(self) -> pa.BinaryArray:
         return binary_runs(self.buffer, self.topic_start, self.topic_start + self.topic_length)
 
     def properties(self) -> pa.BinaryArray:
         """Return the properties blocks."""
+        return self._properties
+
+    @cached_property
+    def _properties(self) -> pa.BinaryArray:
         start = self.properties_start
         return binary_runs(self.buffer, start, start + self.properties_length)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.message_id import hex_column, offset_message_id
+from pyrocket.formats.message_id import hex_column, offset_message_id, parse_offset_message_id
 
 LOOPBACK_V6 = bytes(15) + b"\x01"
 GOLDEN = [
@@ -20,6 +20,13 @@ def test_the_id_is_that_of_java(host, port, offset, expected):
     assert offset_message_id(host, port, offset) == expected
     raw = np.frombuffer(bytes.fromhex(expected), np.uint8)
     assert hex_column(raw[None, :]).to_pylist() == [expected]
+    assert parse_offset_message_id(expected) == (host, port, offset)
+    assert parse_offset_message_id(expected.lower()) == (host, port, offset)
+
+
+@pytest.mark.parametrize("text", ["", "7F", "7F000001" * 5, "G" * 32, " 7" * 16, "\uff17" * 32])
+def test_what_is_no_id_is_none(text):
+    assert parse_offset_message_id(text) is None
 
 
 @given(

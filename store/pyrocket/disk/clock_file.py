@@ -1,0 +1,59 @@
+"""A clock that all processes of one store share: `pyrocket/clock`, for tests.
+
+8 bytes in native order: the time in epoch milliseconds. It is mapped, and read and written by one
+aligned 8-byte access (`memoryview.cast`), which no other process can see half of. Where the file
+is not there, which is every store but a test's, the wall clock goes.
+"""
+
+import logging
+import mmap
+import os
+from pathlib import Path
+
+from pyrocket.clock import Clock, system_clock
+from pyrocket.errors import StoreDamagedError
+
+CLOCK_BYTES = 8
+LOG = logging.getLogger("pyrocket")
+
+
+class ClockFile:
+    """The mapped time; calling it reads it. Raises FileNotFoundError, StoreDamagedError."""
+
+    def __init__(self, path: Path, *, writable: bool = False) -> None:
+        descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        try:
+            if os.fstat(descriptor).st_size != CLOCK_BYTES:
+                raise StoreDamagedError(
+                    f"{path} is no clock: it has {os.fstat(descriptor).st_size} bytes, not"
+                    f" {CLOCK_BYTES}.",
+                    remedy="Remove it: only tests have such a file.",
+                    code="CLOCK_DAMAGED",
+                )
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            self._words = memoryview(mmap.mmap(descriptor, CLOCK_BYTES, access=access)).cast("q")
+        finally:
+            os.close(descriptor)
+
+    def __call__(self) -> int:
+        """Return the time in epoch milliseconds."""
+        return self._words[0]
+
+    def set(self, now_ms: int) -> None:
+        """Move the clock for everybody."""
+        self._words[0] = now_ms
+
+
+def clock_of(path: Path) -> Clock:
+    """Return the clock of a store, which lies at `path` if it is not the wall clock."""
+    try:
+        clock = ClockFile(path)
+    except FileNotFoundError:
+        return system_clock
+    LOG.warning(
+        "%s is a test's clock: this store takes its time, now %d, and not the wall clock's. Remove"
+        " the file if this is no test.",
+        path,
+        clock(),
+    )
+    return clock

@@ -1,0 +1,82 @@
+"""Files of a store in a second place: linked where they can never change, else copied."""
+
+import errno
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyrocket.disk import io
+from pyrocket.disk.sparse import data_from
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES)
+
+
+@dataclass
+class Copies:
+    """Links and copies, and counts them; `unlinkable` says why not all are links.
+
+    Copies are durable at once, links after `sync_links`.
+    """
+
+    copied_files: int = 0
+    copied_bytes: int = 0
+    unlinkable: str = ""
+    _links: list[Path] = field(default_factory=list)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file that never changes a second name; copy it where that cannot be."""
+        try:
+            io.link(source, target)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self.unlinkable = error.strerror or str(error)
+            self.copy(source, target)
+            return
+        self._links.append(target)
+
+    @property
+    def linked_files(self) -> int:
+        """How many files are links."""
+        return len(self._links)
+
+    def sync_links(self) -> None:
+        """Make what the links lead to durable."""
+        for path in self._links:
+            _sync(path)
+
+    def copy(self, source: Path, target: Path, end: int | None = None) -> None:
+        """Copy a file, its first `end` bytes; what is behind reads as zeros, holes stay holes."""
+        origin = os.open(source, os.O_RDONLY)
+        try:
+            self._copy(origin, source, target, end)
+        finally:
+            os.close(origin)
+
+    def _copy(self, origin: int, source: Path, target: Path, end: int | None) -> None:
+        status = os.fstat(origin)
+        stop = status.st_size if end is None else end
+        made = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        try:
+            io.set_length(made, status.st_size)
+            position = data_from(source, 0)
+            while position < stop:
+                data = os.pread(origin, min(_BLOCK_BYTES, stop - position), position)
+                if data.strip(b"\0"):
+                    io.write_at(made, data, position)
+                    self.copied_bytes += len(data)
+                position = data_from(source, position + (len(data) or stop))
+            io.sync(made)
+        finally:
+            os.close(made)
+        io.set_time(target, status.st_mtime_ns // 1_000_000)
+        self.copied_files += 1
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        io.sync(descriptor)
+    finally:
+        os.close(descriptor)

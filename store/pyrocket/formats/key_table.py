@@ -1,0 +1,153 @@
+"""The hash table of one index file: key → messages in the log.
+
+    offset      size  field
+    0           8     beginTimestamp   store time of the first item, ms
+    8           8     endTimestamp     store time of the last item, ms
+    16          8     beginPhyOffset   log offset of the first item
+    24          8     endPhyOffset     log offset of the last item
+    32          4     hashSlotCount    slots that are not empty
+    36          4     indexCount       number of the next item; the first is 1, a new file may say 0
+    40          4·S   slots            number of the newest item of a slot, 0 where it is empty
+    40+4S       20·N  items            item 0 is never used: N - 1 fit
+
+    item 0      4     keyHash          abs(String.hashCode(topic#key)), 0 where that stays negative
+    item 4      8     phyOffset        log offset of the message
+    item 12     4     timeDiff         whole seconds from beginTimestamp to its store time
+    item 16     4     prevIndex        the item before it in the chain of its slot, 0 at the end
+
+An item belongs in slot keyHash % S. S and N are the configuration's, no file says them; all files
+have their full length. A file's name is the local time of its creation, yyyyMMddHHmmssSSS.
+Source: `IndexHeader`, `IndexFile`, `IndexService`, `UtilAll.timeMillisToHumanString`.
+"""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.formats.java_hash import java_hash, java_hash_column
+from pyrocket.formats.runs import Ints
+
+HEADER_BYTES, SLOT_BYTES, ITEM_BYTES = 40, 4, 20
+
+HEADER = np.dtype(
+    [
+        ("begin_timestamp", ">i8"),
+        ("end_timestamp", ">i8"),
+        ("begin_offset", ">i8"),
+        ("end_offset", ">i8"),
+        ("slot_count", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+SLOT = np.dtype(">i4")
+ITEM = np.dtype(
+    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
+
+assert HEADER.itemsize == HEADER_BYTES
+assert SLOT.itemsize == SLOT_BYTES
+assert ITEM.itemsize == ITEM_BYTES
+
+_INT_MAX = 2**31 - 1
+_NAME_DIGITS = 17
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """RocketMQ's maxHashSlotNum and maxIndexNum."""
+
+    slots: int
+    items: int
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of every file."""
+        return self.item_position(self.items)
+
+    def slot_position(self, slot: int) -> int:
+        """Return where a slot lies in the file."""
+        return HEADER_BYTES + SLOT_BYTES * slot
+
+    def item_position(self, item: int) -> int:
+        """Return where an item lies in the file."""
+        return HEADER_BYTES + SLOT_BYTES * self.slots + ITEM_BYTES * item
+
+    @staticmethod
+    def guess(file_bytes: int) -> "Geometry | None":
+        """Return the geometry with four items a slot, RocketMQ's ratio, if one has this length."""
+        slots, rest = divmod(file_bytes - HEADER_BYTES, SLOT_BYTES + 4 * ITEM_BYTES)
+        return None if rest or slots < 1 else Geometry(slots, 4 * slots)
+
+
+@dataclass(frozen=True)
+class KeyHeader:
+    """The first bytes of a file; times in epoch ms, `count` is the number of the next item."""
+
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    slot_count: int = 0
+    count: int = 0
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return np.array(tuple(vars(self).values()), HEADER).tobytes()
+
+    @staticmethod
+    def decode(data: bytes) -> "KeyHeader":
+        """Return the header that `data` begins with; a count of 0 is read as 1, as in Java."""
+        header = KeyHeader(*np.frombuffer(data, HEADER, 1)[0].tolist())
+        return header if header.count else replace(header, count=1)
+
+
+def key_hash(topic: str, key: str) -> int:
+    """Return the keyHash of a key."""
+    return int(_absolute(np.array([java_hash(f"{topic}#{key}")], np.int32))[0])
+
+
+def key_hashes(
+    topics: pa.StringArray | pa.StringScalar, keys: pa.StringArray
+) -> npt.NDArray[np.int32]:
+    """Return the keyHash of each key of one topic, or of a topic each; there are no nulls."""
+    return _absolute(java_hash_column(pc.binary_join_element_wise(topics, keys, "#")))
+
+
+def _absolute(hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    # The least integer has no absolute value: it stays negative, in numpy as in Java.
+    return np.maximum(np.abs(hashes), 0)
+
+
+def seconds_after(begin_timestamp: int, times: Ints) -> npt.NDArray[np.int64]:
+    """Return the timeDiff of items stored at `times` (epoch ms)."""
+    if begin_timestamp <= 0:
+        return np.zeros(len(times), np.int64)
+    return np.clip((times - begin_timestamp) // 1000, 0, _INT_MAX)
+
+
+def build_items(hashes: Ints, offsets: Ints, seconds: Ints, previous: Ints) -> npt.NDArray[np.void]:
+    """Return items ready to be written (shape: the arguments')."""
+    items = np.empty(len(hashes), ITEM)
+    items["key_hash"], items["physical_offset"] = hashes, offsets
+    items["seconds"], items["previous"] = seconds, previous
+    return items
+
+
+def table_name(created_ms: int) -> str:
+    """Return the name of a file created at that time."""
+    seconds, milliseconds = divmod(created_ms, 1000)
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{milliseconds:03d}"
+
+
+def is_table_name(name: str) -> bool:
+    """Whether a file of that name is an index file."""
+    return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def name_after(name: str) -> str:
+    """Return the next name in order: two files may begin in one millisecond."""
+    return f"{int(name) + 1:0{_NAME_DIGITS}d}"

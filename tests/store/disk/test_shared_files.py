@@ -1,0 +1,247 @@
+"""Files of a run that have a second name, the wrong time, no length, or lies in the page cache."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import file_name
+from pyrocket.errors import StoreDamagedError, StoreFailedError
+from stores import (
+    SMALL,
+    batch,
+    bodies,
+    filled,
+    log_files,
+    message,
+    numbered,
+    overwrite,
+    queue_files,
+    reboot,
+)
+
+SIZE = 3 * 1024 * 1024
+
+
+@pytest.fixture
+def run(tmp_path):
+    one = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def linked(run, tmp_path):
+    """A file of the run and its second name, as a snapshot gives it."""
+    run.ensure(0)
+    run.write(5, b"old")
+    run.write(SIZE - 3, b"end")
+    file, other = tmp_path / "run" / file_name(0), tmp_path / "snapshot"
+    os.link(file, other)
+    io.set_time(file, 1_600_000_000_123)
+    return file, other
+
+
+def test_a_file_with_a_second_name_is_never_changed_in_place(run, linked):
+    file, other = linked
+    before = other.read_bytes()
+    run.write(5, b"new")
+    assert other.read_bytes() == before
+    assert file.read_bytes() == before.replace(b"old", b"new")
+    assert file.stat().st_nlink == other.stat().st_nlink == 1
+    assert file.stat().st_blocks * 512 < SIZE, "holes stay holes"
+    assert run.read(5, 3) == b"new"
+
+
+def test_zeroing_nothing_leaves_a_shared_file_alone(run, linked):
+    file, other = linked
+    run.zero(100, SIZE - 3)
+    assert file.samefile(other)
+    assert file.stat().st_mtime_ns == 1_600_000_000_123_000_000
+    run.zero(100, SIZE)
+    assert not file.samefile(other)
+    assert other.read_bytes().endswith(b"end")
+
+
+def test_others_notice_that_a_file_was_replaced(run, linked, tmp_path):
+    """Its first name has gone to the copy, but a snapshot keeps the old file alive."""
+    reader = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp", writable=False)
+    assert reader.read(5, 3) == b"old"
+    run.write(5, b"new")
+    assert reader.read(5, 3) == b"new"
+    run.remove(0)
+    with pytest.raises(FileNotFoundError):
+        reader.read(5, 3)
+    reader.close()
+
+
+def test_a_recovery_leaves_a_snapshot_as_it_is(path, tmp_path, open_store):
+    filled(path, count=150).close(clean=False)
+    shared = {}
+    for number, file in enumerate([*log_files(path), *queue_files(path)]):
+        os.link(file, tmp_path / str(number))
+        shared[tmp_path / str(number)] = file.read_bytes()
+    reboot(path)
+    overwrite_copy(log_files(path)[-2], b"\xff", 150)
+    store = open_store()
+    assert 0 < store.max_offset("t", 0) < 150
+    store.append_batch(batch(numbered(100), 0), topic="t")
+    assert {file: file.read_bytes() for file in shared} == shared
+
+
+def overwrite_copy(file, data, at):
+    """Damage a file, but not its second name."""
+    content = file.read_bytes()
+    file.unlink()
+    file.write_bytes(content)
+    overwrite(file, data, at)
+
+
+def test_rebuilt_queues_have_the_times_of_their_last_messages(path, open_store, clock):
+    """RocketMQ 4.x looks up times by those of the files."""
+    store = open_store()
+    store.create_topic("t", read_queues=1, write_queues=1)
+    for number in range(35):
+        clock.now += 60_000
+        store.append(message(b"%d" % number))
+    stored = [one.store_timestamp for one in store.read("t", 0, 0, 35)]
+    store.close(clean=False)
+    for file in queue_files(path):
+        file.unlink()
+    reboot(path)
+    open_store()
+    times = [file.stat().st_mtime_ns // 1_000_000 for file in queue_files(path)]
+    assert times == [stored[9], stored[19], stored[29], stored[34]]
+    assert log_files(path)[-1].stat().st_mtime_ns // 1_000_000 == stored[34]
+
+
+def test_recovery_changes_no_queue_file_that_is_right(path, open_store):
+    filled(path, count=150).close()
+    reboot(path)
+    open_store().close()
+    before = [(file.stat().st_mtime_ns, file.stat().st_ctime_ns) for file in queue_files(path)]
+    reboot(path)
+    open_store()
+    after = [(file.stat().st_mtime_ns, file.stat().st_ctime_ns) for file in queue_files(path)]
+    assert after == before
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_last_files_without_a_byte_were_never_begun(path, clean):
+    """RocketMQ from 5.1.3 on leaves and removes such files."""
+    filled(path).close(clean=clean)
+    begun = [log_files(path)[-1], queue_files(path)[-1]]
+    sizes = SMALL.log_file_bytes, SMALL.queue_file_bytes
+    empty = [
+        file.with_name(file_name(int(file.name) + size))
+        for file, size in zip(begun, sizes, strict=True)
+    ]
+    for file in empty:
+        file.touch()
+    reboot(path)
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store)[0] == numbered(40)
+        assert not [file for file in empty if file.exists()]
+
+
+@pytest.mark.parametrize("length", [20, 199, 400])
+def test_a_queue_file_of_another_length_is_named(path, length):
+    filled(path).close(clean=False)
+    last = queue_files(path)[-1]
+    os.truncate(last, length)
+    reboot(path)
+    with pytest.raises(StoreDamagedError, match=last.name) as caught:
+        Store.open(path)
+    assert caught.value.code == "STORE_FILE_LENGTH"
+    assert "consumequeue" in caught.value.remedy
+
+
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/t/0"])
+def test_a_folder_in_a_files_place_is_named(path, folder):
+    filled(path).close(clean=False)
+    names = sorted((path / folder).iterdir())
+    step = int(names[-1].name) - int(names[-2].name)
+    names[-1].with_name(file_name(int(names[-1].name) + step)).mkdir()
+    reboot(path)
+    with pytest.raises(StoreDamagedError, match="is no file"):
+        Store.open(path)
+
+
+def test_queue_file_missing_in_the_middle_is_made_again(path, open_store):
+    filled(path, count=60).close(clean=False)
+    queue_files(path)[2].unlink()
+    reboot(path)
+    assert bodies(open_store())[0] == numbered(60)
+
+
+def test_a_record_damaged_after_a_clean_end_is_not_taken_for_a_torn_tail(path):
+    """What follows it was acknowledged, and its queue knows of it."""
+    filled(path, count=40).close()
+    with Store.open(path, read_only=True) as reader:
+        offset = reader.read("t", 0, 37)[0].physical_offset
+    file = log_files(path)[-1]
+    overwrite(file, b"!", offset - int(file.name) + 150)
+    before = [one.read_bytes() for one in [*log_files(path), *queue_files(path)]]
+    reboot(path)
+    with pytest.raises(StoreDamagedError, match=str(offset)):
+        Store.open(path)
+    assert [one.read_bytes() for one in [*log_files(path), *queue_files(path)]] == before
+    (path / "abort").touch()
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store)[0] == numbered(37)
+        assert store.cut_since(0, "t", 0) == 37
+
+
+class LyingCache:
+    """A kernel that calls pages clean after an fsync of theirs has failed."""
+
+    def __init__(self, monkeypatch):
+        self.breaks, self._on_disk, self._lost = None, {}, set()
+        monkeypatch.setattr(io, "sync", self.sync)
+        monkeypatch.setattr(io, "drop_cached", self.drop_cached)
+
+    def sync(self, descriptor):
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if self.breaks and self.breaks in name:
+            self.breaks = None
+            self._lost.add(name)
+            self._on_disk.setdefault(name, bytes(Path(name).stat().st_size))
+            raise OSError(5, "Input/output error")
+        if name not in self._lost:
+            self._on_disk[name] = Path(name).read_bytes()
+
+    def drop_cached(self, descriptor):
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if name in self._lost:
+            Path(name).write_bytes(self._on_disk[name])
+            self._lost.remove(name)
+
+
+def test_recovery_from_a_failed_fsync_believes_the_disk_alone(path, open_store, monkeypatch):
+    store = open_store(config=replace(SMALL, flush="manual"))
+    store.create_topic("t", read_queues=1, write_queues=1)
+    cache = LyingCache(monkeypatch)
+    store.append_batch(batch(numbered(5), 0), topic="t")
+    store.flush()
+    store.append_batch(batch(numbered(5, first=5), 0), topic="t")
+    cache.breaks = "commitlog"
+    with pytest.raises(StoreFailedError):
+        store.flush()
+    assert len(bodies(store)[0]) == 10, "readers see what the page cache holds"
+    store.close()
+    again = open_store()
+    assert bodies(again)[0] == numbered(5)
+    assert again.cut_since(0, "t", 0) == 5
+    assert again.append(message(b"next")).queue_offset == 5
+
+
+def test_an_fsync_that_fails_in_a_recovery_is_named(path, open_store, monkeypatch):
+    filled(path).close(clean=False)
+    reboot(path)
+    LyingCache(monkeypatch).breaks = "consumequeue"
+    with pytest.raises(StoreFailedError, match="recovery"):
+        Store.open(path, config=SMALL)
+    assert bodies(open_store())[0] == numbered(40)
