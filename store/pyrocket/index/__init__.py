@@ -7,4 +7,9 @@ tags_code       what an entry says about its message: the hash of its tags, or w
 appender        the exclusive section: place, write, publish, dispatch
 scan            a run of a queue as Arrow batches
 time_lookup     store time → queue offset
+key_items       what the key index holds of a run of the log
+key_file        one file of the key index: key → log offsets
+key_index       all files of the key index
+key_builder     keeping it up with the log
+key_tail        what it does not know yet
 """

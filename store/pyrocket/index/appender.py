@@ -21,9 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrocket.clock import Clock
+from pyrocket.disk.io import SyncError
 from pyrocket.disk.state_page import (
+    APPENDS,
     DISPATCHED,
     FAILED,
+    FLUSHED,
     PUBLISHED,
     RESERVED,
     STORE_TIME,
@@ -35,7 +38,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import Dispatcher
 from pyrocket.log.commit_log import CommitLog, Placement
-from pyrocket.log.flusher import failed_before
+from pyrocket.log.flusher import failed_before, fsync_failed
 from pyrocket.log.walk import walk_all
 
 
@@ -48,6 +51,9 @@ class Appended:
     queue_offsets: Ints
 
 
+Plan = list[tuple[Appended, Placement]]
+
+
 class Appender:
     """Appends encoded batches, one section a call."""
 
@@ -56,20 +62,29 @@ class Appender:
     ) -> None:
         self._log, self._dispatcher, self._page, self._clock = log, dispatcher, page, clock
 
-    def append(self, batches: Sequence[EncodedBatch]) -> list[Appended]:
-        """Append the batches as one: all become visible together. The caller is in a section."""
+    def append(self, batches: Sequence[EncodedBatch], *, whole: bool = False) -> list[Appended]:
+        """Append the batches as one: all become visible together. The caller is in a section.
+
+        With `whole` also a loss of power leaves all of them, durably, or none: the first eight
+        bytes of the first record are written last, between two fsyncs. Until then every scanner,
+        RocketMQ's too, ends before them.
+        """
         page = self._page
         start = page[PUBLISHED]
         store_time = max(self._clock(), page[STORE_TIME])
         plan = self._plan(batches, start)
         end = plan[-1][1].end if plan else start
         page[RESERVED] = end
-        for appended, placement in plan:
+        for appended, _ in plan:
             batch = appended.batch
             batch.place(appended.physical_offsets, appended.queue_offsets, store_time)
-            self._log.write(placement, batch.data, batch.bounds)
+        if whole and plan:
+            self._write_head_last(plan, page[FLUSHED], end)
+        else:
+            self._write(plan)
         page[STORE_TIME] = store_time
         page[PUBLISHED] = end
+        page[APPENDS] += len(batches)
         try:
             for appended, _ in plan:
                 self._dispatch(appended)
@@ -100,11 +115,26 @@ class Appender:
             self._dispatcher.dispatch(runs, dispatched=dispatched)
             page[DISPATCHED] = published
 
-    def _plan(
-        self, batches: Sequence[EncodedBatch], start: int
-    ) -> list[tuple[Appended, Placement]]:
+    def _write(self, plan: Plan) -> None:
+        for appended, placement in plan:
+            self._log.write(placement, appended.batch.data, appended.batch.bounds)
+
+    def _write_head_last(self, plan: Plan, flushed: int, end: int) -> None:
+        first = plan[0][0]
+        offset = int(first.physical_offsets[0])
+        head = first.batch.withhold_head()
+        try:
+            self._write(plan)
+            self._log.run.sync(flushed, end)
+            self._log.run.write(offset, head)
+            self._log.run.sync(offset, offset + len(head))
+        except SyncError as error:
+            self._page[FAILED] = 1
+            raise fsync_failed(error) from error
+
+    def _plan(self, batches: Sequence[EncodedBatch], start: int) -> Plan:
         """Give every record its place in the log and in its queue."""
-        plan = []
+        plan: Plan = []
         tails: dict[tuple[str, int], int] = {}
         for batch in batches:
             placement = self._log.place(start, batch.sizes)
@@ -130,6 +160,8 @@ class Appender:
 
 def runs_of(values: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
     """Return [first, last) of each run of equal values."""
+    if len(values) == 1:
+        return [(0, 1)]
     cuts = np.flatnonzero(np.diff(values)) + 1
     bounds = [0, *cuts.tolist(), len(values)] if len(values) else []
     return list(itertools.pairwise(bounds))

@@ -5,6 +5,8 @@ last entry that has a size and lies below a bound of the log. Nothing is remembe
 process could make wrong; a hint only tells where to look first.
 """
 
+import itertools
+
 import numpy as np
 
 from pyrocket.disk.file_run import FileRun
@@ -18,6 +20,7 @@ from pyrocket.formats.queue_entry import (
 )
 
 _FILES_IN_DOUBT = 3
+_WHOLE_LOG = 2**63 - 1
 
 
 class ConsumeQueue:
@@ -38,6 +41,12 @@ class ConsumeQueue:
                 high = middle
         self._hint = low
         return low
+
+    def reached(self, log_end: int) -> int:
+        """Return the same, but 0 where all entries before it are pre-blank."""
+        end = self.max_offset(log_end)
+        last = self.entries(max(end - 1, 0), end)
+        return end if len(last) and last[0]["size"] != PRE_BLANK_SIZE else 0
 
     def _bracket(self, log_end: int) -> tuple[int, int]:
         """Return offsets between which the end lies: entries before the first are good."""
@@ -63,21 +72,44 @@ class ConsumeQueue:
 
     def min_offset(self, log_start: int, maximum: int) -> int:
         """Return the first entry, below `maximum`, whose record lies at or behind `log_start`."""
-        starts = self.run.starts()
-        if not starts:
-            return maximum
-        low, high = starts[0] // ENTRY_BYTES, maximum
+        low, high = self._first_entry(maximum), maximum
         middle = low  # Most queues have lost nothing: look at the first entry first.
         while low < high:
             entry = self.entries(middle, middle + 1)
-            if not len(entry):  # The topic is being deleted.
-                return maximum
-            if entry["physical_offset"] >= log_start and entry["size"] != PRE_BLANK_SIZE:
+            if not len(entry):  # The topic is being deleted, or its first file cleaned away.
+                low = self._first_entry(maximum)
+                if low <= middle:
+                    return maximum
+            elif entry[0]["physical_offset"] >= log_start and entry[0]["size"] != PRE_BLANK_SIZE:
                 high = middle
             else:
                 low = middle + 1
             middle = (low + high) // 2
-        return low
+        return min(low, maximum)
+
+    def _first_entry(self, maximum: int) -> int:
+        """Return the offset at which the first file begins; `maximum` without files."""
+        starts = self.run.starts()
+        return starts[0] // ENTRY_BYTES if starts else maximum
+
+    def is_cleaned(self, offset: int) -> bool:
+        """Whether the file with the entry of this offset has been removed, and later ones not."""
+        return offset < self._first_entry(0)
+
+    def remove_below(self, log_start: int) -> int:
+        """Remove leading files whose records all lie below `log_start`; return how many went.
+
+        The file with the last entry stays: it tells where the queue goes on.
+        """
+        end, count = self.max_offset(_WHOLE_LOG), 0
+        for start in self.run.starts():
+            behind = (start + self.run.file_bytes) // ENTRY_BYTES
+            last = self.entries(behind - 1, behind)
+            if behind >= end or not last.size or last["physical_offset"][0] >= log_start:
+                break
+            self.run.remove(start)
+            count += 1
+        return count
 
     def entries(self, start: int, end: int) -> Entries:
         """Return the entries [start, end), fewer where there are no files."""
@@ -93,10 +125,11 @@ class ConsumeQueue:
             position = file_end
         return parse_entries(parts[0] if len(parts) == 1 else b"".join(parts))
 
-    def put(self, first: int, entries: Entries, maximum: int) -> None:
+    def put(self, first: int, entries: Entries, maximum: int, *, again: bool = False) -> None:
         """Write entries of the queue offsets from `first` on; `maximum` is the queue's end.
 
-        Entries that are there already are skipped. Raises StoreDamagedError at a gap.
+        Entries below it are skipped. With `again`, those that are there already are left alone,
+        so that their files keep their times. Raises StoreDamagedError at a gap.
         """
         if first > maximum:
             raise StoreDamagedError(
@@ -110,12 +143,40 @@ class ConsumeQueue:
         while data:
             start = self.run.start_of(position)
             part = data[: start + self.run.file_bytes - position]
-            self._write(start, position, part)
+            if not (again and self._holds(position, part)):
+                self._write(start, position, part)
             data, position = data[len(part) :], position + len(part)
         self._hint = max(maximum, first + len(entries))
 
+    def _holds(self, position: int, part: memoryview) -> bool:
+        try:
+            return self.run.read(position, len(part)) == part
+        except FileNotFoundError:
+            return False
+
+    def drop_if_older(self, physical_offset: int) -> bool:
+        """Remove all files if the queue begins with an earlier record; return if it did."""
+        starts = self.run.starts()
+        if not starts or not self._is_below(starts[0] // ENTRY_BYTES, physical_offset):
+            return False
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        """Remove all files."""
+        for start in reversed(self.run.starts()):
+            self.run.remove(start)
+        self._hint = 0
+
+    def last_entry(self) -> tuple[int, int] | None:
+        """Return log offset and size of the last entry of those that can be believed."""
+        end = self._sound_end(_WHOLE_LOG)
+        for last in self.entries(max(end - 1, 0), end):
+            return int(last["physical_offset"]), int(last["size"])
+        return None
+
     def _write(self, start: int, position: int, part: memoryview) -> None:
-        if position > start and not self.run.starts():
+        if position > start and not self.run.has(start) and not self.run.starts():
             # The first file of a queue that does not begin at 0 appears whole: a queue must never
             # end with pre-blank entries.
             lead = pre_blank((position - start) // ENTRY_BYTES)
@@ -132,7 +193,8 @@ class ConsumeQueue:
         """
         end = self._sound_end(log_end)
         position = end * ENTRY_BYTES
-        for start in self.run.starts():
+        # From the last on: a crash in between must not leave a hole.
+        for start in reversed(self.run.starts()):
             if start >= position:
                 self.run.remove(start)
             elif start + self.run.file_bytes > position:
@@ -153,6 +215,7 @@ class ConsumeQueue:
             ends = np.where(blank, 0, offsets + entries["size"])
             before = np.concatenate(([behind], ends[:-1]))
             sound = (entries["size"] > 0) & (offsets >= before) & (ends <= log_end)
+            sound &= blank | (ends > offsets)  # No sum that wrapped around.
             count = len(sound) if sound.all() else int(np.argmin(sound))
             if count and not blank[count - 1]:
                 end, behind = first + count, int(ends[count - 1])
@@ -161,9 +224,11 @@ class ConsumeQueue:
         return end
 
     def _files_in_doubt(self, log_end: int) -> list[int]:
-        """Return the last three files, or more if they all lie behind `log_end`."""
+        """Return the last three files before a missing one, more if they lie behind `log_end`."""
         starts = self.run.starts()
-        first = max(0, len(starts) - _FILES_IN_DOUBT)
-        while first and not self._is_below(starts[first] // ENTRY_BYTES, log_end):
+        due = itertools.count(starts[0] if starts else 0, self.run.file_bytes)
+        known = [start for start, wanted in zip(starts, due, strict=False) if start == wanted]
+        first = max(0, len(known) - _FILES_IN_DOUBT)
+        while first and not self._is_below(known[first] // ENTRY_BYTES, log_end):
             first -= 1
-        return starts[first:]
+        return known[first:]

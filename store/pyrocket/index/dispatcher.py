@@ -4,7 +4,8 @@ Messages outside a transaction and committed ones get an entry; prepared and rol
 not. Source: `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ class Dispatcher:
     """Brings the queues up to date with runs of the log. The caller holds the mutex."""
 
     def __init__(self, queues: Queues, first_offset: FirstOffset) -> None:
-        self._queues, self._first_offset = queues, first_offset
+        self._queues, self.first_offset = queues, first_offset
 
     def dispatch(
         self,
@@ -37,40 +38,46 @@ class Dispatcher:
         *,
         dispatched: int = WHOLE_LOG,
         complete: Container[str] = (),
+        only: Container[tuple[str, int]] | None = None,
+        whole: bool = False,
     ) -> None:
         """Give each record of the runs, in log order, its entry. Repeating changes nothing.
 
         Entries of records at or behind `dispatched` are written anew: whoever wrote them may have
         died in the middle of one. A queue of the topics `complete` has to begin at its first
-        offset. Raises StoreDamagedError (QUEUE_GAP).
+        offset. One that begins at 0 again loses what it had before; if the runs are the `whole`
+        log, so does one whose entries don't reach up to it. With `only`, no other queues are
+        written. Raises StoreDamagedError (QUEUE_GAP).
         """
         for run in runs:
             run.check_structure()
-            chosen = np.flatnonzero(_has_entry(run.sys_flag))
-            topics = run.topics().take(pa.array(chosen)).dictionary_encode()
-            names = topics.dictionary.to_pylist()
-            codes = topics.indices.to_numpy().astype(np.int64)
-            entries = build_entries(
-                run.physical_offset[chosen], run.sizes[chosen], tags_codes(run)[chosen]
-            )
-            queue_ids = run.queue_id[chosen].astype(np.int64)
-            offsets = run.queue_offset[chosen]
-            group = codes << 32 | queue_ids
-            order = np.argsort(group, kind="stable")
-            cuts = np.flatnonzero(np.diff(group[order])) + 1
-            for rows in np.split(order, cuts):
-                if not len(rows):
+            # Entries of records before this run have been written, if not by the dead, by us.
+            below = max(dispatched, int(run.physical_offset[0]))
+            for part in queue_parts(run):
+                if only is not None and part.queue not in only:
                     continue
-                topic, queue_id = names[codes[rows[0]]].decode(), int(queue_ids[rows[0]])
-                _check_dense(topic, queue_id, offsets[rows])
-                begin = self._first_offset(topic, queue_id)
-                if topic not in complete:  # Older log files have been cleaned away.
-                    begin = max(begin, int(offsets[rows[0]]))
-                queue = self._queues.get(topic, queue_id)
-                # Entries of records before this run have been written, if not by the dead, by us.
-                below = max(dispatched, int(run.physical_offset[0]))
-                end = queue.max_offset(below) or begin
-                queue.put(int(offsets[rows[0]]), entries[rows], end)
+                self._put_part(part, below, dispatched, complete, whole)
+
+    def _put_part(
+        self, part: "QueuePart", below: int, dispatched: int, complete: Container[str], whole: bool
+    ) -> None:
+        queue = self._queues.get(part.topic, part.queue_id)
+        reached, begin = queue.reached(below), self.first_offset(*part.queue)
+        if not reached:
+            # What lies before belongs to a deleted topic of that name.
+            part = part.since(begin)
+        part = part.since_restart(begin)
+        if not len(part.offsets):
+            return
+        _check_dense(part)
+        first, place = int(part.offsets[0]), int(part.entries[0]["physical_offset"])
+        # All that it has may be entries of records cleaned away, and not even all of those.
+        lacks_old = whole and reached == queue.reached(dispatched) < first
+        if (first == 0 or lacks_old) and queue.drop_if_older(place):
+            reached = 0
+        if part.topic not in complete:  # Older log files have been cleaned away.
+            begin = max(begin, first)
+        queue.put(first, part.entries, reached or begin, again=True)
 
     def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:
         """Write the entries of queue offsets from `first` on, the queue's next."""
@@ -79,15 +86,69 @@ class Dispatcher:
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset that the queue's next entry has."""
         last = self._queues.get(topic, queue_id).max_offset(WHOLE_LOG)
-        return last or self._first_offset(topic, queue_id)
+        return last or self.first_offset(topic, queue_id)
 
 
-def _check_dense(topic: str, queue_id: int, offsets: Ints) -> None:
-    steps = np.diff(offsets)
+@dataclass(frozen=True)
+class QueuePart:
+    """The records of one queue in a run: their queue offsets, and the entries they should have."""
+
+    topic: str
+    queue_id: int
+    offsets: Ints
+    entries: Entries
+
+    @property
+    def queue(self) -> tuple[str, int]:
+        """Topic and queue id."""
+        return self.topic, self.queue_id
+
+    def since(self, offset: int) -> "QueuePart":
+        """Return the records from a queue offset on."""
+        return self._of(self.offsets >= offset) if offset else self
+
+    def since_restart(self, begin: int) -> "QueuePart":
+        """Return the records behind the last restart of a queue that began at `begin`.
+
+        Java begins a topic that was deleted and made again at 0, in the middle of the log.
+        """
+        zeros = np.flatnonzero(self.offsets == 0)
+        if begin or not len(zeros) or not zeros[-1]:
+            return self
+        return self._of(np.arange(len(self.offsets)) >= zeros[-1])
+
+    def _of(self, chosen: npt.NDArray[np.bool_]) -> "QueuePart":
+        return QueuePart(self.topic, self.queue_id, self.offsets[chosen], self.entries[chosen])
+
+
+def queue_parts(run: RecordFields) -> Iterator[QueuePart]:
+    """Yield what each queue has in the run, whose structure has been checked, in log order."""
+    entries = build_entries(run.physical_offset, run.sizes, tags_codes(run))
+    for (topic, queue_id), rows in queue_rows(run):
+        yield QueuePart(topic, queue_id, run.queue_offset[rows], entries[rows])
+
+
+def queue_rows(run: RecordFields) -> Iterator[tuple[tuple[str, int], Ints]]:
+    """Yield each queue that has records with entries in the run, and which these are."""
+    chosen = np.flatnonzero(_has_entry(run.sys_flag))
+    topics = run.topics().take(pa.array(chosen)).dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    codes = topics.indices.to_numpy().astype(np.int64)
+    queue_ids = run.queue_id[chosen].astype(np.int64)
+    group = codes << 32 | queue_ids
+    order = np.argsort(group, kind="stable")
+    cuts = np.flatnonzero(np.diff(group[order])) + 1
+    for rows in np.split(order, cuts):
+        if len(rows):
+            yield (names[codes[rows[0]]].decode(), int(queue_ids[rows[0]])), chosen[rows]
+
+
+def _check_dense(part: QueuePart) -> None:
+    steps = np.diff(part.offsets)
     if (steps != 1).any():
         raise StoreDamagedError(
-            f"the log has a gap in queue {queue_id} of {topic!r} after offset"
-            f" {int(offsets[int(np.argmax(steps != 1))])}.",
+            f"the log has a gap in queue {part.queue_id} of {part.topic!r} after offset"
+            f" {int(part.offsets[int(np.argmax(steps != 1))])}.",
             code="QUEUE_GAP",
         )
 

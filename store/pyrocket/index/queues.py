@@ -14,7 +14,16 @@ _KEPT = 64
 class Queues:
     """Hands out ConsumeQueues, keeping the recently used ones open."""
 
-    def __init__(self, layout: Layout, file_bytes: int, *, writable: bool) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        file_bytes: int,
+        *,
+        writable: bool,
+        run_type: type[FileRun] = FileRun,
+    ) -> None:
+        """Make them all; `run_type` reads and writes the files of one."""
+        self._run_type = run_type
         self._layout, self._file_bytes, self._writable = layout, file_bytes, writable
         self._kept: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._lock = Lock()
@@ -26,7 +35,7 @@ class Queues:
             if queue is None:
                 folder = self._layout.consume_queue(topic, queue_id)
                 scratch = self._layout.scratch
-                run = FileRun(folder, self._file_bytes, scratch, writable=self._writable)
+                run = self._run_type(folder, self._file_bytes, scratch, writable=self._writable)
                 queue = ConsumeQueue(topic, queue_id, run)
             self._kept[topic, queue_id] = queue
             while len(self._kept) > _KEPT:

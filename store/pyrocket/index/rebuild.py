@@ -3,26 +3,55 @@
 Runs alone, before anybody trusts the shared words, which it sets.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
 
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.io import SyncError
 from pyrocket.disk.state_page import (
+    APPENDS,
+    CHECKPOINTED,
     DISPATCHED,
+    FAILED,
     FLUSHED,
+    FLUSHED_APPENDS,
+    GROUP,
     PUBLISHED,
     RESERVED,
     STORE_TIME,
     STRUCTURE,
+    SYNC_NS,
     StatePage,
 )
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import (
+    REBUILD_QUEUES,
+    StoreDamagedError,
+    StoreFailedError,
+    StoreUnavailableError,
+)
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.index.dispatcher import Dispatcher
+from pyrocket.formats.queue_entry import ENTRY_BYTES
+from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.density import Density
+from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.recovery import check_nothing_behind, recovery_start, valid_end
+from pyrocket.log.recovery import (
+    TRUSTED_WHOLLY,
+    Dense,
+    check_nothing_behind,
+    dense_end,
+    recovery_start,
+    valid_end,
+)
 from pyrocket.log.walk import walk_all
 
 QueueEnds = dict[tuple[str, int], int]
+
+_HEAD_BYTES = 96
+_STRUCTURES = 2**48
+"""The word may hold anything after a boot; it only has to become another."""
 
 
 def recover(
@@ -37,53 +66,177 @@ def recover(
 ) -> QueueEnds:
     """Make log, queues and words agree and durable; return where the queues end.
 
-    Nothing is changed before the log is known to be sound but for its tail.
+    Nothing is changed before the log is known to be sound but for its tail. Raises
+    StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
     """
-    log.run.check_whole()
-    start = recovery_start(log, checkpoint, clean=clean)
-    end, stored = valid_end(log, start)
-    files = log.run.starts()
-    if clean:
-        check_nothing_behind(log, end)
-    if files:
-        log.erase(end, files[-1] + log.file_bytes)
-    for topic, queue_id in queues.on_disk():
-        # Pre-blank entries point at 0.
-        queues.get(topic, queue_id).cut(end if clean else max(start, 1))
-    _dispatch(log, queues, dispatcher, start, end, topics)
-    log.run.sync(start, end)
-    for word in (PUBLISHED, DISPATCHED, RESERVED, FLUSHED):
-        page[word] = end
-    page[STORE_TIME] = stored
-    page[STRUCTURE] = page[STRUCTURE] + 1
-    return {key: queues.get(*key).max_offset(end) for key in queues.on_disk()}
+    try:
+        return _Recovery(log, queues, dispatcher, page, checkpoint, clean, topics).run()
+    except SyncError as error:
+        page[FAILED] = 1
+        raise StoreFailedError(
+            f"fsync failed during the recovery of {log.run.folder.parent}: {error}.",
+            remedy="Check the disk and open it again.",
+        ) from error
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"{log.run.folder.parent} could not be recovered: {error}. Nothing is lost by it.",
+            remedy="Free space or repair the disk, then open it again.",
+            code="WRITE_FAILED",
+        ) from error
 
 
-def _dispatch(
-    log: CommitLog,
-    queues: Queues,
-    dispatcher: Dispatcher,
-    start: int,
-    end: int,
-    topics: Container[str],
-) -> None:
-    """Write the entries of [start, end) anew; of the whole log where that leaves a gap."""
-    first = log.first_offset()
-    if start > first and queues.on_disk():
+@dataclass(frozen=True)
+class _Recovery:
+    log: CommitLog
+    queues: Queues
+    dispatcher: Dispatcher
+    page: StatePage
+    checkpoint: Checkpoint
+    clean: bool
+    topics: Container[str]
+
+    def run(self) -> QueueEnds:
+        if self.page[FAILED]:
+            self._drop_cached()
+        self._check_files()
+        start = recovery_start(self.log, self.checkpoint, clean=self.clean)
+        end, stored = valid_end(self.log, start, self._density(), self._trusted_ms)
+        if self.clean:
+            check_nothing_behind(self.log, end)
+            self._check_no_entry_behind(end)
+        self._erase(end, stored)
+        self._cut_queues(start, end)
+        begin, end = self._complete_queues(start, end)
+        self._drop_ended_queues()
+        self.log.run.sync(start, end)
+        self._settle_queues(begin, end)
+        self._set_words(end, stored, begin)
+        return {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
+
+    @property
+    def _trusted_ms(self) -> int:
+        """Records no younger than that were durable for sure."""
+        return TRUSTED_WHOLLY if self.clean else self.checkpoint.safe_timestamp
+
+    def _density(self) -> Dense:
+        return Density(self.dispatcher.first_offset).follow
+
+    def _runs(self) -> Iterator[FileRun]:
+        """Yield the files of every queue."""
+        for key in self.queues.on_disk():
+            yield self.queues.get(*key).run
+
+    def _drop_cached(self) -> None:
+        """An fsync has failed: believe only what the disk holds."""
+        for run in (self.log.run, *self._runs()):
+            run.drop_cached()
+
+    def _check_files(self) -> None:
+        self.log.run.drop_empty_last()
+        self.log.run.check_whole()
+        for run in self._runs():
+            run.drop_empty_last()
+            run.check_lengths(REBUILD_QUEUES)
+
+    def _check_no_entry_behind(self, end: int) -> None:
+        """Raise StoreDamagedError if a queue has an entry for something behind the log's end.
+
+        After a clean end queues and log agree, so it was a message, and what follows it may be.
+        """
+        for topic, queue_id in self.queues.on_disk():
+            last = self.queues.get(topic, queue_id).last_entry()
+            if last and last[0] + last[1] > end and self._is_written(*last):
+                raise StoreDamagedError(
+                    f"corrupt log: the record at {end} is damaged, but queue {queue_id} of"
+                    f" {topic!r} goes on until {last[0]}.",
+                    remedy="Restore the log from a backup; nothing has been changed. To give up"
+                    " what follows the damage, make an empty file `abort` in the store.",
+                )
+
+    def _is_written(self, offset: int, size: int) -> bool:
+        if offset % self.log.file_bytes + size > self.log.file_bytes:
+            return False
         try:
-            dispatcher.dispatch(walk_all(log, start, end), dispatched=start, complete=topics)
-        except StoreDamagedError as error:
-            if error.code != "QUEUE_GAP":
-                raise
-        else:
-            return
-    dispatcher.dispatch(walk_all(log, first, end), dispatched=first)
+            return bool(self.log.read(offset, size).strip(b"\0"))
+        except FileNotFoundError:
+            return False
 
+    def _erase(self, end: int, stored: int) -> None:
+        files = self.log.run.starts()
+        if files:
+            self.log.erase(end, files[-1] + self.log.file_bytes)
+        last = self.log.run.start_of(end - 1)
+        if last in files and stored and not self.clean:
+            self.log.run.set_time(last, stored)
 
-def sync_queues(queues: Queues) -> None:
-    """Make all queues durable."""
-    for topic, queue_id in queues.on_disk():
-        run = queues.get(topic, queue_id).run
-        starts = run.starts()
-        if starts:
-            run.sync(starts[0], starts[-1] + run.file_bytes)
+    def _cut_queues(self, start: int, end: int) -> None:
+        # Pre-blank entries point at 0.
+        bound = end if self.clean else max(start, 1)
+        for key in self.queues.on_disk():
+            self.queues.get(*key).cut(bound)
+
+    def _complete_queues(self, start: int, end: int) -> tuple[int, int]:
+        """Write the entries of [start, end) anew; of the whole log where that leaves a gap.
+
+        Returns where it began, and the log's end: a gap may be the log's own.
+        """
+        first = self.log.first_offset()
+        if start > first and self.queues.on_disk():
+            try:
+                runs = walk_all(self.log, start, end)
+                self.dispatcher.dispatch(runs, dispatched=start, complete=self.topics)
+            except StoreDamagedError as error:
+                if error.code != "QUEUE_GAP":
+                    raise
+            else:
+                return start, end
+        dense = dense_end(
+            self.log, end, self._density(), trusted_end=start, trusted_ms=self._trusted_ms
+        )
+        if dense < end:
+            self._erase(dense, 0)
+            self._cut_queues(start, dense)
+        runs = walk_all(self.log, first, dense)
+        self.dispatcher.dispatch(runs, dispatched=first, whole=True)
+        return first, dense
+
+    def _drop_ended_queues(self) -> None:
+        """Remove the entries of queues that go on behind them.
+
+        They are of messages that were deleted; their last ones may be missing, and offsets that
+        readers have seen must not be given again.
+        """
+        for key in self.queues.on_disk():
+            queue = self.queues.get(*key)
+            if queue.max_offset(WHOLE_LOG) < self.dispatcher.first_offset(*key):
+                queue.drop()
+
+    def _settle_queues(self, begin: int, end: int) -> None:
+        """Make the entries of [begin, end) durable, and give their files the right times."""
+        for key in self.queues.on_disk():
+            queue = self.queues.get(*key)
+            low, high = queue.max_offset(begin), queue.max_offset(end)
+            if low == high:
+                continue
+            queue.run.sync(low * ENTRY_BYTES, high * ENTRY_BYTES)
+            for start in queue.run.starts():
+                first = start // ENTRY_BYTES
+                behind = min(high, first + queue.run.file_bytes // ENTRY_BYTES)
+                if low < behind and first < behind:
+                    self._set_time_of_last_entry(queue, start, behind - 1)
+
+    def _set_time_of_last_entry(self, queue: ConsumeQueue, start: int, offset: int) -> None:
+        place = int(queue.entries(offset, offset + 1)[0]["physical_offset"])
+        stored = read_store_timestamp(self.log.read(place, _HEAD_BYTES))
+        if stored > 0:
+            queue.run.set_time(start, stored)
+
+    def _set_words(self, end: int, stored: int, begin: int) -> None:
+        page = self.page
+        for word in (PUBLISHED, DISPATCHED, RESERVED, FLUSHED):
+            page[word] = end
+        for word in (APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS):
+            page[word] = 0
+        page[CHECKPOINTED] = begin
+        page[STORE_TIME] = stored
+        page[STRUCTURE] = (page[STRUCTURE] + 1) % _STRUCTURES

@@ -4,7 +4,7 @@ The queue's entries cut the run into slices: within one log file, within a windo
 SLICE_BYTES of records or SLICE_ROWS rows each. A slice is decoded and let go before the next.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +24,16 @@ SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384
 WINDOW_BYTES = 64 * 1024 * 1024
 _ENTRIES_AT_ONCE = 65_536
+_BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
 
 
 class Scanner:
     """Reads runs of queues. Holds no state between slices."""
 
-    def __init__(self, log: CommitLog, broker_name: str) -> None:
-        self._log, self._broker_name = log, broker_name
+    def __init__(
+        self, log: CommitLog, broker_name: str, settle: Callable[[], None] = lambda: None
+    ) -> None:
+        self._log, self._broker_name, self._settle = log, broker_name, settle
 
     def scan(
         self,
@@ -46,11 +49,12 @@ class Scanner:
         Raises OffsetOutOfRangeError where entries or their records are gone, StoreDamagedError.
         """
         while start < end:
-            entries = queue.entries(start, min(end, start + _ENTRIES_AT_ONCE))
-            self._check_present(queue, start, entries, end)
-            offsets = entries["physical_offset"].astype(np.int64)
-            sizes = entries["size"].astype(np.int64)
-            self._check_usable(queue, start, offsets, sizes)
+            try:
+                offsets, sizes = self._places(queue, start, end)
+            except (OffsetOutOfRangeError, StoreDamagedError):
+                # A recovery rewrites the queues: what it leaves counts.
+                self._settle()
+                offsets, sizes = self._places(queue, start, end)
             for first, last in _cut(offsets, sizes, self._log.file_bytes):
                 # A slice whose bodies inflate to a lot comes in several batches.
                 while first < last:
@@ -59,13 +63,24 @@ class Scanner:
                     batch = decode_columns(fields, run, columns, verify_crc=verify_crc)
                     yield batch
                     first += batch.num_rows
-            start += len(entries)
+            start += len(offsets)
+
+    def _places(self, queue: ConsumeQueue, start: int, end: int) -> tuple[Ints, Ints]:
+        """Return log offsets and sizes of the first messages of [start, end)."""
+        entries = queue.entries(start, min(end, start + _ENTRIES_AT_ONCE))
+        self._check_present(queue, start, entries, end)
+        offsets = entries["physical_offset"].astype(np.int64)
+        sizes = entries["size"].astype(np.int64)
+        self._check_usable(queue, start, offsets, sizes)
+        return offsets, sizes
 
     def _check_present(self, queue: ConsumeQueue, start: int, entries: Entries, end: int) -> None:
         sizes = entries["size"]
         if len(entries) and sizes.all():
             return
         at = start + (int(np.argmin(sizes != 0)) if len(entries) else 0)
+        if queue.is_cleaned(at):
+            raise cleaned_away(queue, at)
         raise OffsetOutOfRangeError(
             f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {at}, wanted up to"
             f" {end}.",
@@ -98,10 +113,7 @@ class Scanner:
         try:
             buffer, base = self._log.window(low, length)
         except FileNotFoundError:
-            raise OffsetOutOfRangeError(
-                f"the log file with {where} (log offset {low}) is gone.",
-                remedy="It was cleaned away; begin at the queue's minimum offset.",
-            ) from None
+            raise _file_gone(f"{where} (log offset {low})") from None
         return RecordFields(buffer, base, offsets - base, sizes)
 
 
@@ -111,21 +123,36 @@ def read_message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.voi
     try:
         if entry["physical_offset"] < 0 or not FIXED_BYTES <= entry["size"] <= log.file_bytes:
             raise StoreDamagedError("its entry is no place in the log.")
-        record = decode_record(log.read(int(entry["physical_offset"]), int(entry["size"])))
+        where_to = int(entry["physical_offset"]), int(entry["size"])
+        record = decode_record(log.read(*where_to))
         if (record.topic, record.queue_id, record.queue_offset) != (
             queue.topic,
             queue.queue_id,
             offset,
         ):
             raise StoreDamagedError("its entry points to another message.")
+        if (record.physical_offset, record.size) != where_to:
+            raise StoreDamagedError("its record names another place or size than its entry.")
     except FileNotFoundError:
-        raise OffsetOutOfRangeError(
-            f"the log file with {where} is gone.",
-            remedy="It was cleaned away; begin at the queue's minimum offset.",
-        ) from None
+        raise _file_gone(where) from None
     except StoreDamagedError as error:
         raise StoreDamagedError(f"{where}: {error.message}", remedy=error.remedy) from error
     return record.to_message()
+
+
+def cleaned_away(queue: ConsumeQueue, offset: int) -> OffsetOutOfRangeError:
+    """Return the error of a reader whose messages went while it read."""
+    return OffsetOutOfRangeError(
+        f"the messages from offset {offset} of queue {queue.queue_id} of {queue.topic!r} on were"
+        " cleaned away.",
+        remedy=_BEGIN_AT_MINIMUM,
+    )
+
+
+def _file_gone(where: str) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"the log file with {where} was cleaned away.", remedy=_BEGIN_AT_MINIMUM
+    )
 
 
 def _cut(offsets: Ints, sizes: Ints, file_bytes: int) -> Iterator[tuple[int, int]]:

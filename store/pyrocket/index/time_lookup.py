@@ -11,6 +11,8 @@ from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
 
 _HEAD_BYTES = 96
+_CLEANED = -1
+"""Older than any time: a message that went after the search began."""
 
 
 def offset_by_time(
@@ -30,13 +32,17 @@ def offset_by_time(
 def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
     entries = queue.entries(offset, offset + 1)
     if not len(entries):
+        if queue.is_cleaned(offset):
+            return _CLEANED
         raise OffsetOutOfRangeError(
             f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {offset}."
         )
     position = int(entries[0]["physical_offset"])
     try:
         return read_store_timestamp(log.read(position, _HEAD_BYTES))
-    except (FileNotFoundError, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
+        if isinstance(error, FileNotFoundError) and 0 <= position < log.first_offset():
+            return _CLEANED
         raise StoreDamagedError(
             f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset {offset}: log"
             f" offset {position} ({error}).",

@@ -4,6 +4,7 @@ A record never straddles files. At least eight bytes stay free behind a record, 
 record can say that the rest of the file is padding (`CommitLog.doAppend`).
 """
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,8 +60,15 @@ class CommitLog:
         """Map `size` bytes at `offset`, within one file; see `FileRun.window`."""
         return self.run.window(offset, size)
 
-    def place(self, start: int, sizes: Ints) -> Placement:
-        """Return where records of these sizes go, the first at `start` or in the next file."""
+    def ends_at(self, end: int) -> bool:
+        """Whether the files look as if the log ended there: a glance, not a proof."""
+        starts = self.run.starts()
+        if not starts:
+            return end == self.first_offset()
+        return starts[-1] <= end < self.file_end(starts[-1]) and not any(self.read(end, 8))
+
+    def check_fits(self, sizes: Ints) -> None:
+        """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a file."""
         most = self.file_bytes - BLANK_BYTES
         if len(sizes) and sizes.max() > most:
             raise MessageError(
@@ -68,6 +76,10 @@ class CommitLog:
                 f" room for {most}.",
                 code="RECORD_TOO_LARGE",
             )
+
+    def place(self, start: int, sizes: Ints) -> Placement:
+        """Return where records of these sizes go, the first at `start` or in the next file."""
+        self.check_fits(sizes)
         ends = np.cumsum(sizes)
         offsets = np.empty(len(sizes), np.int64)
         blanks = []
@@ -91,16 +103,22 @@ class CommitLog:
         for blank in placement.blanks:
             self._ensure_file(blank)
             self.run.write(blank, encode_blank(self.file_end(blank) - blank))
-        files = placement.offsets // self.file_bytes
-        cuts = np.concatenate(([0], np.flatnonzero(np.diff(files)) + 1, [len(files)]))
-        for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        for first, last in self._runs_in_files(placement):
             offset = int(placement.offsets[first])
             self._ensure_file(offset)
             self.run.write(offset, view[bounds[first] : bounds[last]])
 
+    def _runs_in_files(self, placement: Placement) -> list[tuple[int, int]]:
+        """Return [first, last) of the records in each file."""
+        if not placement.blanks:
+            return [(0, len(placement.offsets))]
+        cuts = np.flatnonzero(np.diff(placement.offsets // self.file_bytes)) + 1
+        return list(itertools.pairwise([0, *cuts.tolist(), len(placement.offsets)]))
+
     def erase(self, start: int, end: int) -> None:
         """Make [start, end) unwritten: files wholly beyond go, the rest reads as zeros; durable."""
-        for first in self.run.starts():
+        # From the last on: a crash in between must not leave a hole.
+        for first in reversed(self.run.starts()):
             if first >= start and first > self.run.start_of(start):
                 self.run.remove(first)
         self.run.zero(start, end)

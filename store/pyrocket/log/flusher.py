@@ -1,73 +1,151 @@
 """Making the log durable: one fsync for everything that was published before it began.
 
 `flushed` says how far the log is durable. Who wants more takes the flush lock; whoever held it
-before may have done the work already (group commit). An fsync that fails may have dropped the
-pages it was about, so it is never tried again: the store counts as failed until it is recovered.
+before may have done the work already (group commit, RocketMQ's `GroupCommitService`). A leader
+waits for as many appends as came to the last fsync, those that came too late for it included,
+though not longer than half the time that it took: whom an fsync releases comes back soon, and the
+next one should be for all. An fsync that fails may have dropped the pages
+it was about, so it is never tried again: the store counts as failed until it is recovered.
 """
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.lock import FileLock
-from pyrocket.disk.state_page import FAILED, FLUSHED, PUBLISHED, StatePage
+from pyrocket.disk.state_page import (
+    APPENDS,
+    FAILED,
+    FLUSHED,
+    FLUSHED_APPENDS,
+    GROUP,
+    PUBLISHED,
+    STORE_TIME,
+    SYNC_NS,
+    StatePage,
+)
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log.commit_log import CommitLog
 
-_POLL_SECONDS = 0.0002
+_SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
+_GATHER_POLL_SECONDS = 0.0001
+
+AfterSync = Callable[[int, int], None]
+"""Told the durable end of the log and a store time: whatever is older than that lies before it."""
 
 
 class Flusher:
     """Flushes one log; threads and processes share each other's fsyncs."""
 
-    def __init__(self, log: CommitLog, page: StatePage, lock: Path, timeout_ms: int) -> None:
+    def __init__(
+        self, log: CommitLog, page: StatePage, lock: Path, timeout_ms: int, after_sync: AfterSync
+    ) -> None:
         self._log, self._page, self._timeout_ms = log, page, timeout_ms
+        self._after_sync = after_sync
         self._lock = FileLock(lock)
-        self._threads = threading.Lock()
+        self._led, self._leading = threading.Condition(), False
 
-    def flush(self) -> None:
-        """Return when everything published before the call is durable."""
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Return when everything published before the call is durable.
+
+        Raises StoreLockedError (FLUSH_DISK_TIMEOUT) if others' fsyncs keep it from that for
+        `timeout_ms`, StoreFailedError if an fsync failed.
+        """
         target = self._page[PUBLISHED]
-        with self._threads:
-            while self._page[FLUSHED] < target:
-                self._wait_for_turn()
-                try:
-                    self._sync()
-                finally:
-                    self._lock.unlock()
+        wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        deadline = time.monotonic() + wait_ms / 1000
+        while self._become_leader(target, deadline, wait_ms):
+            try:
+                self._lead(target, deadline, wait_ms)
+            finally:
+                with self._led:
+                    self._leading = False
+                    self._led.notify_all()
 
     def close(self) -> None:
         """Close the lock's file."""
         self._lock.close()
 
-    def _wait_for_turn(self) -> None:
-        """Take the flush lock."""
-        deadline = time.monotonic() + self._timeout_ms / 1000
+    def _become_leader(self, target: int, deadline: float, wait_ms: int) -> bool:
+        """Be the one thread of this process that flushes; False if there is no need any more."""
+        with self._led:
+            while self._page[FLUSHED] < target:
+                if not self._leading:
+                    self._leading = True
+                    return True
+                if not self._led.wait(deadline - time.monotonic()):
+                    raise _late(wait_ms)
+        return False
+
+    def _lead(self, target: int, deadline: float, wait_ms: int) -> None:
+        if self._take_lock(target, deadline, wait_ms):
+            try:
+                self._sync()
+            finally:
+                self._lock.unlock()
+
+    def _take_lock(self, target: int, deadline: float, wait_ms: int) -> bool:
+        """Take the flush lock; False if there is no need any more."""
         while not self._lock.try_lock():
+            if self._page[FLUSHED] >= target:
+                return False
             if time.monotonic() > deadline:
-                raise StoreLockedError(
-                    f"another process has been flushing for {self._timeout_ms} ms.",
-                    remedy="The disk is very slow or stuck; lock_timeout_ms sets the wait.",
-                    code="LOCK_TIMEOUT",
-                )
-            time.sleep(_POLL_SECONDS)
+                raise _late(wait_ms)
+            time.sleep(self._pause())
+        return True
+
+    def _pause(self) -> float:
+        """Return how long to wait before looking again: an eighth of an fsync, in seconds."""
+        return min(max(self._page[SYNC_NS] / 8e9, _SHORTEST_POLL), _LONGEST_POLL)
 
     def _sync(self) -> None:
-        if self._page[FAILED]:
+        page = self._page
+        if page[FAILED]:
             raise failed_before()
-        end = self._page[PUBLISHED]
-        if self._page[FLUSHED] >= end:
+        if page[FLUSHED] >= page[PUBLISHED]:
             return
+        self._gather()
+        # In this order: an append in progress sets its time before it publishes.
+        appends, stored, end = page[APPENDS], page[STORE_TIME], page[PUBLISHED]
+        began = time.monotonic_ns()
         try:
-            self._log.run.sync(self._page[FLUSHED], end)
+            self._log.run.sync(page[FLUSHED], end)
         except SyncError as error:
-            self._page[FAILED] = 1
-            raise StoreFailedError(
-                f"fsync of the log failed: {error}.",
-                remedy="Check the disk, close the store everywhere and open it again.",
-            ) from error
-        self._page[FLUSHED] = end
+            page[FAILED] = 1
+            raise fsync_failed(error) from error
+        page[FLUSHED] = end
+        page[SYNC_NS] = time.monotonic_ns() - began
+        page[GROUP] = page[APPENDS] - page[FLUSHED_APPENDS]
+        page[FLUSHED_APPENDS] = appends
+        self._after_sync(end, stored)
+
+    def _gather(self) -> None:
+        """Wait for as many appends as the last group had."""
+        page = self._page
+        deadline = time.monotonic_ns() + page[SYNC_NS] // 2
+        while page[APPENDS] - page[FLUSHED_APPENDS] < page[GROUP]:
+            if time.monotonic_ns() > deadline:
+                return
+            time.sleep(_GATHER_POLL_SECONDS)
+
+
+def _late(wait_ms: int) -> StoreLockedError:
+    return StoreLockedError(
+        f"the log has been flushed by others for {wait_ms} ms. What was appended is stored; how"
+        " much of it is durable is not known yet.",
+        remedy="The disk is very slow or stuck. flush_timeout_ms sets the wait.",
+        code="FLUSH_DISK_TIMEOUT",
+    )
+
+
+def fsync_failed(error: OSError) -> StoreFailedError:
+    """Return the error of the one whose fsync failed."""
+    return StoreFailedError(
+        f"fsync of the log failed: {error}.",
+        remedy="Check the disk, close the store everywhere and open it again.",
+    )
 
 
 def failed_before() -> StoreFailedError:

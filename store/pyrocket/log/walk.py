@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.record import FIXED_BYTES, read_header
+from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, read_header
+from pyrocket.formats.record_chain import follow
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
 
@@ -25,7 +26,7 @@ def walk(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
     position = start
     while position < end:
         file_end = log.file_end(position)
-        run, blank = _run_at(log, position, min(end, file_end))
+        run, blank = run_at(log, position, min(end, file_end))
         if run is not None:
             yield run
             position = end_of(run)
@@ -53,31 +54,24 @@ def end_of(run: RecordFields) -> int:
     return int(run.base + run.starts[-1] + run.sizes[-1])
 
 
-def _run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None, bool]:
+def run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None, bool]:
     """Return the records from `position` on that one window holds, and if a blank follows."""
     try:
         buffer, base = log.window(position, min(WINDOW_BYTES, end - position))
     except FileNotFoundError:
         return None, False
     view = memoryview(buffer)
-    starts, sizes = [], []
-    at, blank = position - base, False
-    while at + 8 <= len(view):
-        header = read_header(view, at)
-        if header.is_blank:
-            blank = True
-        if not header.is_message or at + header.size > len(view):
-            break
-        starts.append(at)
-        sizes.append(header.size)
-        at += header.size
+    starts, at = follow(view, position - base)
+    header = read_header(view, at) if at + BLANK_BYTES <= len(view) else None
+    blank = header is not None and header.is_blank
     if starts:
-        fields = RecordFields(buffer, base, np.array(starts), np.array(sizes))
-        return fields, blank
-    too_long = not blank and at + 8 <= len(view) and len(view) < end - base
-    if too_long and FIXED_BYTES <= header.size <= end - position:
-        return _single(log, position, header.size), False
-    return None, blank
+        bounds = np.array([*starts, at])
+        return RecordFields(buffer, base, bounds[:-1], np.diff(bounds)), blank
+    if header is None or blank or len(view) >= end - base:
+        return None, blank
+    # The window may be too short for a record.
+    is_long = header.is_message and FIXED_BYTES <= header.size <= end - position
+    return (_single(log, position, header.size) if is_long else None), False
 
 
 def _single(log: CommitLog, position: int, size: int) -> RecordFields | None:

@@ -9,6 +9,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.state_page import FAILED, FLUSHED, PUBLISHED
 from pyrocket.errors import StoreFailedError, StoreLockedError
+from pyrocket.message import SendStatus
 from stores import SMALL, batch, bodies, message, numbered, words
 
 
@@ -57,9 +58,38 @@ def test_flush_that_waits_too_long_says_so(open_store, path):
     assert stuck.try_lock()
     with pytest.raises(StoreLockedError) as caught:
         store.flush()
-    assert caught.value.code == "LOCK_TIMEOUT"
+    assert caught.value.code == caught.value.put_status == "FLUSH_DISK_TIMEOUT"
     stuck.close()
     store.flush()
+
+
+def test_a_sync_append_that_cannot_be_flushed_in_time_is_stored_and_says_so(open_store, path):
+    store = open_store(config=replace(SMALL, flush="sync", flush_timeout_ms=50))
+    assert store.append(message(b"a")).status == SendStatus.SEND_OK
+    stuck = FileLock(Layout(path).flush_lock)
+    assert stuck.try_lock()
+    assert store.append(message(b"b")).status == SendStatus.FLUSH_DISK_TIMEOUT
+    late = store.append_batch(batch([b"c"], 0), topic="t")
+    assert late.status == SendStatus.FLUSH_DISK_TIMEOUT
+    stuck.close()
+    assert bodies(store)[0] == [b"a", b"b", b"c"]
+    assert store.append(message(b"d")).status == SendStatus.SEND_OK
+
+
+def test_who_waits_for_another_process_fsync_is_served_by_it(open_store, path):
+    """The other process flushes everything, and goes on holding the lock."""
+    store = open_store()
+    store.append(message())
+    other = FileLock(Layout(path).flush_lock)
+    assert other.try_lock()
+    waiting = threading.Thread(target=store.flush)
+    waiting.start()
+    page = words(path)
+    page[FLUSHED] = page[PUBLISHED]
+    page.close()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    other.close()
 
 
 def test_failed_fsync_stops_every_writer_until_recovery(open_store, path, monkeypatch, break_sync):
@@ -101,7 +131,7 @@ def test_failed_fsync_of_queues_is_no_clean_end(open_store, path, monkeypatch, b
     store.append(message())
     store.flush()
     break_sync()
-    with pytest.raises(StoreFailedError, match="queues"):
+    with pytest.raises(StoreFailedError, match="indexes"):
         store.close()
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     assert (path / "abort").exists()

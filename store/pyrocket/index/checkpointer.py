@@ -1,0 +1,78 @@
+"""Moving the checkpoint after flushes, so that a recovery, Java's too, has little to read.
+
+A checkpoint may claim a store time T only when every record older than T, and its queue entry, is
+durable: recovery begins at the newest log file whose first record is older than T by three
+seconds, and believes all before it. The flusher hands over a T that was read before the end it
+made durable; an append that was then in progress has records of time T, none older.
+"""
+
+import logging
+from contextlib import suppress
+
+from pyrocket.clock import Clock
+from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.io import SyncError
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.state_page import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, StatePage
+from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from pyrocket.formats.queue_entry import ENTRY_BYTES
+from pyrocket.index.queues import Queues
+
+_log = logging.getLogger(__name__)
+
+INTERVAL_MS = 60_000
+"""RocketMQ's flushConsumeQueueThoroughInterval, after which it flushes the checkpoint too."""
+
+
+class Checkpointer:
+    """Moves one store's checkpoint. Its callers hold the flush lock, or have the store alone."""
+
+    def __init__(
+        self, layout: Layout, queues: Queues, page: StatePage, clock: Clock, log_file_bytes: int
+    ) -> None:
+        self._layout, self._queues, self._page, self._clock = layout, queues, page, clock
+        self._log_file_bytes = log_file_bytes
+
+    def after_flush(self, end: int, stored: int) -> None:
+        """Advance to `end` if a log file has been filled since, or a minute has passed.
+
+        Records without entries, left by a dead writer, put it off to the next time. Raises
+        SyncError.
+        """
+        page = self._page
+        if page[DISPATCHED] < end or end <= page[CHECKPOINTED]:
+            return
+        same_file = end // self._log_file_bytes == page[CHECKPOINTED] // self._log_file_bytes
+        if same_file and self._clock() - page[CHECKPOINT_TIME] < INTERVAL_MS:
+            return
+        try:
+            self.advance(end, stored)
+        except SyncError:
+            raise
+        except OSError as error:
+            # The flush itself has succeeded; an old checkpoint is a true one.
+            _log.warning("the checkpoint of %s stays behind: %s", self._layout.root, error)
+
+    def advance(self, end: int, stored: int, *, index_timestamp: int | None = None) -> None:
+        """Make the queues durable up to the records below `end`, and say so.
+
+        The log is durable up to there, and the queues are complete.
+        """
+        self._sync_queues()
+        known = decode_checkpoint(read_or_none(self._layout.checkpoint) or b"")
+        index = known.index_timestamp if index_timestamp is None else index_timestamp
+        content = encode_checkpoint(Checkpoint(stored, stored, index))
+        replace_file(self._layout.checkpoint, content, self._layout.scratch)
+        self._page[CHECKPOINTED] = end
+        self._page[CHECKPOINT_TIME] = self._clock()
+
+    def _sync_queues(self) -> None:
+        """Make the entries written since the last checkpoint durable."""
+        since = self._page[CHECKPOINTED]
+        for topic, queue_id in self._queues.on_disk():
+            queue = self._queues.get(topic, queue_id)
+            starts = queue.run.starts()
+            if starts:
+                first = queue.max_offset(since) * ENTRY_BYTES
+                with suppress(FileNotFoundError):  # The topic is being deleted.
+                    queue.run.sync(first, starts[-1] + queue.run.file_bytes)

@@ -1,0 +1,265 @@
+"""One index file: batches of items in, candidates of a key out.
+
+A batch is written in this order: items behind the last one that counts; slots that point to them;
+the header, which makes them count and moves endPhyOffset. Whoever dies in between leaves items
+that do not count and perhaps slots that point to them. The next batch begins at the same record,
+because the header says how far the file goes (`KeyIndex.append`), and so writes the same items to
+the same places. What a slot pointed to before is then found in the item that the dead writer put
+there: it was written before the slot. Repeating changes no byte, however the log is cut into
+batches. None of this holds for a machine that stops: only full files that were made durable
+outlive that (`KeyIndex.cut`).
+
+Readers follow a slot to items that do not count yet, too, so they miss nothing while a batch is
+being written; what they find is a hint, to be compared with the record.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrocket.disk import io
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.key_table import (
+    HEADER_BYTES,
+    ITEM,
+    ITEM_BYTES,
+    SLOT,
+    SLOT_BYTES,
+    Geometry,
+    KeyHeader,
+    build_items,
+    seconds_after,
+)
+from pyrocket.formats.runs import Ints
+from pyrocket.index.key_items import KeyItems
+
+REBUILD_KEYS = (
+    "If a broker made it, set index_slots and index_items to its maxHashSlotNum and maxIndexNum."
+    " Otherwise remove the folder `index/` while the store is closed everywhere: the next writer"
+    " builds it anew."
+)
+"""The way out where the log is good and the key index is not."""
+
+_PAGE_BYTES = 4096
+_SLOT_READS = 3
+
+
+class KeyFile:
+    """The open file at `path`; to be closed. Raises StoreDamagedError (KEY_INDEX_DAMAGED)."""
+
+    def __init__(self, path: Path, geometry: Geometry, *, writable: bool = False) -> None:
+        self.path, self._geometry = path, geometry
+        self._descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        length = os.fstat(self._descriptor).st_size
+        if length != geometry.file_bytes:
+            self.close()
+            raise damaged(path, f"it has {length} bytes, not {geometry.file_bytes}")
+
+    def __enter__(self) -> "KeyFile":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def header(self) -> KeyHeader:
+        """Return the header as it is now. Raises StoreDamagedError where it makes no sense."""
+        header = KeyHeader.decode(os.pread(self._descriptor, HEADER_BYTES, 0))
+        if not 1 <= header.count <= self._geometry.items or header.end_offset < 0:
+            raise damaged(self.path, f"its header says {header}")
+        return header
+
+    def items(self, first: int, last: int) -> npt.NDArray[np.void]:
+        """Return the items [first, last)."""
+        position = self._geometry.item_position(first)
+        return np.frombuffer(
+            os.pread(self._descriptor, (last - first) * ITEM_BYTES, position), ITEM
+        )
+
+    def slots(self) -> npt.NDArray[np.void]:
+        """Return what all slots hold."""
+        length = SLOT_BYTES * self._geometry.slots
+        return np.frombuffer(os.pread(self._descriptor, length, HEADER_BYTES), SLOT)
+
+    # Writing
+
+    def put(self, items: KeyItems) -> int:
+        """Write as many of the items as fit, in order, and return how many did."""
+        header = self.header()
+        items = items[: self._geometry.items - header.count]
+        if not len(items):
+            return 0
+        slots = items.hashes % self._geometry.slots
+        numbers = header.count + np.arange(len(items))
+        # Items of one slot lie together, oldest first: each points to the one before it, and
+        # the first to what the slot held.
+        order = np.argsort(slots, kind="stable")
+        firsts = np.flatnonzero(np.diff(slots[order], prepend=-1))
+        touched = slots[order[firsts]]
+        pages = _SlotPages(self._descriptor, self._geometry, touched)
+        held = self._before(pages.values, header.count, touched, numbers[order[firsts]])
+        previous = np.empty(len(items), np.int64)
+        previous[order[1:]] = numbers[order[:-1]]
+        previous[order[firsts]] = held
+        seconds = seconds_after(header.begin_timestamp, items.times)
+        if header.count == 1:
+            # The file begins with its first item, but that one still counts from what was before.
+            seconds[1:] = seconds_after(int(items.times[0]), items.times[1:])
+        built = build_items(items.hashes, items.offsets, seconds, previous)
+        io.write_at(self._descriptor, built.tobytes(), self._geometry.item_position(header.count))
+        pages.write(numbers[order[np.append(firsts[1:], len(order)) - 1]])
+        header = _grown(header, items, int((held == 0).sum()))
+        io.write_at(self._descriptor, header.encode(), 0)
+        return len(items)
+
+    def _before(self, heads: Ints, count: int, slots: Ints, numbers: Ints) -> Ints:
+        """Return what the slots held before: items below `count`, or 0.
+
+        `numbers` are the first items that the slots are about to get. A slot that points to an
+        item that does not count was written by somebody who then died; what it held before is
+        what the first of his items points to, and that is the same item.
+        """
+        held = np.where((heads > 0) & (heads < self._geometry.items), heads, 0)
+        ahead = np.flatnonzero(held >= count)
+        if len(ahead):
+            numbers = numbers[ahead]
+            left = self.items(count, int(numbers.max()) + 1)[numbers - count]
+            his = (numbers <= held[ahead]) & (
+                left["key_hash"] % self._geometry.slots == slots[ahead]
+            )
+            older = (left["previous"] > 0) & (left["previous"] < count)
+            held[ahead] = np.where(his & older, left["previous"], 0)
+        return held
+
+    def sync(self) -> None:
+        """Make the file durable. Raises SyncError."""
+        try:
+            io.sync(self._descriptor)
+        except OSError as error:
+            raise io.SyncError(*error.args) from error
+
+    def trailing(self, offset: int) -> int:
+        """Return how many of the last items are of the record at `offset`."""
+        count = self.header().count
+        found, step = 0, 8
+        while found < count - 1:
+            first = max(1, count - step)
+            others = np.flatnonzero(self.items(first, count)["physical_offset"] != offset)
+            found = count - first - (int(others[-1]) + 1 if len(others) else 0)
+            if len(others):
+                break
+            step *= 8
+        return found
+
+    # Looking up
+
+    def candidates(self, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Yield log offsets of items with this hash stored in [begin_ms, end_ms], newest first.
+
+        A time is known to the second, so the window is taken one second wider.
+        """
+        begin = self.header().begin_timestamp
+        number, item = self._head(wanted)
+        while number:
+            stored = begin + int(item["seconds"]) * 1000 if number > 1 else begin
+            if stored + 1000 <= begin_ms:
+                return
+            if item["key_hash"] == wanted and stored <= end_ms:
+                yield int(item["physical_offset"])
+            # Chains lead to older items only: a corrupt one ends, it never loops.
+            number = int(item["previous"]) if item["previous"] < number else 0
+            number, item = self._checked(number, wanted)
+
+    def _head(self, wanted: int) -> tuple[int, np.void]:
+        """Return the newest item of a slot; number 0 without one.
+
+        A slot may be read while it is being written: it is read again where it makes no sense.
+        """
+        position = self._geometry.slot_position(wanted % self._geometry.slots)
+        number, item = 0, _NO_ITEM
+        for _ in range(_SLOT_READS):
+            head = int.from_bytes(os.pread(self._descriptor, SLOT_BYTES, position), "big")
+            number, item = self._checked(head, wanted)
+            if number or not head:
+                break
+        return number, item
+
+    def _checked(self, number: int, wanted: int) -> tuple[int, np.void]:
+        """Return the item if it is one of the same slot, else number 0."""
+        if not 0 < number < self._geometry.items:
+            return 0, _NO_ITEM
+        item = self.items(number, number + 1)[0]
+        slots = self._geometry.slots
+        of_slot = item["physical_offset"] >= 0 and item["key_hash"] % slots == wanted % slots
+        return (number, item) if of_slot else (0, _NO_ITEM)
+
+
+class _SlotPages:
+    """The pages of a file that hold some slots: read whole, changed, written in runs."""
+
+    def __init__(self, descriptor: int, geometry: Geometry, slots: Ints) -> None:
+        """Read the pages of `slots`, which ascend and differ; those of items are left alone."""
+        self._descriptor = descriptor
+        positions = HEADER_BYTES + SLOT_BYTES * slots.astype(np.int64)
+        pages = positions // _PAGE_BYTES
+        cuts = np.flatnonzero(np.diff(pages) > 1) + 1
+        self._firsts = pages[np.concatenate(([0], cuts))] * _PAGE_BYTES
+        lasts = (pages[np.append(cuts, len(pages)) - 1] + 1) * _PAGE_BYTES
+        lasts = np.minimum(lasts, geometry.slot_position(geometry.slots))
+        parts = [
+            os.pread(descriptor, last - first, first)
+            for first, last in zip(self._firsts.tolist(), lasts.tolist(), strict=True)
+        ]
+        self._lengths = [len(part) for part in parts]
+        # Pages begin at multiples of a slot's size, and so do slots.
+        self._data = np.frombuffer(bytearray().join(parts), np.uint8)
+        starts = np.cumsum([0, *self._lengths[:-1]])
+        run = np.searchsorted(self._firsts, positions, side="right") - 1
+        self._at = (starts[run] + positions - self._firsts[run]) // SLOT_BYTES
+        self._all = self._data.view(SLOT)
+
+    @property
+    def values(self) -> Ints:
+        """What the slots hold."""
+        return self._all[self._at].astype(np.int64)
+
+    def write(self, values: Ints) -> None:
+        """Write what the slots are to hold."""
+        self._all[self._at] = values
+        view, at = self._data.data, 0
+        for first, length in zip(self._firsts.tolist(), self._lengths, strict=True):
+            # The header, on the first page, is written last and apart.
+            skip = HEADER_BYTES if first == 0 else 0
+            io.write_at(self._descriptor, view[at + skip : at + length], first + skip)
+            at += length
+
+
+_NO_ITEM = np.zeros(1, ITEM)[0]
+
+
+def _grown(header: KeyHeader, items: KeyItems, new_slots: int) -> KeyHeader:
+    """Return the header behind the items."""
+    first = header.count == 1
+    return KeyHeader(
+        begin_timestamp=int(items.times[0]) if first else header.begin_timestamp,
+        end_timestamp=int(items.times[-1]),
+        begin_offset=int(items.offsets[0]) if first else header.begin_offset,
+        end_offset=int(items.offsets[-1]),
+        slot_count=header.slot_count + new_slots,
+        count=header.count + len(items),
+    )
+
+
+def damaged(path: Path, what: str) -> StoreDamagedError:
+    """Return the error for a file that cannot be used."""
+    return StoreDamagedError(
+        f"the index file {path} cannot be used: {what}.",
+        remedy=REBUILD_KEYS,
+        code="KEY_INDEX_DAMAGED",
+    )

@@ -1,0 +1,59 @@
+"""What the key index holds of a run of the log: an item for each key of each message.
+
+Of each message its UNIQ_KEY first, then the words of its KEYS; rolled back messages have none.
+Half and delayed messages are found under the topic they are stored in. Source:
+`IndexService.buildIndex`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.formats.key_table import key_hashes
+from pyrocket.formats.properties import KEYS, UNIQ_KEY
+from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.record import SYS_ROLLBACK, SYS_TRANSACTION_MASK
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import Ints, to_text
+
+
+@dataclass(frozen=True)
+class KeyItems:
+    """Key hashes, log offsets and store times (ms), one element an item, in the log's order."""
+
+    hashes: Ints
+    offsets: Ints
+    times: Ints
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def __getitem__(self, rows: slice) -> "KeyItems":
+        return KeyItems(self.hashes[rows], self.offsets[rows], self.times[rows])
+
+
+def key_items(run: RecordFields) -> KeyItems:
+    """Return the items of the records. Raises StoreDamagedError for what is no whole record."""
+    run.check_structure()
+    properties = PropertyColumns(run.properties())
+    unique, words = properties.column(UNIQ_KEY), properties.column(KEYS)
+    lists = pc.split_pattern(words, " ")
+    words, word_rows = lists.flatten(), pc.list_parent_indices(lists)
+    filled = pc.not_equal(words, "")
+    rows = np.concatenate(
+        (
+            np.flatnonzero(unique.is_valid().to_numpy(zero_copy_only=False)),
+            word_rows.filter(filled).to_numpy(),
+        )
+    )
+    keys = pa.concat_arrays([unique.drop_null(), words.filter(filled)])
+    topics = run.topics().dictionary_encode()
+    names = to_text(topics.dictionary)
+    names = names[0] if len(names) == 1 else names.take(topics.indices.take(pa.array(rows)))
+    hashes = key_hashes(names, keys)
+    order = np.argsort(rows, kind="stable")  # Unique ids stand before the words.
+    order = order[(run.sys_flag[rows[order]] & SYS_TRANSACTION_MASK) != SYS_ROLLBACK]
+    rows = rows[order]
+    return KeyItems(hashes[order], run.physical_offset[rows], run.store_timestamp[rows])

@@ -1,0 +1,114 @@
+"""The end of the log that the key index does not know yet, looked through by the reader.
+
+What has been looked through is kept, as hashes and offsets, so that the next query goes on there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.key_table import key_hash
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import Ints
+from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.key_items import KeyItems, key_items
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.walk import end_of, walk
+
+KEPT_ITEMS = 4 * 1024 * 1024
+"""About 50 MB. A store without an index has more: they are looked for in the log each time."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The items of [start, end), as long as the store's `mark` stays what it is."""
+
+    mark: int | None
+    start: int
+    end: int
+    hashes: Ints
+    offsets: Ints
+
+    def since(self, start: int) -> "_Known":
+        """Return what is known of [start, end)."""
+        first = int(self.offsets.searchsorted(start))
+        return _Known(self.mark, start, self.end, self.hashes[first:], self.offsets[first:])
+
+    def until(self, end: int, items: KeyItems) -> "_Known":
+        """Return the same with the items that follow, up to `end`."""
+        hashes = np.concatenate((self.hashes, items.hashes))
+        offsets = np.concatenate((self.offsets, items.offsets))
+        return _Known(self.mark, self.start, end, hashes, offsets)
+
+
+class KeyTail:
+    """Looks through one log. Safe to share between threads: what is known is replaced whole."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._known = _nothing(None, 0)
+
+    def candidates(
+        self, topic: str, key: str, start: int, end: int, mark: int | None
+    ) -> Iterator[int]:
+        """Return log offsets of messages in [start, end) that may have the key, newest first.
+
+        Where `end` is not known (WHOLE_LOG) the first record that is not whole ends the log.
+        Another `mark`, or None, tells that the log may have changed. Raises StoreDamagedError.
+        """
+        wanted = key_hash(topic, key)
+        known = self._known
+        if mark is not None and known.mark == mark and known.start <= start <= known.end <= end:
+            known = known.since(start)
+        else:
+            known = _nothing(mark, start)
+        reached, behind = known.end, [_NO_OFFSETS]
+        for run in walk(self._log, known.end, end):
+            whole = run if end != WHOLE_LOG else _whole(run)
+            if not len(whole):
+                break
+            items = key_items(whole)
+            if known.end == reached and len(known.hashes) + len(items) <= KEPT_ITEMS:
+                known = known.until(end_of(whole), items)
+            else:
+                behind.append(items.offsets[items.hashes == wanted])
+            reached = end_of(whole)
+            if len(whole) < len(run):
+                break
+        if end not in (reached, WHOLE_LOG):
+            first = self._log.first_offset()
+            if first <= start:
+                raise _torn(reached, end)
+            return self.candidates(topic, key, first, end, None)  # The start was cleaned away.
+        self._known = known
+        found = np.concatenate((known.offsets[known.hashes == wanted], *behind))
+        return iter(found[::-1].tolist())
+
+
+_NO_OFFSETS = np.zeros(0, np.int64)
+
+
+def _nothing(mark: int | None, start: int) -> _Known:
+    return _Known(mark, start, start, np.zeros(0, np.int32), _NO_OFFSETS)
+
+
+def _torn(reached: int, end: int) -> StoreDamagedError:
+    return StoreDamagedError(
+        f"corrupt log: it should go on until {end}, but no record follows {reached}.",
+        remedy="Restore the log from a backup.",
+    )
+
+
+def _whole(run: RecordFields) -> RecordFields:
+    """Return the first records of the run, up to one that is not whole."""
+    good, bad = 0, len(run) + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            run.head(middle).check_structure()
+            good = middle
+        except StoreDamagedError:
+            bad = middle
+    return run.head(good)

@@ -1,0 +1,116 @@
+"""RocketMQ's `config/*.json`: each a table in one file X, with the one before it in X.bak.
+
+Reading takes X; where that is missing, empty or no such table it takes X.bak and logs a warning;
+without either the table is empty. As `ConfigManager` does it, with two differences: nothing is
+deleted, and an X that cannot be read is never taken for an empty table.
+
+Fields that are unknown here, such as those of RocketMQ 5, are kept when a table is changed.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats import fastjson
+
+LOG = logging.getLogger("pyrocket")
+
+Content = dict[str, Any]
+"""A table as it is in the file; integer keys are strings of digits."""
+
+Table = TypeVar("Table")
+
+_MISSING, _EMPTY = "is missing", "is empty"
+
+
+class JsonTable(Generic[Table]):
+    """One table of one store; `parse` turns its content into values, and raises if it cannot."""
+
+    def __init__(self, layout: Layout, name: str, parse: Callable[[Content], Table]) -> None:
+        self._scratch, self._path = layout.scratch, layout.config(name)
+        self._backup = layout.config_backup(name)
+        self._parse = parse
+        self._warned_of: object = None
+
+    def read(self) -> Table:
+        """Return the table as it is now. Raises StoreDamagedError."""
+        return self._load()[1]
+
+    def stamp(self) -> object:
+        """Return a value that changes when the table does; costs a stat."""
+        main = _stamp(self._path)
+        return main if main and main[-1] else (main, _stamp(self._backup))
+
+    def change(self, edit: Callable[[Content], bool], *, changed_at: int | None = None) -> None:
+        """Read the table anew, `edit` its content, and replace it durably if that returns True.
+
+        The caller holds the mutex. With `changed_at`, in epoch milliseconds, `dataVersion` moves
+        on: for metadata, not for offsets.
+        """
+        content, _, sound = self._load()
+        if not edit(content):
+            return
+        if changed_at is not None:
+            version = _version(content)
+            moved = {"counter": version["counter"] + 1, "timestamp": changed_at}
+            content["dataVersion"] = {**version, **moved}
+        # Like Java: what has no place in UTF-8 becomes a question mark.
+        text = fastjson.dumps(dict(sorted(content.items()))).encode("utf-8", "replace")
+        # A broken file must not take the place of its good backup.
+        replace_file(self._path, text, self._scratch, backup=sound)
+
+    def _load(self) -> tuple[Content, Table, bool]:
+        """Return content, values, and whether they are the main file's."""
+        main = self._attempt(self._path)
+        if not isinstance(main, str):
+            return *main, True
+        backup = self._attempt(self._backup)
+        if not isinstance(backup, str):
+            self._warn(main)
+            return *backup, False
+        if {main, backup} <= {_MISSING, _EMPTY}:
+            content: Content = {}
+            return content, self._parse(content), False
+        raise StoreDamagedError(
+            f"{self._path} {main}, and its backup {backup}.",
+            remedy="Restore it from a copy, or correct it by hand; without the file and its .bak"
+            " the table begins empty.",
+        )
+
+    def _attempt(self, path: Path) -> tuple[Content, Table] | str:
+        """Return content and values of one file, or what is wrong with it."""
+        data = read_or_none(path)
+        if not data:
+            return _MISSING if data is None else _EMPTY
+        try:
+            content = fastjson.loads(data.decode())
+            _version(content)
+            return content, self._parse(content)
+        except fastjson.BROKEN as error:
+            return f"makes no sense ({error!r})"
+
+    def _warn(self, why: str) -> None:
+        """Say once for each state of the file that its backup is used."""
+        if self._warned_of != self.stamp():
+            self._warned_of = self.stamp()
+            LOG.warning("%s %s: using %s.", self._path, why, self._backup.name)
+
+
+def _version(content: Content) -> Content:
+    """Return a copy of `dataVersion`, which may be missing or null."""
+    known = content.get("dataVersion")
+    version = {"counter": 0} if known is None else {"counter": 0, **known}
+    version["counter"] = int(version["counter"])
+    return version
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size

@@ -1,0 +1,156 @@
+"""Records that do not go on where their queue was: left over, or of a topic that Java made anew."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk.state_page import PUBLISHED
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.record import SYS_PREPARED, encode_record
+from stores import (
+    SMALL,
+    bodies,
+    filled,
+    message,
+    numbered,
+    queue_files,
+    reboot,
+    words,
+)
+
+STORED = 1_700_000_000_000
+
+
+@pytest.fixture(params=[10, 150], ids=["one file", "several files"])
+def log(path, clock, request):
+    """A store that lost its power, with messages in its log that `write` adds as Java would."""
+    store = filled(path, count=request.param, clock=clock)
+    store.close(clean=False)
+    return Log(path, request.param)
+
+
+class Log:
+    def __init__(self, path, count):
+        self.path, self.count = path, count
+        page = words(path)
+        self.end = page[PUBLISHED]
+        page.close()
+
+    def write(self, queue_offset, body=b"forged", topic="t", queue_id=0, sys_flag=0, time=STORED):
+        """Add a record behind the last, within its file."""
+        record = encode_record(
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            physical_offset=self.end,
+            body=body,
+            properties=b"",
+            born_timestamp=time,
+            store_timestamp=time,
+            sys_flag=sys_flag,
+        )
+        start = self.end - self.end % SMALL.log_file_bytes
+        assert self.end + len(record) + 8 <= start + SMALL.log_file_bytes
+        with (self.path / "commitlog" / f"{start:020d}").open("r+b") as file:
+            file.seek(self.end - start)
+            file.write(record)
+        self.end += len(record)
+
+    def recover(self):
+        reboot(self.path)
+        return Store.open(self.path, config=SMALL)
+
+
+def test_a_record_that_goes_on_is_kept(log):
+    log.write(log.count)
+    log.write(log.count + 1, b"and another")
+    with log.recover() as store:
+        assert bodies(store)[0] == [*numbered(log.count), b"forged", b"and another"]
+
+
+@pytest.mark.parametrize("beside", [-1, 1, 1000])
+def test_a_record_that_does_not_go_on_ends_the_log(log, beside):
+    """The same offset again, or one too many: left over from an earlier end of the log."""
+    good = log.end
+    log.write(log.count + beside)
+    log.write(log.count)
+    with log.recover() as store:
+        assert bodies(store)[0] == numbered(log.count)
+        assert store.cut_since(0, "t", 0) == log.count
+        assert store.append(message(b"next")).physical_offset == good
+
+
+def test_records_before_it_in_other_queues_are_kept(log):
+    log.write(0, topic="other")
+    log.write(log.count)
+    log.write(5, topic="other")
+    log.write(log.count + 1)
+    with log.recover() as store:
+        assert bodies(store)[0] == [*numbered(log.count), b"forged"]
+
+
+def test_a_record_that_was_durable_for_sure_is_never_cut(log):
+    """The checkpoint says that it was on the disk: this is damage, or a log unlike Java's."""
+    log.write(log.count + 7, time=STORED - 10_000)
+    checkpoint = (STORED - 5000).to_bytes(8, "big") * 2
+    (log.path / "checkpoint").write_bytes(checkpoint.ljust(4096, b"\0"))
+    before = {file: file.read_bytes() for file in log.path.glob("commitlog/*")}
+    with pytest.raises(StoreDamagedError, match=str(log.count + 7)) as caught:
+        log.recover()
+    assert caught.value.code == "QUEUE_GAP"
+    assert {file: file.read_bytes() for file in log.path.glob("commitlog/*")} == before
+
+
+def test_nothing_is_cut_after_a_clean_end(log):
+    log.write(log.count + 7)
+    (log.path / "abort").unlink()
+    with pytest.raises(StoreDamagedError) as caught:
+        log.recover()
+    assert caught.value.code == "QUEUE_GAP"
+
+
+def test_prepared_messages_have_no_place_in_a_queue(log):
+    log.write(0, sys_flag=SYS_PREPARED)
+    log.write(0, sys_flag=SYS_PREPARED)
+    log.write(log.count)
+    with log.recover() as store:
+        assert bodies(store)[0] == [*numbered(log.count), b"forged"]
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["unclean", "clean"])
+@pytest.mark.parametrize("queues", ["kept", "lost"])
+def test_a_topic_that_java_made_anew_begins_at_0_again(log, clean, queues):
+    """What the topic had before its deletion is in the log, and in no queue."""
+    for number in range(3):
+        log.write(number, b"new %d" % number)
+    if queues == "lost":
+        for file in queue_files(log.path):
+            file.unlink()
+    if clean:
+        (log.path / "abort").unlink()
+    with log.recover() as store:
+        assert bodies(store)[0] == [b"new 0", b"new 1", b"new 2"]
+        assert store.append(message(b"next")).queue_offset == 3
+    reboot(log.path)
+    with Store.open(log.path, config=SMALL) as store:
+        assert bodies(store)[0] == [b"new 0", b"new 1", b"new 2", b"next"]
+
+
+@pytest.mark.parametrize("lost", range(1, 9))
+def test_a_deleted_topic_may_have_lost_messages_that_nobody_misses(path, open_store, lost):
+    """Its end is durable before its last messages are; the new topic goes on from there."""
+    store = open_store()
+    store.create_topic("t", read_queues=1, write_queues=1)
+    sent = [store.append(message(b"%d" % number)) for number in range(9)]
+    store.delete_topic("t")
+    store.close(clean=False)
+    (file,) = (path / "commitlog").iterdir()
+    at = sent[-lost].physical_offset - int(file.name)
+    file.write_bytes(file.read_bytes()[:at].ljust(SMALL.log_file_bytes, b"\0"))
+    for _ in range(3):
+        reboot(path)
+        store = open_store()
+        store.create_topic("t", read_queues=1, write_queues=1)
+        offset = store.max_offset("t", 0)
+        assert store.append(message(b"new")).queue_offset == offset >= 9
+        store.close(clean=False)
+    reboot(path)
+    assert bodies(open_store())[0] == [b"new"] * 3

@@ -1,0 +1,161 @@
+"""The key index of a store in use: built behind the appends, complete at a clean end."""
+
+import logging
+import os
+
+import pytest
+from keyed import OFF, check_queries, checkpointed, contents, fill, index_of, java
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.state_page import INDEXED, PUBLISHED
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError
+from stores import log_files, numbered, overwrite, reboot, snapshot, words
+
+
+def test_nothing_is_built_before_enough_is_there(store, path):
+    fill(store)
+    assert contents(path) == []
+    check_queries(store, 100)
+
+
+def test_it_is_built_behind_the_appends_as_java_would(eager, store, path):
+    page = words(path)
+    for first in range(0, 100, 10):
+        fill(store, 10, first)
+        assert page[INDEXED] == page[PUBLISHED]
+    assert contents(path) == java(store)
+    check_queries(store, 100)
+    page.close()
+
+
+def test_a_clean_end_completes_it(open_store, path, clock):
+    store = open_store()
+    fill(store)
+    clock.now += 5000
+    fill(store, 1, 100)
+    expected = java(store)
+    store.close()
+    assert contents(path) == expected
+    full = index_of(path).full_until()
+    assert full
+    assert checkpointed(path) == full
+    check_queries(open_store(read_only=True), 101)
+
+
+def test_a_clean_end_without_a_full_file_says_nothing_of_it(open_store, path):
+    store = open_store()
+    fill(store, 3)
+    store.close()
+    assert checkpointed(path) == 0
+    assert len(index_of(path).names()) == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_it_goes_on_where_it_was(eager, open_store, path, clean):
+    for first in range(0, 60, 20):
+        store = open_store()
+        fill(store, 20, first)
+        store.close(clean=clean)
+    store = open_store()
+    assert contents(path) == java(store)
+    check_queries(store, 60)
+
+
+def test_after_another_boot_it_goes_on_too(open_store, path):
+    store = open_store()
+    fill(store)
+    store.close()
+    before = contents(path)
+    reboot(path)
+    store = open_store()
+    assert contents(path) == before
+    fill(store, 20, 100)
+    store.close()
+    store = open_store()
+    assert contents(path) == java(store)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="names descriptors by /proc")
+def test_an_index_that_cannot_be_written_does_not_fail_the_append(
+    eager, store, path, monkeypatch, caplog
+):
+    fill(store, 10)
+    real = io.write_at
+
+    def no_room(descriptor, data, offset):
+        if "/index/" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(28, "No space left on device")
+        real(descriptor, data, offset)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(io, "write_at", no_room)
+        fill(store, 10, 10)
+        check_queries(store, 20)
+        with pytest.raises(StoreUnavailableError, match="No space left") as caught:
+            store._writing()._keys.complete()
+        assert caught.value.code == "WRITE_FAILED"
+    assert "key index" in caplog.text
+    fill(store, 10, 20)
+    assert contents(path) == java(store)
+    check_queries(store, 30)
+
+
+def test_switched_off_nothing_is_built_and_queries_go_through_the_log(eager, open_store, path):
+    store = open_store(config=OFF)
+    fill(store)
+    check_queries(store, 100)
+    store.close()
+    assert contents(path) == []
+    store = open_store()
+    fill(store, 1, 100)
+    assert contents(path) == java(store)
+
+
+def test_a_store_that_is_not_in_use_is_left_alone(eager, open_store, path):
+    """Without `abort` a crash would have what is half built believed."""
+    store = open_store(config=OFF)
+    fill(store)
+    store.close()
+    store = open_store()
+    store.create_topic("other")
+    assert contents(path) == []
+    fill(store, 1, 100)
+    assert contents(path) == java(store)
+
+
+def test_a_damaged_log_is_indexed_up_to_the_damage(open_store, path, caplog):
+    store = open_store()
+    fill(store)
+    damaged = store.read("t", 0, 50)[0].physical_offset
+    overwrite(log_files(path)[damaged // 4096 - 1], b"\xff" * 8, damaged % 4096)
+    store.close()
+    assert "stays incomplete" in caplog.text
+    assert not (path / "abort").exists()
+    store = open_store()
+    with pytest.raises(StoreDamagedError):
+        store.query("t", "k0")
+    assert index_of(path).end() < damaged
+
+
+def test_a_reader_changes_nothing(open_store, path):
+    store = open_store()
+    fill(store)
+    store.close(clean=False)
+    before = snapshot(path)
+    for _ in range(2):
+        with Store.open(path, read_only=True) as reader:
+            check_queries(reader, 100)
+        assert snapshot(path) == before
+
+
+def test_index_files_below_a_cleaned_log_go(eager, open_store, path):
+    store = open_store()
+    fill(store, 200)
+    names = index_of(path).names()
+    start = int(log_files(path)[-1].name)
+    writer = store._writing()
+    with writer.section():
+        gone = writer._keys.remove_below(start)
+    assert 0 < gone < len(names)
+    assert index_of(path).names() == names[gone:]
+    assert [found.body for found in store.query("t", "k199")] == numbered(1, 20, 199)

@@ -1,0 +1,202 @@
+"""One index file: batches put into it, and what a look-up makes of its bytes, sound or not."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from java_index import JavaIndex
+from pyrocket.disk import io
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.key_table import ITEM, Geometry, key_hash
+from pyrocket.index.key_file import KeyFile
+from pyrocket.index.key_items import KeyItems
+
+FOREVER = (0, 2**63 - 1)
+# Few words, so that they meet; the first two have one hash, the last has no absolute value.
+WORDS = ("Aa", "BB", "k", "a longer word", "中文", "polygenelubricants", "")
+
+
+def make(path, geometry):
+    path.write_bytes(bytes(geometry.file_bytes))
+    return KeyFile(path, geometry, writable=True)
+
+
+def items(rows):
+    """(key, offset, time) as columns."""
+    hashes = [max(abs(java_hash(key)), 0) % 2**31 for key, _, _ in rows]
+    return KeyItems(
+        np.array(hashes, np.int32),
+        np.array([offset for _, offset, _ in rows], np.int64),
+        np.array([time for _, _, time in rows], np.int64),
+    )
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from([f"t#{word}" for word in WORDS] + ["polygenelubricants"]),
+        st.integers(0, 2**60),
+        st.integers(-5, 2**43),
+    ),
+    max_size=60,
+)
+
+
+@given(
+    rows=ROWS,
+    cuts=st.lists(st.integers(0, 60), max_size=4),
+    slots=st.sampled_from([1, 2, 7, 1014, 1015, 3000]),
+    most=st.sampled_from([2, 3, 20, 100]),
+)
+def test_batches_leave_the_bytes_that_java_s_puts_leave(tmp_path_factory, rows, cuts, slots, most):
+    java = JavaIndex(slots, most)
+    file = java._last()
+    taken = sum(file.put(*row) for row in rows)
+    with make(tmp_path_factory.mktemp("index") / "f", Geometry(slots, most)) as ours:
+        bounds = sorted({0, len(rows), *(min(cut, len(rows)) for cut in cuts)})
+        parts = itertools.pairwise(bounds)
+        assert sum(ours.put(items(rows[first:last])) for first, last in parts) == taken
+        assert ours.path.read_bytes() == bytes(file)
+
+
+@pytest.fixture
+def file(tmp_path):
+    with make(tmp_path / "f", Geometry(16, 1000)) as one:
+        yield one
+
+
+def put(file, *keys, first=1000, step=100, time=1_000_000):
+    rows = [(f"t#{key}", first + step * at, time + 1000 * at) for at, key in enumerate(keys)]
+    assert file.put(items(rows)) == len(rows)
+
+
+def found(file, key, begin=0, end=2**63 - 1):
+    return list(file.candidates(key_hash("t", key), begin, end))
+
+
+def test_the_newest_come_first_and_keys_of_one_hash_together(file):
+    put(file, "Aa", "BB", "Aa", "other")
+    assert found(file, "Aa") == found(file, "BB") == [1200, 1100, 1000]
+    assert found(file, "other") == [1300]
+    assert found(file, "absent") == []
+
+
+def test_a_window_is_exact_to_the_second(file):
+    put(file, *["k"] * 10)
+    assert found(file, "k", 1_003_000, 1_005_000) == [1500, 1400, 1300]
+    assert found(file, "k", 1_003_001, 1_005_999) == [1500, 1400, 1300], "a second wider"
+    assert found(file, "k", 1_020_000) == []
+    assert found(file, "k", 0, 999_999) == []
+
+
+def test_the_first_item_of_a_later_file_is_found_at_its_own_time(tmp_path):
+    """Its seconds count from the end of the file before."""
+    with make(tmp_path / "f", Geometry(16, 100)) as file:
+        rows = [("t#k", 5000, 900_000)]
+        header = (600_000).to_bytes(8, "big") * 2 + (4000).to_bytes(8, "big") * 2
+        with file.path.open("r+b") as raw:
+            raw.write(header)
+        file.put(items(rows))
+        assert file.items(1, 2)[0]["seconds"] == 300
+        assert found(file, "k", 900_000, 900_000) == [5000]
+
+
+def test_trailing_items_of_a_record_are_counted(file):
+    put(file, "a")
+    put(file, *"bcdefghijklmnopqrstuvwxyz" * 4, first=1100, step=0)
+    assert file.trailing(1100) == 100
+    assert file.trailing(1000) == 0
+    put(file, "b", first=1200)
+    assert file.trailing(1200) == 1
+    assert file.trailing(1100) == 0
+
+
+def set_item(file, number, **fields):
+    item = np.array(file.items(number, number + 1)[0], ITEM)
+    for name, value in fields.items():
+        item[name] = value
+    io.write_at(file._descriptor, item.tobytes(), file._geometry.item_position(number))
+
+
+def set_slot(file, key, value):
+    position = file._geometry.slot_position(key_hash("t", key) % file._geometry.slots)
+    io.write_at(file._descriptor, value.to_bytes(4, "big", signed=True), position)
+
+
+@pytest.mark.parametrize("previous", [1, 3, 4, 999, 2**31 - 1, -1, -(2**31)])
+def test_a_corrupt_chain_ends(file, previous):
+    put(file, "k", "k", "k")
+    set_item(file, 3, previous=previous)
+    expected = [1200, 1000] if previous == 1 else [1200]
+    assert found(file, "k") == expected
+
+
+@pytest.mark.parametrize("head", [-1, 0, 4, 999, 1000, 2**31 - 1, -(2**31)])
+def test_a_corrupt_slot_leads_nowhere(file, head):
+    put(file, "k", "k", "k")
+    set_slot(file, "k", head)
+    assert found(file, "k") == []
+
+
+def test_a_slot_that_leads_to_another_s_items_is_not_followed(file):
+    put(file, "k", "l")
+    set_slot(file, "k", 2)
+    assert found(file, "k") == []
+
+
+def test_negative_offsets_are_never_given_out(file):
+    put(file, "k", "k")
+    set_item(file, 2, physical_offset=-5)
+    assert found(file, "k") == []
+
+
+@pytest.mark.parametrize("length", [0, 39, 40, 20_103, 20_105])
+def test_a_file_of_another_length_is_named(tmp_path, length):
+    assert Geometry(16, 1000).file_bytes == 20_104
+    path = tmp_path / "20261121014518383"
+    path.write_bytes(bytes(length))
+    with pytest.raises(StoreDamagedError, match=path.name) as caught:
+        KeyFile(path, Geometry(16, 1000))
+    assert caught.value.code == "KEY_INDEX_DAMAGED"
+    assert "index_slots" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("at", "data"), [(36, b"\xff"), (36, b"\0\0\x03\xe9"), (24, b"\x80")])
+def test_a_header_that_makes_no_sense_is_named(file, at, data):
+    put(file, "k")
+    io.write_at(file._descriptor, data, at)
+    with pytest.raises(StoreDamagedError, match="header"):
+        file.header()
+
+
+def test_a_batch_writes_items_then_slots_then_the_header(file, monkeypatch):
+    at, real = [], io.write_at
+
+    def write(descriptor, data, offset):
+        at.append((offset, len(data)))
+        real(descriptor, data, offset)
+
+    monkeypatch.setattr(io, "write_at", write)
+    put(file, "k", "l", "m")
+    assert at == [(file._geometry.item_position(1), 60), (40, 64), (0, 40)]
+
+
+def test_slots_are_written_in_runs_of_pages(tmp_path, monkeypatch):
+    """Many keys: one run over all pages; few: a page each."""
+    geometry = Geometry(100_000, 400_000)
+    with make(tmp_path / "f", geometry) as file:
+        lengths, real = [], io.write_at
+        monkeypatch.setattr(
+            io,
+            "write_at",
+            lambda descriptor, data, at: (lengths.append(len(data)), real(descriptor, data, at)),
+        )
+        put(file, *(str(number) for number in range(50_000)))
+        assert lengths == [50_000 * 20, 400_000, 40]
+        lengths.clear()
+        put(file, *(str(number) for number in range(10)), first=10**7)
+        assert 3 <= len(lengths) <= 12
+        assert max(lengths[1:-1]) <= 3 * 4096
+        assert found(file, "7") == [10**7 + 700, 1700]

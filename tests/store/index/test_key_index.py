@@ -1,0 +1,263 @@
+"""All index files: rolling over, what a death in the middle leaves, and which files to believe."""
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+from golden.java import CLEAN, GOLDEN, TXCHECK
+from hypothesis import given
+from hypothesis import strategies as st
+from java_index import JavaIndex
+from pyrocket.disk import io
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import Layout
+from pyrocket.formats.key_table import Geometry, KeyHeader, key_hash
+from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.key_items import KeyItems, key_items
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.walk import walk
+
+NOW, FOREVER = 1_700_000_000_000, (0, 2**63 - 1)
+STEPS = ("write_at", "rename", "unlink", "set_length", "make_directory", "sync_directory")
+
+
+def make(folder, slots=7, items=10):
+    return KeyIndex(Layout(folder), Geometry(slots, items))
+
+
+def messages(words_of_each, step=100, time=1_000_000):
+    """(log offset, store time, words) of messages behind one another."""
+    return [(4096 + step * at, time + 700 * at, words) for at, words in enumerate(words_of_each)]
+
+
+def items_of(some):
+    rows = [(key_hash("t", word), offset, time) for offset, time, words in some for word in words]
+    columns = np.array(rows, np.int64).reshape(len(rows), 3).T
+    return KeyItems(columns[0].astype(np.int32), columns[1], columns[2])
+
+
+def java(some, slots=7, items=10):
+    index = JavaIndex(slots, items)
+    for offset, time, words in some:
+        if words:
+            index.build("t", offset, time, words)
+    return index.contents()
+
+
+def contents(index):
+    return [index.path(name).read_bytes() for name in index.names()]
+
+
+WORDS = st.lists(st.sampled_from(["Aa", "BB", "k", "l", "m", "n", "o"]), max_size=5)
+
+
+@given(
+    words=st.lists(WORDS, max_size=40),
+    cuts=st.lists(st.integers(0, 40), max_size=5),
+    items=st.sampled_from([2, 3, 10, 50]),
+)
+def test_a_run_of_files_has_java_s_bytes(tmp_path_factory, words, cuts, items):
+    some = messages(words)
+    index = make(tmp_path_factory.mktemp("index"), items=items)
+    for first, last in itertools.pairwise([0, *sorted(min(cut, len(some)) for cut in cuts), None]):
+        index.append(items_of(some[first:last]), NOW)
+    assert contents(index) == java(some, items=items)
+    for word in ("Aa", "k", "o"):
+        wanted = {offset for offset, _, words in some if {word} & alike(words)}
+        found = list(index.candidates("t", word, *FOREVER))
+        assert set(found) == wanted
+        assert found == sorted(found, reverse=True)
+
+
+def alike(words):
+    return set(words) | ({"Aa", "BB"} if {"Aa", "BB"} & set(words) else set())
+
+
+@pytest.mark.parametrize(("name", "log_bytes"), [(CLEAN, 4096), (TXCHECK, 65536)])
+def test_java_s_own_index_is_rebuilt_byte_for_byte(tmp_path, name, log_bytes):
+    """Delayed and half messages among them, each under the topic it is stored in."""
+    run = FileRun(GOLDEN / name / "commitlog", log_bytes, tmp_path, writable=False)
+    index = make(tmp_path, 100, 400)
+    for records in walk(CommitLog(run), 0, WHOLE_LOG):
+        index.append(key_items(records), NOW)
+    run.close()
+    (theirs,) = (GOLDEN / name / "index").iterdir()
+    assert contents(index) == [theirs.read_bytes()]
+
+
+class DeathError(BaseException):
+    pass
+
+
+def dying(patch, step, half):
+    """From now on, the operation with this number is where it ends."""
+    taken = []
+
+    def instead(name, real):
+        def operation(*given):
+            if name == "write_at" or not half:
+                if len(taken) == step:
+                    if half:
+                        descriptor, data, at = given
+                        real(descriptor, memoryview(data).cast("B")[: len(data) // 2], at)
+                    raise DeathError
+                taken.append(name)
+            return real(*given)
+
+        return operation
+
+    for name in STEPS:
+        patch.setattr(io, name, instead(name, getattr(io, name)))
+
+
+BEFORE = [["a", "b"], ["c", "a"], ["a"]]
+BATCH = [["a", "x", "y"], ["Aa", "BB"], [], ["a", "b", "c", "d", "e", "f", "g"], ["a"], ["z"]]
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+@pytest.mark.parametrize("items", [4, 7, 100])
+def test_who_dies_at_any_step_loses_nothing_and_the_next_writes_the_same(
+    tmp_path, monkeypatch, half, items
+):
+    """The next one may see more of the log, or less at a time: the bytes are the same."""
+    some = messages(BEFORE + BATCH)
+    known, cut = len(BEFORE), len(BEFORE) + 2
+    for step in range(100):
+        index = make(tmp_path / str(step), items=items)
+        index.append(items_of(some[:known]), NOW)
+        died = False
+        with monkeypatch.context() as patch:
+            dying(patch, step, half)
+            try:
+                index.append(items_of(some[known:]), NOW)
+            except DeathError:
+                died = True
+        # Whoever reads now misses nothing of what was complete.
+        assert {4096, 4196, 4296} <= set(index.candidates("t", "a", *FOREVER))
+        start = max(index.end(), some[known][0])
+        again = [one for one in some[known:] if one[0] >= start or one[0] == index.end()]
+        index.append(items_of([one for one in again if one in some[:cut]]), NOW)
+        index.append(items_of([one for one in again if one not in some[:cut]]), NOW)
+        assert contents(index) == java(some, items=items), step
+        if not died:
+            break
+    assert not died
+    assert step >= 3
+
+
+def test_repeating_a_batch_changes_nothing(tmp_path):
+    some, index = messages(BEFORE + BATCH), make(tmp_path)
+    for _ in range(3):
+        index.append(items_of(some), NOW)
+        index.append(items_of(some[4:]), NOW)
+    assert contents(index) == java(some)
+
+
+def test_an_empty_batch_makes_no_file(tmp_path):
+    index = make(tmp_path)
+    index.append(items_of([]), NOW)
+    assert (index.names(), index.end(), index.full_until()) == ([], 0, 0)
+
+
+def test_files_begun_in_one_millisecond_or_by_a_clock_set_back_stay_in_order(tmp_path):
+    some, index = messages([["k"]] * 30), make(tmp_path)
+    for at, one in enumerate(some):
+        index.append(items_of([one]), NOW - 1000 * at)
+    assert len(index.names()) == 4
+    ends = [index.header(name).end_offset for name in index.names()]
+    assert ends == sorted(ends)
+    assert list(index.candidates("t", "k", *FOREVER)) == [one[0] for one in some[::-1]]
+
+
+def test_foreign_files_are_left_alone(tmp_path):
+    index = make(tmp_path)
+    index.append(items_of(messages(BATCH)), NOW)
+    names = index.names()
+    (tmp_path / "index" / "20261121014518383.bak").write_bytes(b"x")
+    assert index.names() == names
+    index.cut(0)
+    assert [path.name for path in (tmp_path / "index").iterdir()] == ["20261121014518383.bak"]
+
+
+def test_a_window_leaves_whole_files_out(tmp_path, monkeypatch):
+    """700 ms a message, nine to a file."""
+    some, index = messages([["k"]] * 40), make(tmp_path)
+    index.append(items_of(some), NOW)
+    inside = [one for one in some if 1_009_000 <= one[1] <= 1_013_000]
+    found = set(index.candidates("t", "k", 1_009_000, 1_013_000))
+    assert {one[0] for one in inside} <= found
+    assert len(found) <= len(inside) + 4
+
+
+def test_a_file_that_is_cleaned_away_meanwhile_is_passed_over(tmp_path):
+    some, index = messages([["k"]] * 40), make(tmp_path)
+    index.append(items_of(some), NOW)
+    found = index.candidates("t", "k", *FOREVER)
+    assert next(found) == some[-1][0]
+    for name in index.names()[:-2]:
+        index.path(name).unlink()
+    assert [next(found), *found] == [one[0] for one in some[-2:26:-1]]
+
+
+def test_leading_files_below_the_log_go_but_never_the_last(tmp_path):
+    some, index = messages([["k"]] * 30), make(tmp_path)
+    index.append(items_of(some), NOW)
+    names = index.names()
+    assert index.remove_below(some[8][0]) == 0, "the first file's last message is there"
+    assert index.remove_below(some[9][0]) == 1
+    assert index.names() == names[1:]
+    assert index.remove_below(2**62) == 2
+    assert index.names() == names[-1:]
+    assert index.remove_below(2**62) == 0
+
+
+def test_files_are_sound_up_to_the_first_that_is_not(tmp_path):
+    some, index = messages([["k"]] * 30), make(tmp_path)
+    index.append(items_of(some), NOW)
+    assert index.sound(some[-1][0] + 1) == 4
+    assert index.sound(some[-1][0]) == 3, "the log ends before its last message"
+    assert index.sound(some[8][0]) == 0
+    second = index.path(index.names()[1])
+    whole = second.read_bytes()
+    for content in (whole[:-1], b"", b"\xff" * len(whole), whole + b"\0"):
+        second.write_bytes(content)
+        assert index.sound(WHOLE_LOG) == 1
+    second.write_bytes(KeyHeader(end_offset=1, count=9).encode().ljust(len(whole), b"\0"))
+    assert index.sound(WHOLE_LOG) == 1, "it ends before the first one does"
+
+
+def test_full_files_that_end_by_the_checkpoint_are_durable(tmp_path):
+    some, index = messages([["k"]] * 30), make(tmp_path)
+    index.append(items_of(some), NOW)
+    ends = [index.header(name).end_timestamp for name in index.names()]
+    assert ends == [some[at][1] for at in (8, 17, 26, 29)]
+    assert index.full_until() == ends[2]
+    assert [index.durable(time) for time in (0, ends[0] - 1, ends[0], ends[1])] == [0, 0, 1, 2]
+    assert index.durable(ends[2] - 1) == 2
+    assert index.durable(ends[3]) == index.durable(2**62) == 3, "the last one is not full"
+
+
+def test_of_files_that_end_at_one_time_the_first_is_durable(tmp_path):
+    """When the checkpoint was written there may have been only that one."""
+    some, index = [(4096 + at, 5000, ["k"]) for at in range(30)], make(tmp_path)
+    index.append(items_of(some), NOW)
+    assert len(index.names()) == 4
+    assert index.durable(5000) == 1
+    assert index.durable(4999) == 0
+
+
+def test_all_files_are_made_durable_and_a_failure_is_told(tmp_path, monkeypatch):
+    index, synced = make(tmp_path), []
+    index.append(items_of(messages([["k"]] * 30)), NOW)
+    monkeypatch.setattr(io, "sync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    index.sync()
+    assert synced == [index.path(name).stat().st_ino for name in index.names()]
+
+    def fail(descriptor):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(io, "sync", fail)
+    with pytest.raises(io.SyncError):
+        index.sync()

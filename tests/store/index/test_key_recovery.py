@@ -1,0 +1,169 @@
+"""What is kept of the key index after a crash, a loss or damage: the rest is built anew."""
+
+import pytest
+from keyed import OFF, check_queries, checkpointed, contents, crash, fill, index_of, java
+from pyrocket import Store
+from pyrocket.errors import StoreDamagedError
+from stores import overwrite, reboot
+
+
+def test_after_a_crash_full_files_of_the_checkpoint_are_kept_and_the_rest_is_built_anew(
+    eager, open_store, path, clock
+):
+    store = open_store()
+    fill(store)
+    clock.now += 5000
+    fill(store, 20, 100)
+    store.close()
+    kept = [name for name in index_of(path).names() if index_of(path).header(name).count == 80]
+    clock.now += 5000
+    store = open_store()
+    fill(store, 100, 120)
+    names = index_of(path).names()
+    assert len(names) > len(kept) + 2
+    crash(store, path)
+    for name in names[len(kept) :]:
+        # Whatever of it has reached the disk.
+        data = index_of(path).path(name).read_bytes()
+        index_of(path).path(name).write_bytes(data[:40] + bytes(len(data) - 40))
+    store = open_store(config=OFF)
+    survivors = index_of(path).names()
+    # All but the last end at one time; only of the first is it sure that it was there.
+    assert survivors == kept[: len(survivors)]
+    assert survivors
+    assert checkpointed(path) == index_of(path).full_until()
+    check_queries(store, 220)
+    store.close()
+    store = open_store()
+    fill(store, 1, 220)
+    assert contents(path) == java(store)
+    check_queries(store, 221)
+
+
+def test_files_built_in_place_of_lost_ones_are_not_durable_for_their_times(eager, open_store, path):
+    """They end when the lost ones ended, which the checkpoint knew to be durable."""
+    store = open_store()
+    fill(store)
+    store.close()
+    assert checkpointed(path) > 0
+    for name in index_of(path).names():
+        index_of(path).path(name).unlink()
+    store = open_store()
+    assert checkpointed(path) == 0
+    fill(store, 1, 100)
+    crash(store, path)
+    store = open_store(config=OFF)
+    assert contents(path) == []
+    check_queries(store, 101)
+
+
+def test_items_behind_the_end_of_a_cut_log_do_not_survive(eager, open_store, path):
+    store = open_store()
+    fill(store)
+    cut = store.read("t", 0, 40)[0].physical_offset
+    store.close()
+    (path / "abort").touch()
+    file = path / "commitlog" / f"{cut - cut % 4096:020d}"
+    data = file.read_bytes()
+    file.write_bytes(data[: cut % 4096] + bytes(len(data) - cut % 4096))
+    reboot(path)
+    store = open_store(config=OFF)
+    index = index_of(path)
+    assert all(index.header(name).end_offset < cut for name in index.names())
+    check_queries(store, 40)
+    store.close()
+    store = open_store()
+    fill(store, 60, 40)
+    assert contents(path) == java(store)
+    check_queries(store, 100)
+
+
+@pytest.mark.parametrize("booted", [True, False])
+@pytest.mark.parametrize("lost", ["all", "last", "folder"])
+def test_lost_files_are_built_anew(eager, open_store, path, lost, booted):
+    store = open_store()
+    fill(store)
+    store.close()
+    index = index_of(path)
+    for name in index.names()[0 if lost != "last" else -1 :]:
+        index.path(name).unlink()
+    if lost == "folder":
+        (path / "index").rmdir()
+    if booted:
+        reboot(path)
+    with Store.open(path, read_only=True) as reader:
+        check_queries(reader, 100)
+    store = open_store()
+    check_queries(store, 100)
+    fill(store, 1, 100)
+    assert contents(path) == java(store)
+    check_queries(store, 101)
+
+
+def test_files_lost_under_an_open_store_are_built_anew(eager, store, path):
+    fill(store)
+    for name in index_of(path).names():
+        index_of(path).path(name).unlink()
+    check_queries(store, 100)
+    fill(store, 10, 100)
+    assert contents(path) == java(store)
+
+
+@pytest.mark.parametrize("booted", [True, False])
+@pytest.mark.parametrize("damage", ["length", "header", "empty", "offset"])
+def test_a_damaged_file_is_dropped_by_the_next_writer_with_all_behind_it(
+    eager, open_store, path, damage, booted
+):
+    store = open_store()
+    fill(store)
+    store.close()
+    second = index_of(path).path(index_of(path).names()[1])
+    data = second.read_bytes()
+    second.write_bytes(
+        {
+            "length": data[:-1],
+            "header": b"\xff" * 40 + data[40:],
+            "empty": b"",
+            "offset": data[:24] + (2**40).to_bytes(8, "big") + data[32:],
+        }[damage]
+    )
+    with Store.open(path, read_only=True) as reader:
+        if damage != "offset":
+            with pytest.raises(StoreDamagedError, match=second.name) as caught:
+                reader.query("t", "all", max_messages=1000)
+            assert caught.value.code == "KEY_INDEX_DAMAGED"
+        assert len(reader.read("t", 0, 0, 1000)) == 100
+    if booted:
+        reboot(path)
+    store = open_store(config=OFF)
+    assert len(index_of(path).names()) == 1
+    check_queries(store, 100)
+    store.close()
+    store = open_store()
+    fill(store, 1, 100)
+    assert contents(path) == java(store)
+
+
+def test_a_last_file_that_ends_at_no_record_is_dropped(eager, open_store, path):
+    store = open_store()
+    fill(store)
+    store.close()
+    last = index_of(path).path(index_of(path).names()[-1])
+    data = last.read_bytes()
+    end = int.from_bytes(data[24:32], "big")
+    last.write_bytes(data[:24] + (end + 1).to_bytes(8, "big") + data[32:])
+    store = open_store()
+    check_queries(store, 100)
+    fill(store, 1, 100)
+    assert contents(path) == java(store)
+
+
+def test_a_torn_index_does_not_stand_in_the_way_of_a_recovery(eager, open_store, path):
+    store = open_store()
+    fill(store)
+    crash(store, path)
+    for name in index_of(path).names():
+        overwrite(index_of(path).path(name), b"\xff" * 40, 0)
+    with Store.open(path, read_only=True) as reader:
+        check_queries(reader, 100)
+    check_queries(open_store(), 100)

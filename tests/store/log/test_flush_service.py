@@ -1,0 +1,116 @@
+"""Asynchronous flush: soon after an append, without an appender that waits."""
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from pyrocket.disk import io
+from pyrocket.disk.state_page import FAILED, FLUSHED, PUBLISHED
+from pyrocket.errors import OptionError, StoreFailedError
+from pyrocket.log.flush_service import FlushPolicy
+from stores import SMALL, batch, message, numbered, words
+
+POLICY = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
+QUICK = replace(SMALL, flush="async", flush_interval_ms=5, flush_thorough_interval_ms=20)
+
+
+@pytest.mark.parametrize(
+    ("dirty", "elapsed", "due"),
+    [
+        (0, 60_000, False),
+        (1, 499, False),
+        (4 * 4096, 499, False),
+        (4 * 4096, 500, True),
+        (4 * 4096 - 1, 500, False),
+        (1, 9_999, False),
+        (1, 10_000, True),
+    ],
+)
+def test_a_flush_is_due_by_pages_after_the_interval_and_anyway_after_the_thorough_one(
+    dirty, elapsed, due
+):
+    assert POLICY.is_due(dirty, elapsed) == due
+
+
+@pytest.mark.parametrize("name", ["flush_interval_ms", "flush_thorough_interval_ms"])
+def test_an_interval_of_nothing_is_refused(name):
+    with pytest.raises(OptionError, match=name):
+        replace(SMALL, **{name: 0})
+
+
+def await_flush(path):
+    page, deadline = words(path), time.monotonic() + 10
+    while page[FLUSHED] < page[PUBLISHED]:
+        assert time.monotonic() < deadline, "nobody flushed"
+        time.sleep(0.002)
+    page.close()
+
+
+def test_what_was_appended_is_flushed_without_being_asked_for(open_store, path):
+    store = open_store(config=QUICK)
+    for count in (1, 100, 1):
+        store.append_batch(batch(numbered(count), 0), topic="t")
+        await_flush(path)
+
+
+def test_an_append_does_not_wait_for_the_flush(open_store, path, monkeypatch):
+    store = open_store(config=QUICK)
+    store.append(message())
+    await_flush(path)
+    entered, leave, real = threading.Event(), threading.Event(), io.sync
+
+    def slow(descriptor):
+        entered.set()
+        assert leave.wait(10)
+        real(descriptor)
+
+    monkeypatch.setattr(io, "sync", slow)
+    store.append(message())
+    assert entered.wait(10)
+    assert store.append(message()).queue_offset == 2
+    leave.set()
+    await_flush(path)
+
+
+def test_with_manual_flush_nothing_is_flushed_before_it_is_asked_for(open_store, path):
+    store = open_store(config=replace(QUICK, flush="manual"))
+    store.append(message())
+    assert not [one for one in threading.enumerate() if one.name == "pyrocket-flush"]
+    time.sleep(0.05)
+    page = words(path)
+    assert page[FLUSHED] < page[PUBLISHED]
+    page.close()
+    store.flush()
+    await_flush(path)
+
+
+def test_a_closed_store_leaves_no_thread_behind(open_store):
+    store = open_store(config=QUICK)
+    store.append(message())
+    store.close()
+    assert not [one for one in threading.enumerate() if one.name == "pyrocket-flush"]
+
+
+def test_a_flush_that_failed_in_the_background_is_told_to_the_next_append(
+    open_store, path, monkeypatch
+):
+    store = open_store(config=QUICK)
+    store.append(message())
+    await_flush(path)
+    failed = threading.Event()
+
+    def fail(descriptor):
+        failed.set()
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(io, "sync", fail)
+    store.append(message())
+    assert failed.wait(10)
+    page, deadline = words(path), time.monotonic() + 10
+    while not page[FAILED]:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    page.close()
+    with pytest.raises(StoreFailedError):
+        store.append(message())
