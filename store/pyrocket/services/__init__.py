@@ -5,5 +5,7 @@ topics       topics and their queue counts, persisted as RocketMQ does
 epochs       where recoveries have cut the log
 unique_ids   ids for new messages
 groups       consumer groups' offsets
+subscriptions   consumer groups and their settings
+delay_offsets   how far delayed messages have been delivered
 routing      which queue each message goes to
 """

@@ -10,10 +10,18 @@ from collections.abc import Mapping
 
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.fastjson import BROKEN, int_keys
+
+_Ends = dict[str, dict[int, int]]
+"""Where queues ended, by topic and queue id."""
 
 
 class Epochs:
-    """Reads the file anew at each call: it is small and rarely asked for."""
+    """Reads the file anew at each call: it is small and rarely asked for.
+
+    Raises StoreDamagedError where it makes no sense.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -25,18 +33,26 @@ class Epochs:
 
     def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
         """Return the smallest end of the queue noted after `epoch`; None if there is none."""
-        ends = [cut.get(topic, {}).get(str(queue_id)) for cut in self._load()[epoch:]]
+        ends = [cut.get(topic, {}).get(queue_id) for cut in self._load()[epoch:]]
         known = [end for end in ends if end is not None]
         return min(known) if known else None
 
     def begin(self, queue_ends: Mapping[tuple[str, int], int]) -> None:
         """Note where the queues end after a recovery; the caller holds the mutex."""
-        ends: dict[str, dict[str, int]] = {}
+        ends: _Ends = {}
         for (topic, queue_id), end in queue_ends.items():
-            ends.setdefault(topic, {})[str(queue_id)] = end
+            ends.setdefault(topic, {})[queue_id] = end
         content = json.dumps([*self._load(), ends], sort_keys=True)
         replace_file(self._layout.epochs, content.encode(), self._layout.scratch)
 
-    def _load(self) -> list[dict[str, dict[str, int]]]:
+    def _load(self) -> list[_Ends]:
         text = read_or_none(self._layout.epochs)
-        return json.loads(text) if text else []
+        try:
+            known = json.loads(text) if text else []
+            return [{name: int_keys(ends) for name, ends in cut.items()} for cut in known]
+        except BROKEN as error:
+            raise StoreDamagedError(
+                f"{self._layout.epochs} makes no sense ({error!r}).",
+                remedy="Restore it from a copy. Without it nobody is told any more where earlier"
+                " recoveries have cut the log.",
+            ) from error

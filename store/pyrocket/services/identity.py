@@ -1,19 +1,33 @@
 """What makes a directory this store: `pyrocket/store.json`.
 
-Written once, when the directory is made or first opened for writing. Sizes of a directory that
-Java made are taken from its files.
+Written once, when the directory is made or first opened for writing; one of an older version gets
+the sizes that it lacks. Sizes of a directory that Java made are taken from its files.
 """
 
 import json
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 from pyrocket.config import StoreConfig
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout, parse_file_name
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError
+from pyrocket.formats.key_table import Geometry, is_table_name
 
 _VERSION = 1
+_SIZES = {
+    "log_file_bytes": "logFileBytes",
+    "queue_file_entries": "queueFileEntries",
+    "index_slots": "indexSlots",
+    "index_items": "indexItems",
+}
+"""Names in the configuration and in the file."""
+
+_STORE_NAMES = frozenset(
+    ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
+)
+_SINCE_FIRST = ("log_file_bytes", "queue_file_entries")
 
 
 @dataclass(frozen=True)
@@ -29,21 +43,46 @@ class Identity:
         return uuid.UUID(self.store_id).bytes
 
 
+def check_directory(layout: Layout, *, create: bool) -> None:
+    """Raise StoreNotFoundError unless a store is there, or may be made there with `create`."""
+    root = layout.root
+    if root.exists() and not root.is_dir():
+        raise StoreNotFoundError(
+            f"{root} is a file.",
+            remedy="A store is a directory.",
+            code="STORE_NOT_A_DIRECTORY",
+        )
+    if layout.looks_like_a_store:
+        return
+    if not create:
+        raise StoreNotFoundError(
+            f"there is no store at {root}.",
+            remedy="Check the path; writing to it creates one.",
+        )
+    foreign = {entry.name for entry in root.iterdir()} - _STORE_NAMES if root.exists() else set()
+    if foreign:
+        raise StoreNotFoundError(
+            f"{root} is no store and holds other files, such as {min(foreign)!r}.",
+            remedy="Name an empty or a new directory.",
+            code="STORE_DIRECTORY_NOT_EMPTY",
+        )
+
+
 def load_identity(layout: Layout, config: StoreConfig) -> Identity:
     """Return who the directory says it is; its sizes and broker name win over `config`."""
     text = read_or_none(layout.identity)
     if text is None:
-        return Identity("", config.with_sizes(**_sizes_of(layout)))
+        sizes = _sizes_of(layout) | (_index_sizes(layout, config) or {})
+        return Identity("", config.with_sizes(**sizes))
     try:
         known = json.loads(text)
-        return Identity(
-            str(uuid.UUID(known["uuid"])),
-            config.with_sizes(
-                log_file_bytes=known["logFileBytes"],
-                queue_file_entries=known["queueFileEntries"],
-                broker_name=known["brokerName"],
-            ),
-        )
+        sizes = {name: known[_SIZES[name]] for name in _SINCE_FIRST}
+        if _SIZES["index_slots"] in known:
+            sizes |= {name: known[key] for name, key in _SIZES.items()}
+        else:
+            sizes |= _index_sizes(layout, config) or {}
+        sized = config.with_sizes(**sizes, broker_name=known["brokerName"])
+        return Identity(str(uuid.UUID(known["uuid"])), sized)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamagedError(
             f"{layout.identity} cannot be read: {error!r}.",
@@ -52,19 +91,48 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
         ) from error
 
 
-def make_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Identity:
-    """Give the directory an id; the caller holds the mutex."""
-    identity = Identity(str(uuid.uuid4()), config.with_sizes(**_sizes_of(layout)))
+def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Identity:
+    """Return who the directory is, having given it an id and sizes that it lacked.
+
+    The caller holds the mutex. Raises OptionError (INDEX_GEOMETRY).
+    """
+    known = load_identity(layout, config)
+    content: dict[str, Any] = json.loads(read_or_none(layout.identity) or b"{}")
+    if set(_SIZES.values()) <= set(content):
+        return known
+    if _index_sizes(layout, config) is None:
+        raise OptionError(
+            f"the files in {layout.index} fit neither {config.index_slots} slots and"
+            f" {config.index_items} items nor four items a slot.",
+            remedy="Set index_slots and index_items to the broker's maxHashSlotNum and"
+            " maxIndexNum, or remove the folder: it is built anew.",
+            code="INDEX_GEOMETRY",
+        )
+    identity = Identity(known.store_id or str(uuid.uuid4()), known.config)
     content = {
         "version": _VERSION,
         "uuid": identity.store_id,
         "brokerName": identity.config.broker_name,
         "created": created_ms,
-        "logFileBytes": identity.config.log_file_bytes,
-        "queueFileEntries": identity.config.queue_file_entries,
+        **content,
+        **{key: getattr(identity.config, name) for name, key in _SIZES.items()},
     }
     replace_file(layout.identity, json.dumps(content, indent=1).encode(), layout.scratch)
     return identity
+
+
+def _index_sizes(layout: Layout, config: StoreConfig) -> dict[str, int] | None:
+    """Return what index files say about their geometry, which is little: their length.
+
+    Nothing if there are none or the configuration fits one, None if nothing fits.
+    """
+    files = sorted(path for path in layout.index.glob("*") if is_table_name(path.name))
+    lengths = [path.stat().st_size for path in files]
+    if not lengths or Geometry(config.index_slots, config.index_items).file_bytes in lengths:
+        return {}
+    for guess in filter(None, map(Geometry.guess, lengths)):
+        return {"index_slots": guess.slots, "index_items": guess.items}
+    return None
 
 
 def _sizes_of(layout: Layout) -> dict[str, int]:

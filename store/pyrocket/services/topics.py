@@ -3,12 +3,14 @@
 `pyrocket/topics.json` keeps an id for each topic, so that one that was deleted and made again is
 told from the old one, and where the queues of deleted topics ended: a new topic of that name goes
 on from there, otherwise the queues could not be rebuilt from the log. Both files are re-read when
-they change; whoever changes them holds the mutex.
+they change; whoever changes them holds the mutex. What RocketMQ keeps about a topic besides (its
+order flag, filter type, attributes) stays as it is.
 """
 
 import json
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -20,6 +22,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
 from pyrocket.formats.record import MAX_TOPIC_BYTES
+from pyrocket.json_table import Content, JsonTable
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 """On disk: never renumber."""
@@ -36,6 +39,11 @@ _FORBIDDEN = frozenset(
         "TBW102",
     ]
 )
+
+_TABLE = "topicConfigTable"
+_DEFAULTS = {"order": False, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
+_MOST_QUEUES = 1 << 16
+"""Numbers beyond it are damage: nobody waits for so many queues to be looked at."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +85,17 @@ class Topics:
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self._layout, self._clock = layout, clock
+        self._table = JsonTable(layout, "topics", _parse)
         self._cache: tuple[object, dict[str, TopicConfig]] | None = None
 
     def all(self) -> dict[str, TopicConfig]:
         """Return every topic by name."""
-        stamp = _stamp(self._layout.config("topics")), _stamp(self._layout.topic_ids)
+        stamp = self._table.stamp(), _stamp(self._layout.topic_ids)
         if self._cache is None or self._cache[0] != stamp:
-            self._cache = stamp, self._parse()
+            ids = self._own()["ids"]
+            topics = self._table.read().items()
+            named = {name: replace(topic, topic_id=ids.get(name, "")) for name, topic in topics}
+            self._cache = stamp, named
         return self._cache[1]
 
     def get(self, name: str) -> TopicConfig:
@@ -98,9 +110,8 @@ class Topics:
         )
 
     def ended_at(self, name: str, queue_id: int) -> int:
-        """Return where a queue of a deleted topic of this name ended; 0 if there was none."""
-        ends = self._own().get("ended", {}).get(name, {})
-        return int(ends.get(str(queue_id), 0))
+        """Return where a queue of this name ended that was deleted, or cleaned empty; else 0."""
+        return int(self._own()["ended"].get(name, {}).get(queue_id, 0))
 
     def put(self, topic: TopicConfig) -> TopicConfig:
         """Add or change a topic, durably; a new one gets its id."""
@@ -112,75 +123,60 @@ class Topics:
                     code="QUEUE_COUNT",
                 )
         own = self._own()
-        ids = own.setdefault("ids", {})
+        ids = own["ids"]
         ids.setdefault(topic.name, uuid.uuid4().hex)
         self._save_own(own)
-        table = self._table()
-        entry = table["topicConfigTable"].get(topic.name, {})
-        table["topicConfigTable"][topic.name] = {**entry, **_to_json(topic)}
-        self._save_table(table)
+
+        def put_entry(content: Content) -> bool:
+            table = content.setdefault(_TABLE, {})
+            entry = {**_DEFAULTS, **table.get(topic.name, {}), **_to_json(topic)}
+            table[topic.name] = dict(sorted(entry.items()))
+            return True
+
+        self._table.change(put_entry, changed_at=self._clock())
         return replace(topic, topic_id=ids[topic.name])
 
     def note_ends(self, name: str, queue_ends: dict[int, int]) -> None:
         """Remember where the queues of a topic end, durably, before they are removed."""
+        self.note_all_ends({name: queue_ends})
+
+    def note_all_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Remember where queues end, by topic, durably: before their last traces are removed."""
         own = self._own()
-        ended = own.setdefault("ended", {}).setdefault(name, {})
-        ended.update({str(queue_id): end for queue_id, end in queue_ends.items()})
-        self._save_own(own)
+        known = own["ended"]
+        before = {name: dict(known.get(name, {})) for name in ends}
+        for name, queue_ends in ends.items():
+            known.setdefault(name, {}).update(queue_ends)
+        if before != {name: known[name] for name in ends}:
+            self._save_own(own)
 
     def remove(self, name: str) -> None:
         """Forget a topic, durably."""
         own = self._own()
-        own.get("ids", {}).pop(name, None)
+        own["ids"].pop(name, None)
         self._save_own(own)
-        table = self._table()
-        table["topicConfigTable"].pop(name, None)
-        self._save_table(table)
-
-    def _parse(self) -> dict[str, TopicConfig]:
-        ids = self._own().get("ids", {})
-        try:
-            return {
-                name: _from_json(name, entry, ids.get(name, ""))
-                for name, entry in self._table()["topicConfigTable"].items()
-            }
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise StoreDamagedError(
-                f"{self._layout.config('topics')} makes no sense: {error!r}.",
-                remedy="Restore it from a backup, or correct it by hand.",
-            ) from error
-
-    def _table(self) -> dict[str, Any]:
-        """Return topics.json, or its backup where it is missing or broken, as RocketMQ does."""
-        path = self._layout.config("topics")
-        backup = path.with_name(path.name + ".bak")
-        for candidate in (path, backup):
-            text = read_or_none(candidate)
-            try:
-                table = fastjson.loads(text.decode()) if text else None
-            except ValueError:
-                continue
-            if table:
-                table.setdefault("topicConfigTable", {})
-                return dict(table)
-        if path.exists() and path.stat().st_size:
-            raise StoreDamagedError(
-                f"{path} is not JSON, and neither is its backup.",
-                remedy="Restore it from a backup, or correct it by hand.",
-            )
-        return {"dataVersion": {"counter": 0, "timestamp": 0}, "topicConfigTable": {}}
-
-    def _save_table(self, table: dict[str, Any]) -> None:
-        version = table.setdefault("dataVersion", {"counter": 0, "timestamp": 0})
-        version["counter"] = int(version.get("counter", 0)) + 1
-        version["timestamp"] = self._clock()
-        text = fastjson.dumps({name: table[name] for name in sorted(table)})
-        path = self._layout.config("topics")
-        replace_file(path, text.encode(), self._layout.scratch, backup=True)
+        self._table.change(
+            lambda content: content.get(_TABLE, {}).pop(name, None) is not None,
+            changed_at=self._clock(),
+        )
 
     def _own(self) -> dict[str, Any]:
-        text = read_or_none(self._layout.topic_ids)
-        return json.loads(text) if text else {}
+        """Return `ids` by name, and by name where each queue `ended`."""
+        data = read_or_none(self._layout.topic_ids)
+        try:
+            own = {} if data is None else fastjson.loads(data.decode())
+            ended = own.get("ended", {}).items()
+            return {
+                **own,
+                "ids": {name: str(topic_id) for name, topic_id in own.get("ids", {}).items()},
+                "ended": {name: fastjson.int_keys(ends) for name, ends in ended},
+            }
+        except fastjson.BROKEN as error:
+            raise StoreDamagedError(
+                f"{self._layout.topic_ids} makes no sense ({error!r}).",
+                remedy="Restore it from a copy. Without it running queries see other topics, and"
+                " topics made again under the name of a deleted one lose their messages.",
+            ) from error
 
     def _save_own(self, own: dict[str, Any]) -> None:
         content = json.dumps(own, sort_keys=True, indent=1).encode()
@@ -195,18 +191,22 @@ def _stamp(path: Any) -> object:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def _from_json(name: str, entry: dict[str, Any], topic_id: str) -> TopicConfig:
+def _parse(content: Content) -> dict[str, TopicConfig]:
+    return {name: _from_json(name, entry) for name, entry in content.get(_TABLE, {}).items()}
+
+
+def _from_json(name: str, entry: Content) -> TopicConfig:
     queues = int(entry["readQueueNums"]), int(entry["writeQueueNums"])
-    return TopicConfig(name, *queues, int(entry["perm"]), topic_id)
+    # Brokers may name topics after their hosts, with dots; but a name is a folder's, too.
+    if "/" in name or "\0" in name or name in (".", "..") or max(queues) > _MOST_QUEUES:
+        raise ValueError(f"no topic can be {name!r} with {max(queues)} queues")
+    return TopicConfig(name, *queues, int(entry["perm"]))
 
 
-def _to_json(topic: TopicConfig) -> dict[str, Any]:
+def _to_json(topic: TopicConfig) -> Content:
     return {
-        "order": False,
         "perm": topic.perm,
         "readQueueNums": topic.read_queues,
-        "topicFilterType": "SINGLE_TAG",
         "topicName": topic.name,
-        "topicSysFlag": 0,
         "writeQueueNums": topic.write_queues,
     }

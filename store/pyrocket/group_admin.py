@@ -1,0 +1,168 @@
+"""Consumer groups: what they have committed, and moving, resetting and deleting it.
+
+A group's offset in a queue is the next one to consume, as RocketMQ keeps it. Changes are made in
+one section each, so that several processes can commit at once.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from pyrocket.clock import Clock
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
+from pyrocket.reader import Reader
+from pyrocket.services.groups import GroupOffsets, Offsets
+from pyrocket.services.subscriptions import GroupConfig, Subscriptions, check_group_name
+from pyrocket.services.topics import TopicConfig
+from pyrocket.writer import Writer
+
+
+@dataclass(frozen=True)
+class AtTime:
+    """A place in a queue: the first message stored at or after epoch milliseconds `ms`."""
+
+    ms: int
+
+
+Place = Mapping[int, int] | Literal["earliest", "latest"] | AtTime
+"""Where to reset a group to: an offset for each queue, or one rule for all queues."""
+
+
+class Groups:
+    """The consumer groups of one store; what only looks works on a read-only store, too.
+
+    All that changes something is durable when it returns, and raises StoreReadOnlyError on a
+    store that is open for reading.
+    """
+
+    def __init__(
+        self, layout: Layout, reader: Reader, writing: Callable[[], Writer], clock: Clock
+    ) -> None:
+        self._reader, self._writing = reader, writing
+        self._offsets, self._known = GroupOffsets(layout), Subscriptions(layout, clock)
+
+    def all(self) -> dict[str, GroupConfig]:
+        """Return every group by name: those of RocketMQ's table, and who has offsets besides."""
+        known = self._known.all()
+        for _, group in self._offsets.all():
+            known.setdefault(group, GroupConfig(group))
+        return dict(sorted(known.items()))
+
+    def get(self, group: str) -> GroupConfig:
+        """Return one group. Raises GroupNotFoundError naming the nearest."""
+        known = self.all()
+        if group in known:
+            return known[group]
+        near = get_close_matches(group, known, 1)
+        raise GroupNotFoundError(
+            f"there is no consumer group {group!r}.",
+            remedy=f"Did you mean {near[0]!r}?" if near else f"Groups: {list(known) or 'none'}.",
+        )
+
+    def topics(self, group: str) -> list[str]:
+        """Return the topics in which a group has committed offsets."""
+        return sorted(topic for topic, name in self._offsets.all() if name == group)
+
+    def committed(self, group: str, topic: str) -> Offsets:
+        """Return queue id → next offset to consume; queues without a commit are not there."""
+        return dict(sorted(self._offsets.of(group, topic).items()))
+
+    def create(self, group: str) -> GroupConfig:
+        """Make a group with RocketMQ's defaults; one that exists is returned as it is."""
+        check_group_name(group)
+        with self._writing().section():
+            self._known.create(group)
+        return self.get(group)
+
+    def commit(
+        self, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool = False
+    ) -> Offsets:
+        """Note {queue id: next offset to consume}; return all that is committed in the topic then.
+
+        The first commit makes the group. An offset below the one committed is passed over, as a
+        late or repeated commit, unless `backwards`, or unless the one committed lies beyond the
+        queue's end. Raises GroupNameError, TopicNotFoundError, QueueNotFoundError for what is no
+        read queue of the topic, and OffsetOutOfRangeError beyond a queue's maximum; below its
+        minimum is fine, as cleaning moves that. Nothing is committed then.
+        """
+        return self._merge(
+            group,
+            topic,
+            lambda known: self._checked(known, offsets, from_minimum=False),
+            backwards=backwards,
+        )
+
+    def reset(self, group: str, topic: str, to: Place) -> Offsets:
+        """Move a group, back or forth; return all that is committed in the topic then.
+
+        `to` is {queue id: offset}, which moves these queues, or "earliest", "latest" or
+        `AtTime(ms)`, which move all read queues. Makes the group if there is none, so that it
+        starts there. Stop its consumers first: what they commit afterwards counts. Raises what
+        `commit` does, and OffsetOutOfRangeError below a queue's minimum, too.
+        """
+        return self._merge(group, topic, lambda known: self._find(known, to), backwards=True)
+
+    def delete(self, group: str) -> None:
+        """Forget a group and its offsets in all topics; its retry and dead-letter topics stay.
+
+        Raises GroupNotFoundError.
+        """
+        with self._writing().section():
+            self.get(group)
+            self._offsets.drop(group=group)
+            self._known.remove(group)
+
+    def _merge(
+        self, group: str, topic: str, find: Callable[[TopicConfig], Offsets], *, backwards: bool
+    ) -> Offsets:
+        check_group_name(group)
+        with self._writing().section():
+            known = self._reader.topics.get(topic)
+            offsets = find(known)
+            if not offsets:
+                return self.committed(group, topic)
+
+            def may_replace(queue_id: int, old: int, new: int) -> bool:
+                # Beyond the end: a crash has cut the queue since, and its offsets are given anew.
+                is_lost = old > self._reader.queue_offsets(known, queue_id).maximum
+                return backwards or new > old or is_lost
+
+            self._known.create(group)
+            return self._offsets.merge(group, topic, offsets, may_replace)
+
+    def _find(self, topic: TopicConfig, to: Place) -> Offsets:
+        if isinstance(to, Mapping):
+            return self._checked(topic, to, from_minimum=True)
+        if isinstance(to, AtTime):
+            queues = range(topic.read_queues)
+            return {each: self._reader.offset_by_time(topic, each, to.ms) for each in queues}
+        ranges = self._reader.offsets(topic).items()
+        if to == "earliest":
+            return {queue_id: has.minimum for queue_id, has in ranges}
+        if to == "latest":
+            return {queue_id: has.maximum for queue_id, has in ranges}
+        raise InvalidInputError(
+            f"no group can be reset to {to!r}.",
+            remedy='Use "earliest", "latest", AtTime(ms) or {queue id: offset}.',
+            code="RESET_PLACE",
+        )
+
+    def _checked(
+        self, topic: TopicConfig, offsets: Mapping[int, int], *, from_minimum: bool
+    ) -> Offsets:
+        """Return the offsets as plain ints, numpy's too, if the queues have them."""
+        checked = {}
+        for queue_id, offset in offsets.items():
+            has = self._reader.queue_offsets(topic, queue_id)
+            first = has.minimum if from_minimum else 0
+            if not first <= offset <= has.maximum:
+                raise OffsetOutOfRangeError(
+                    f"queue {queue_id} of {topic.name!r} has the offsets {first} to {has.maximum}"
+                    f" (the next to come), not {offset}.",
+                    remedy="Nothing has been committed.",
+                )
+            checked[operator.index(queue_id)] = operator.index(offset)
+        return checked

@@ -1,0 +1,82 @@
+"""Slots and items of index files: persisted, since no index file says them."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+from golden.java import CLEAN, GOLDEN
+from pyrocket import Store, StoreConfig
+from pyrocket.errors import OptionError, StoreDamagedError
+from pyrocket.formats.key_table import Geometry
+from stores import SMALL, message, snapshot
+
+
+def index_sizes(path):
+    with Store.open(path, read_only=True) as store:
+        config = store._reader.identity.config
+    return config.index_slots, config.index_items
+
+
+def test_sizes_of_java_s_index_are_taken_from_it(tmp_path):
+    shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
+    assert index_sizes(tmp_path / "s") == (100, 400)
+    Store.open(tmp_path / "s").close()
+    assert index_sizes(tmp_path / "s") == (100, 400)
+
+
+def test_an_index_of_other_proportions_needs_the_configuration(tmp_path):
+    shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
+    (file,) = (tmp_path / "s" / "index").iterdir()
+    size = Geometry(100, 300).file_bytes
+    file.write_bytes(file.read_bytes()[:size])
+    before = snapshot(tmp_path / "s")
+    with Store.open(tmp_path / "s", read_only=True) as store:
+        assert len(store.read("TopicTest", 0, 0)) == 14
+        with pytest.raises(StoreDamagedError, match=file.name) as caught:
+            store.query("TopicTest", "K2")
+        assert "index_slots" in caught.value.remedy
+    assert snapshot(tmp_path / "s") == before
+    with pytest.raises(OptionError) as caught:
+        Store.open(tmp_path / "s")
+    assert caught.value.code == "INDEX_GEOMETRY"
+    config = StoreConfig(index_slots=100, index_items=300)
+    with Store.open(tmp_path / "s", config=config):
+        pass
+    assert index_sizes(tmp_path / "s") == (100, 300)
+
+
+def test_the_sizes_of_a_store_win_over_the_configuration(open_store, path):
+    open_store().close()
+    store = open_store(config=replace(SMALL, index_slots=5, index_items=7))
+    store.append(message(keys=["k"]))
+    store.close()
+    (file,) = (path / "index").iterdir()
+    assert file.stat().st_size == Geometry(20, 80).file_bytes
+    assert index_sizes(path) == (20, 80)
+
+
+def test_a_store_of_an_older_version_gets_sizes(open_store, path):
+    open_store().close()
+    identity = path / "pyrocket" / "store.json"
+    known = json.loads(identity.read_bytes())
+    old = {name: value for name, value in known.items() if not name.startswith("index")}
+    assert len(old) == len(known) - 2
+    identity.write_text(json.dumps(old))
+    assert index_sizes(path) == (5_000_000, 20_000_000), "as long as it is only read"
+    open_store(config=replace(SMALL, index_slots=7, index_items=9)).close()
+    assert json.loads(identity.read_bytes()) == {**known, "indexSlots": 7, "indexItems": 9}
+    store = open_store()
+    store.append(message(keys=["k"]))
+    store.close()
+    (file,) = (path / "index").iterdir()
+    assert file.stat().st_size == Geometry(7, 9).file_bytes
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"index_slots": 0}, {"index_items": 1}, {"index_slots": 2**29}, {"index_items": 2**27}],
+)
+def test_impossible_sizes_are_refused(sizes):
+    with pytest.raises(OptionError, match="index_items"):
+        StoreConfig(**sizes)

@@ -1,0 +1,146 @@
+"""RocketMQ's rules of what is kept, one by one."""
+
+import time
+
+import pytest
+from pyrocket.config import Retention
+from pyrocket.disk.space import DiskUsage
+from pyrocket.errors import OptionError
+from pyrocket.services.retention import (
+    DISK,
+    EXPIRED,
+    TOTAL_BYTES,
+    LogFile,
+    local_hour,
+    plan_by_hand,
+    plan_cleaning,
+)
+
+HOUR = 3_600_000
+SIZE = 100
+NOON = 1_700_049_600_000
+FOUR = NOON - 8 * HOUR
+ROOMY = DiskUsage(10, 1000)
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def files(*ages_in_hours, now=FOUR):
+    """Files whose last messages are so old, and the last one, which is new."""
+    stored = [now - int(age * HOUR) for age in ages_in_hours] + [now]
+    return [LogFile(at * SIZE, SIZE, each) for at, each in enumerate(stored)]
+
+
+def going(plan):
+    return [(removal.file.start // SIZE, removal.reason) for removal in plan.removals]
+
+
+def full(ratio):
+    return DiskUsage(round(ratio * 10_000), 10_000)
+
+
+def test_files_go_at_the_hour_when_their_last_message_is_old_enough():
+    plan = plan_cleaning(Retention(), files(100, 72, 71.9, 50), ROOMY, FOUR)
+    assert going(plan) == [(0, EXPIRED), (1, EXPIRED)]
+    assert not plan.refuse_appends
+
+
+def test_the_whole_hour_counts_and_no_other():
+    old = files(1000)
+    for minute in (0, 59):
+        assert going(plan_cleaning(Retention(), old, ROOMY, FOUR + minute * 60_000))
+    for hours in (-1, 1, 8):
+        assert not going(plan_cleaning(Retention(), old, ROOMY, FOUR + hours * HOUR))
+    several = Retention(at_hours=(4, 12))
+    assert going(plan_cleaning(several, old, ROOMY, NOON))
+
+
+def test_the_hour_is_local(monkeypatch):
+    monkeypatch.setenv("TZ", "XYZ-5")
+    time.tzset()
+    assert local_hour(FOUR) == 9
+    assert not going(plan_cleaning(Retention(), files(1000), ROOMY, FOUR))
+    assert going(plan_cleaning(Retention(), files(1000), ROOMY, FOUR - 5 * HOUR))
+
+
+def test_the_first_file_that_is_not_old_ends_it():
+    assert going(plan_cleaning(Retention(), files(1, 1000), ROOMY, FOUR)) == []
+
+
+def test_above_the_clean_ratio_old_files_go_at_any_hour_but_young_ones_stay():
+    old_and_young = files(1000, 10, now=NOON)
+    assert going(plan_cleaning(Retention(), old_and_young, full(0.75), NOON)) == []
+    assert going(plan_cleaning(Retention(), old_and_young, full(0.76), NOON)) == [(0, EXPIRED)]
+
+
+def test_above_the_force_ratio_the_oldest_go_whatever_their_age_until_it_is_enough():
+    young = files(1, 1, 1, 1, now=NOON)
+    assert going(plan_cleaning(Retention(), young, full(0.85), NOON)) == []
+    assert going(plan_cleaning(Retention(), young, full(0.855), NOON)) == [(0, DISK)]
+    assert going(plan_cleaning(Retention(), young, full(0.87), NOON)) == [(0, DISK), (1, DISK)]
+
+
+def test_above_the_full_ratio_appends_are_refused_too():
+    young = files(1, now=NOON)
+    assert not plan_cleaning(Retention(), young, full(0.90), NOON).refuse_appends
+    plan = plan_cleaning(Retention(), young, full(0.91), NOON)
+    assert plan.refuse_appends
+    assert going(plan) == [(0, DISK)]
+
+
+def test_the_last_file_never_goes():
+    alone = [LogFile(0, SIZE, 0)]
+    policy = Retention(hours=0, total_bytes=0)
+    assert going(plan_cleaning(policy, alone, full(0.99), FOUR)) == []
+    assert going(plan_by_hand(alone, FOUR, hours=0, total_bytes=0)) == []
+    assert plan_cleaning(policy, [], full(0.99), FOUR).refuse_appends
+
+
+def test_so_many_files_go_in_one_run():
+    many = files(*[1000] * 30)
+    assert len(plan_cleaning(Retention(), many, ROOMY, FOUR).removals) == 10
+    assert len(plan_cleaning(Retention(files_per_run=3), many, full(0.99), FOUR).removals) == 3
+    assert len(plan_by_hand(many, FOUR, hours=72, total_bytes=None).removals) == 30
+
+
+def test_beyond_the_total_bytes_the_oldest_go_at_any_hour():
+    young = files(1, 1, 1, now=NOON)
+    for limit, count in ((4 * SIZE, 0), (4 * SIZE - 1, 1), (2 * SIZE, 2), (0, 3)):
+        plan = plan_cleaning(Retention(total_bytes=limit), young, ROOMY, NOON)
+        assert going(plan) == [(at, TOTAL_BYTES) for at in range(count)]
+
+
+def test_by_hand_only_the_limits_given_count():
+    mixed = files(100, 50, 1, now=NOON)
+    assert going(plan_by_hand(mixed, NOON, hours=72, total_bytes=None)) == [(0, EXPIRED)]
+    assert going(plan_by_hand(mixed, NOON, hours=None, total_bytes=2 * SIZE)) == [
+        (0, TOTAL_BYTES),
+        (1, TOTAL_BYTES),
+    ]
+    assert going(plan_by_hand(mixed, NOON, hours=72, total_bytes=2 * SIZE)) == [
+        (0, EXPIRED),
+        (1, TOTAL_BYTES),
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hours": -1},
+        {"total_bytes": -1},
+        {"files_per_run": 0},
+        {"at_hours": (24,)},
+        {"clean_ratio": 0.95},
+        {"full_ratio": 1.5},
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(OptionError):
+        Retention(**wrong)
