@@ -5,9 +5,9 @@ import hashlib
 import pyarrow as pa
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import StatePage
+from pyrocket.disk.state_page import RESTED, StatePage
 
-SMALL = StoreConfig(log_file_bytes=4096, queue_file_entries=10)
+SMALL = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=20, index_items=80)
 """Files so small that everything rolls over."""
 
 RECORD_BYTES = 91
@@ -64,9 +64,10 @@ def words(path):
 
 
 def reboot(path):
-    """Make the words those of another boot: nobody trusts them."""
+    """Make the words those of another boot, and of no clean end: nobody trusts them."""
     page = words(path)
     page[_BOOT_WORD] = page[_BOOT_WORD] ^ 1
+    page[RESTED] = 0
     page.close()
 
 

@@ -10,9 +10,18 @@ FILE_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
 BASE = ["errors", "message", "config", "clock"]
-LAYERS = [BASE, ["formats", "disk"], ["log"], ["index"], ["services"], ["outgoing"]]
-LAYERS += [["reader", "writer"], ["sender", "topic_admin"], ["store"], ["rpc"], ["client"]]
-LAYERS += [["cli"], ["__main__"]]
+LAYERS = [BASE, ["formats", "disk"], ["log", "json_table"], ["index"], ["services"]]
+LAYERS += [
+    ["outgoing", "cleaner", "checks", "presence"],
+    ["reader", "writer", "verify"],
+    ["write_queue"],
+]
+LAYERS += [
+    ["lookup", "sender", "topic_admin", "group_admin", "repair", "snapshot"],
+    ["store"],
+    ["rpc"],
+]
+LAYERS += [["client"], ["cli", "testing"], ["__main__"]]
 RANKS = {layer: rank for rank, layers in enumerate(LAYERS) for layer in layers}
 # `pyrocket/__init__.py` names what is public; it may look as high as the façade.
 RANKS[""] = RANKS["store"]

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pyspark_pyrocket.options import FLUSH_ASYNC, FLUSH_SYNC, FLUSH_TASK
+from pyspark_pyrocket.options import FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.send_batch import send_batch
 from pyspark_pyrocket.sink import Sink
 from pyspark_pyrocket.stores import check_uuid, not_shared
@@ -138,7 +138,7 @@ def _placed(error: InvalidInputError, number: int, rows_before: int) -> InvalidI
 
 def _open(sink: Sink) -> Store:
     """Open the driver's store for appending; only the driver creates one."""
-    flush = "sync" if sink.options.flush == FLUSH_SYNC else "async"
+    flush = "manual" if sink.options.flush == FLUSH_TASK else sink.options.flush
     config = StoreConfig(auto_create_topics=sink.options.create_if_missing, flush=flush)
     path = sink.options.path
     try:

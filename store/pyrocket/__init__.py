@@ -6,25 +6,31 @@ errors, message, config, clock   words that everybody uses
 formats    bytes as values: records, queue entries, properties; pure
 disk       bytes as files: names, locks, fixed-size files, shared words
 log        the CommitLog: the only truth
+json_table RocketMQ's JSON files, with their backups
 index      what can be rebuilt from the log: queues, and the section that appends to both
-services   topics, identity, epochs, routing, ids
+services   topics, groups, identity, epochs, routing, ids
 reader     the reading half of a store: never locks, never writes
 writer     the writing half: presence, recovery, clean end
 outgoing   messages and batches checked, routed and encoded
+cleaner    removing what has had its time
 sender     from there to appends
 topic_admin   making, changing and deleting topics
+lookup     messages by key and by id
+group_admin   what consumer groups have committed
 store      the façade: `Store`
 cli        the command `pyrocket`
+testing    a clock that all processes of a test's store obey
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyrocket.config import StoreConfig
+    from pyrocket.config import Retention, StoreConfig
     from pyrocket.errors import PyrocketError
     from pyrocket.formats.record_columns import SCAN_COLUMNS
     from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
+    from pyrocket.group_admin import AtTime, Groups
     from pyrocket.message import (
         AppendResult,
         Message,
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
         SendResult,
         StoredMessage,
     )
+    from pyrocket.services.subscriptions import GroupConfig, check_group_name
     from pyrocket.services.topics import TopicConfig, check_topic_name
     from pyrocket.store import Store
 
@@ -40,15 +47,20 @@ __all__ = [
     "SCAN_COLUMNS",
     "SEND_COLUMNS",
     "AppendResult",
+    "AtTime",
+    "GroupConfig",
+    "Groups",
     "Message",
     "Position",
     "PyrocketError",
     "QueueOffsets",
+    "Retention",
     "SendResult",
     "Store",
     "StoreConfig",
     "StoredMessage",
     "TopicConfig",
+    "check_group_name",
     "check_send_schema",
     "check_topic_name",
 ]
@@ -57,15 +69,20 @@ _HOMES = {
     "SCAN_COLUMNS": "formats.record_columns",
     "SEND_COLUMNS": "formats.send_columns",
     "AppendResult": "message",
+    "AtTime": "group_admin",
+    "GroupConfig": "services.subscriptions",
+    "Groups": "group_admin",
     "Message": "message",
     "Position": "message",
     "PyrocketError": "errors",
     "QueueOffsets": "message",
+    "Retention": "config",
     "SendResult": "message",
     "Store": "store",
     "StoreConfig": "config",
     "StoredMessage": "message",
     "TopicConfig": "services.topics",
+    "check_group_name": "services.subscriptions",
     "check_send_schema": "formats.send_columns",
     "check_topic_name": "services.topics",
 }

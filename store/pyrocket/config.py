@@ -32,7 +32,40 @@ DEFAULT_QUEUES = 4
 """Queues of a topic that is created by its first send, as RocketMQ does it."""
 
 _ENTRY_BYTES = 20
-_FLUSH = ("async", "sync")
+_INDEX_HEADER = 40
+_FLUSH = ("async", "sync", "manual")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """How long messages are kept; RocketMQ's values. Whole log files go, never the last one.
+
+    hours: files whose last message is older go, at_hours (local time; RocketMQ's deleteWhen) or
+        while the disk is fuller than clean_ratio.
+    total_bytes: the oldest files go, at any hour, while the log holds more than that.
+    force_ratio: above it the oldest files go whatever their age, until the disk is below.
+    full_ratio: above it appends are refused with DISK_FULL.
+    files_per_run: at most so many files go at once, about every ten seconds.
+    """
+
+    hours: float = 72
+    at_hours: tuple[int, ...] = (4,)
+    total_bytes: int | None = None
+    clean_ratio: float = 0.75
+    force_ratio: float = 0.85
+    full_ratio: float = 0.90
+    files_per_run: int = 10
+
+    def __post_init__(self) -> None:
+        if self.hours < 0 or (self.total_bytes or 0) < 0 or self.files_per_run < 1:
+            raise OptionError(f"{self} has a negative limit.")
+        if not set(self.at_hours) <= set(range(24)):
+            raise OptionError(f"at_hours is {self.at_hours}.", remedy="Use hours from 0 to 23.")
+        if not 0 <= self.clean_ratio <= self.force_ratio <= self.full_ratio <= 1:
+            raise OptionError(
+                f"{self} has ratios out of order.",
+                remedy="Use 0 ≤ clean_ratio ≤ force_ratio ≤ full_ratio ≤ 1.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,25 +74,45 @@ class StoreConfig:
 
     log_file_bytes: size of each CommitLog file.
     queue_file_entries: entries of 20 bytes in each ConsumeQueue file.
+    index_slots, index_items: of each key index file; RocketMQ's maxHashSlotNum and maxIndexNum.
+    key_index: whether this process builds the index. Without it `Store.query` looks through all
+        of the log that nobody has indexed, which is right but slow.
     broker_name: kept in the directory, so that offsets survive a move of host.
     auto_create_topics: whether the first send to an unknown topic creates it.
     default_queues: its read and write queues then.
-    flush: "sync" returns from an append only when it is durable, "async" leaves that to
-        `Store.flush` and `Store.close`.
+    flush: "sync" returns from an append only when it is durable; "async" makes it durable soon
+        after, in a thread; "manual" leaves that to `Store.flush` and `Store.close`.
+    flush_interval_ms: how often the thread looks; it flushes from flush_least_pages (4096 bytes
+        each) on, and whatever there is after flush_thorough_interval_ms.
+    flush_timeout_ms: how long a "sync" append waits for others' fsyncs before it returns with
+        the status FLUSH_DISK_TIMEOUT: stored, but perhaps not durable.
     lock_timeout_ms: how long to wait for a turn to append.
+    retention: what the store may forget; None, and it keeps everything until `Store.clean` is
+        called. Each process that writes cleans by its own.
     """
 
     log_file_bytes: int = 1024 * 1024 * 1024
     queue_file_entries: int = 300_000
+    index_slots: int = 5_000_000
+    index_items: int = 20_000_000
+    key_index: bool = True
     broker_name: str = "broker-a"
     auto_create_topics: bool = True
     default_queues: int = DEFAULT_QUEUES
     flush: str = "async"
+    flush_interval_ms: int = 500
+    flush_least_pages: int = 4
+    flush_thorough_interval_ms: int = 10_000
+    flush_timeout_ms: int = 5000
     lock_timeout_ms: int = 30_000
+    retention: Retention | None = None
 
     def __post_init__(self) -> None:
         if self.flush not in _FLUSH:
             raise OptionError(f"flush is {self.flush!r}.", remedy=f"Use one of {_FLUSH}.")
+        for name in ("flush_interval_ms", "flush_thorough_interval_ms", "flush_timeout_ms"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} is {getattr(self, name)}.", remedy="Use at least 1.")
         # A window of the log is mapped at multiples of the page size; an int32 counts in a file.
         if not 4096 <= self.log_file_bytes < 2**31 or self.log_file_bytes % 4096:
             raise OptionError(
@@ -68,6 +121,12 @@ class StoreConfig:
             )
         if not 1 <= self.queue_file_entries < 2**31 // _ENTRY_BYTES:
             raise OptionError(f"queue_file_entries is {self.queue_file_entries}.")
+        index_bytes = _INDEX_HEADER + 4 * self.index_slots + 20 * self.index_items
+        if self.index_slots < 1 or self.index_items < 2 or index_bytes >= 2**31:
+            raise OptionError(
+                f"index_slots is {self.index_slots}, index_items is {self.index_items}.",
+                remedy="Use at least 1 and 2; a file takes 4 and 20 bytes each, below 2 GiB.",
+            )
         if not 1 <= self.default_queues <= MAX_QUEUES:
             raise OptionError(
                 f"default_queues is {self.default_queues}.", remedy=f"Use 1 to {MAX_QUEUES}."

@@ -7,6 +7,10 @@ PyrocketError                      code, what happened, the way out
 │   ├── TopicNameError             TOPIC_ILLEGAL
 │   ├── TopicNotFoundError         TOPIC_NOT_FOUND
 │   ├── QueueNotFoundError         QUEUE_NOT_FOUND
+│   ├── GroupNameError             GROUP_ILLEGAL
+│   ├── GroupNotFoundError         GROUP_NOT_FOUND
+│   ├── MessageIdError             MESSAGE_ID_ILLEGAL
+│   ├── MessageNotFoundError       MESSAGE_NOT_FOUND
 │   ├── MessageError               MESSAGE_ILLEGAL, BODY_TOO_LARGE, PROPERTIES_SIZE_EXCEEDED
 │   └── StoreNotFoundError         STORE_NOT_FOUND, STORE_NOT_A_DIRECTORY
 ├── DataLossError                  offsets asked for that the store no longer (or never) has
@@ -22,20 +26,33 @@ PyrocketError                      code, what happened, the way out
     └── UnsupportedError           UNSUPPORTED_*: a version or platform that cannot work
 """
 
+_PUT_STATUS = {
+    "PROPERTIES_SIZE_EXCEEDED": "PROPERTIES_SIZE_EXCEEDED",
+    "FLUSH_DISK_TIMEOUT": "FLUSH_DISK_TIMEOUT",
+    "LOCK_TIMEOUT": "OS_PAGECACHE_BUSY",
+}
+
 
 class PyrocketError(Exception):
     """Root of the tree: a code, what happened, the way out.
 
-    `code` is stable and safe to match on; `remedy` says what to do about it.
+    `code` is stable and safe to match on; `remedy` says what to do about it. `put_status` is
+    RocketMQ's PutMessageStatus for an append that was refused with this error.
     """
 
     default_code = "PYROCKET_ERROR"
+    default_put_status = "UNKNOWN_ERROR"
 
     def __init__(self, message: str, *, remedy: str = "", code: str | None = None) -> None:
         self.code = code or self.default_code
         self.message = message
         self.remedy = remedy
         super().__init__(f"[{self.code}] {message}" + (f" {remedy}" if remedy else ""))
+
+    @property
+    def put_status(self) -> str:
+        """What a RocketMQ broker answers in this case."""
+        return _PUT_STATUS.get(self.code, self.default_put_status)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Survive pickling: Spark carries exceptions between processes."""
@@ -84,10 +101,35 @@ class QueueNotFoundError(InvalidInputError):
     default_code = "QUEUE_NOT_FOUND"
 
 
+class GroupNameError(InvalidInputError):
+    """A consumer group's name breaks RocketMQ's rules."""
+
+    default_code = "GROUP_ILLEGAL"
+
+
+class GroupNotFoundError(InvalidInputError):
+    """The store knows no such consumer group."""
+
+    default_code = "GROUP_NOT_FOUND"
+
+
+class MessageIdError(InvalidInputError):
+    """A message id has not the form of one."""
+
+    default_code = "MESSAGE_ID_ILLEGAL"
+
+
+class MessageNotFoundError(InvalidInputError):
+    """The store has no message of this id, or no longer."""
+
+    default_code = "MESSAGE_NOT_FOUND"
+
+
 class MessageError(InvalidInputError):
     """A message breaks a limit or holds bytes that the format cannot carry."""
 
     default_code = "MESSAGE_ILLEGAL"
+    default_put_status = "MESSAGE_ILLEGAL"
 
 
 class StoreNotFoundError(InvalidInputError):
@@ -127,8 +169,8 @@ class StoreDamagedError(PyrocketError):
 
 
 REBUILD_QUEUES = (
-    "To rebuild the queues from the log: with the store closed everywhere, remove `consumequeue/`,"
-    " `checkpoint` and `pyrocket/state`, make an empty file `abort`, and open it for writing."
+    "To rebuild the queues from the log: close the store everywhere and run `pyrocket repair` on"
+    " its directory."
 )
 """The way out where the log is good and an index is not."""
 
@@ -137,6 +179,7 @@ class StoreUnavailableError(PyrocketError):
     """The store cannot serve this request now."""
 
     default_code = "STORE_UNAVAILABLE"
+    default_put_status = "SERVICE_NOT_AVAILABLE"
 
 
 class StoreLockedError(StoreUnavailableError):

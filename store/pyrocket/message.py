@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +55,21 @@ class StoredMessage:
         return tuple(filter(None, self.properties.get("KEYS", "").split(" ")))
 
 
+class SendStatus(str, Enum):
+    """RocketMQ's SendStatus. All four mean that the message is stored and will be read."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
 @dataclass(frozen=True)
 class SendResult:
-    """Where one message went. `msg_id` is its UNIQ_KEY, `offset_msg_id` the broker's id."""
+    """Where one message went. `msg_id` is its UNIQ_KEY, `offset_msg_id` the broker's id.
+
+    With `flush="sync"` a status other than SEND_OK says that it may not be durable.
+    """
 
     topic: str
     queue_id: int
@@ -64,6 +77,7 @@ class SendResult:
     physical_offset: int
     msg_id: str
     offset_msg_id: str
+    status: SendStatus = SendStatus.SEND_OK
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,7 @@ class AppendResult:
     rows: int
     bytes: int
     log_end: int
+    status: SendStatus = SendStatus.SEND_OK
 
 
 @dataclass(frozen=True)

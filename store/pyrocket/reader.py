@@ -27,7 +27,7 @@ from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
-from pyrocket.index.scan import Scanner, read_message
+from pyrocket.index.scan import Scanner, cleaned_away, read_message
 from pyrocket.index.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import Position, QueueOffsets, StoredMessage
@@ -46,7 +46,7 @@ class Reader:
         run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._log = CommitLog(run)
         self._queues = Queues(layout, config.queue_file_bytes, writable=False)
-        self._scanner = Scanner(self._log, config.broker_name)
+        self._scanner = Scanner(self._log, config.broker_name, self._settle)
         self.topics = Topics(layout, clock)
         self._page: StatePage | None = None
         self._structure = -1
@@ -66,7 +66,7 @@ class Reader:
 
     def offsets(self, topic: TopicConfig) -> dict[int, QueueOffsets]:
         """Return the range of each read queue."""
-        bound, start = self._bound(), self._log.first_offset()
+        bound, start = self.bound(), self._log.first_offset()
         return {
             queue_id: self._range(topic.name, queue_id, bound, start)
             for queue_id in range(topic.read_queues)
@@ -79,7 +79,7 @@ class Reader:
                 f"topic {topic.name!r} has no queue {queue_id}.",
                 remedy=f"Its read queues are 0 to {topic.read_queues - 1}.",
             )
-        return self._range(topic.name, queue_id, self._bound(), self._log.first_offset())
+        return self._range(topic.name, queue_id, self.bound(), self._log.first_offset())
 
     def read(
         self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
@@ -89,6 +89,8 @@ class Reader:
         queue = self._queues.get(topic.name, queue_id)
         end = min(known.maximum, offset + max_messages)
         entries = queue.entries(offset, end)
+        if len(entries) < end - offset and queue.is_cleaned(offset):
+            raise cleaned_away(queue, offset)
         if len(entries) < end - offset:
             raise StoreDamagedError(
                 f"queue {queue_id} of {topic.name!r} has entries up to {offset + len(entries)}, not"
@@ -148,7 +150,7 @@ class Reader:
     def _check_range(self, topic: TopicConfig, queue_id: int, start: int, end: int) -> QueueOffsets:
         if self._queues.get(topic.name, queue_id).run.starts():
             # A queue that the topic has lost keeps its messages, and a query may be half through.
-            known = self._range(topic.name, queue_id, self._bound(), self._log.first_offset())
+            known = self._range(topic.name, queue_id, self.bound(), self._log.first_offset())
         else:
             known = self.queue_offsets(topic, queue_id)
         if known.minimum <= start <= end <= known.maximum:
@@ -166,7 +168,8 @@ class Reader:
             maximum = self.topics.ended_at(topic, queue_id)
         return QueueOffsets(queue.min_offset(log_start, maximum), maximum)
 
-    def _bound(self) -> int:
+    def bound(self) -> int:
+        """Return the log offset at which everything ends; WHOLE_LOG where no words tell it."""
         page = self._true_page()
         return WHOLE_LOG if page is None else self._look(page).dispatched
 
@@ -192,6 +195,12 @@ class Reader:
             self._await_recovery(page)
             return self._true_page()
         return None
+
+    def _settle(self) -> None:
+        """Return when nobody recovers the store any more, at once if nobody does."""
+        page = self._page
+        if page is not None and page.is_recovering():
+            self._await_recovery(page)
 
     def _await_recovery(self, page: StatePage) -> None:
         """Return when the recovery is over: the queues are cut and rebuilt meanwhile."""

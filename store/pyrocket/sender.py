@@ -1,21 +1,27 @@
 """Sending: find the topic, encode, take a turn, append, and make it durable if that is asked."""
 
 import random
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
-from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
+from pyrocket.errors import (
+    MessageError,
+    StoreLockedError,
+    TopicNameError,
+    TopicNotFoundError,
+)
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.index.appender import Appended
-from pyrocket.message import AppendResult, Message, SendResult
+from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.outgoing import Outgoing, Route, name_row
 from pyrocket.services.topics import TopicConfig, Topics, check_topic_name
+from pyrocket.write_queue import WriteQueue
 from pyrocket.writer import Writer
 
 
@@ -25,6 +31,7 @@ class Sender:
     def __init__(self, topics: Topics, config: StoreConfig, clock: Clock) -> None:
         self._topics, self._config = topics, config
         self._outgoing = Outgoing(clock)
+        self._queue = WriteQueue(self._check_topics)
 
     def append(self, writer: Writer, message: Message) -> SendResult:
         """Append one message."""
@@ -32,7 +39,8 @@ class Sender:
         encoded, unique_id = self._outgoing.encode_message(
             message, Route(topic.name, topic.write_queues)
         )
-        (appended,) = self._append(writer, [encoded])
+        (appended,) = self._queue.append(writer, [encoded])
+        status = self._flush(writer)
         physical_offset = int(appended.physical_offsets[0])
         return SendResult(
             topic=topic.name,
@@ -41,12 +49,19 @@ class Sender:
             physical_offset=physical_offset,
             msg_id=unique_id,
             offset_msg_id=offset_message_id(*STORE_HOST, physical_offset),
+            status=status,
         )
 
     def append_batch(
-        self, writer: Writer, batch: pa.RecordBatch, topic: str | None, first_queue: int | None
+        self,
+        writer: Writer,
+        batch: pa.RecordBatch,
+        topic: str | None,
+        first_queue: int | None,
+        *,
+        whole: bool = False,
     ) -> AppendResult:
-        """Append all rows or none."""
+        """Append all rows or none; with `whole` durably, and in the face of a loss of power."""
         columns = check_send_batch(batch)
         if not len(columns):
             return AppendResult(0, 0, writer.log_end)
@@ -60,19 +75,28 @@ class Sender:
                 encoded += self._outgoing.encode_columns(part, route_to, start)
             except MessageError as error:
                 raise name_row(error, rows) from None
-        self._append(writer, encoded)
+        self._queue.append(writer, encoded, whole=whole)
         size = sum(one.data.size for one in encoded)
-        return AppendResult(len(columns), size, writer.log_end)
+        return AppendResult(len(columns), size, writer.log_end, self._flush(writer))
 
-    def _append(self, writer: Writer, encoded: list[EncodedBatch]) -> list[Appended]:
-        with writer.section():
-            known = self._topics.all()
-            for one in encoded:
-                _check_still_there(known.get(one.topic), one)
-            appended = writer.append(encoded)
-        if self._config.flush == "sync":
-            writer.flush()
-        return appended
+    def _check_topics(self, batches: Sequence[EncodedBatch]) -> None:
+        known = self._topics.all()
+        for one in batches:
+            _check_still_there(known.get(one.topic), one)
+
+    def _flush(self, writer: Writer) -> SendStatus:
+        """Do what the configuration says about what has just been appended."""
+        if self._config.flush == "async":
+            writer.flush_soon()
+        if self._config.flush != "sync":
+            return SendStatus.SEND_OK
+        try:
+            writer.flush(self._config.flush_timeout_ms)
+        except StoreLockedError as error:
+            if error.code != SendStatus.FLUSH_DISK_TIMEOUT.value:
+                raise
+            return SendStatus.FLUSH_DISK_TIMEOUT
+        return SendStatus.SEND_OK
 
     def _writable_topic(self, writer: Writer, name: str) -> TopicConfig:
         check_topic_name(name)

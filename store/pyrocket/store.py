@@ -3,14 +3,17 @@
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 
 import pyarrow as pa
 
-from pyrocket.clock import Clock, system_clock
+from pyrocket.cleaner import preview
+from pyrocket.clock import Clock
 from pyrocket.config import DEFAULT_QUEUES, StoreConfig
+from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import StoreNotFoundError, StoreReadOnlyError
+from pyrocket.errors import StoreReadOnlyError
+from pyrocket.group_admin import Groups
+from pyrocket.lookup import Lookup
 from pyrocket.message import (
     AppendResult,
     Message,
@@ -22,14 +25,12 @@ from pyrocket.message import (
 from pyrocket.reader import Reader
 from pyrocket.sender import Sender
 from pyrocket.services.epochs import Epochs
-from pyrocket.services.identity import load_identity
+from pyrocket.services.identity import check_directory, load_identity
+from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig
+from pyrocket.snapshot import SnapshotReport, take_snapshot
 from pyrocket.topic_admin import TopicAdmin
 from pyrocket.writer import Writer
-
-_STORE_NAMES = frozenset(
-    ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
-)
 
 
 class Store:
@@ -40,13 +41,15 @@ class Store:
     """
 
     def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, read_only: bool) -> None:
-        self._layout, self._config = layout, config
+        self._layout, self._config, self._clock = layout, config, clock
         self._writer = None if read_only else Writer(layout, config, clock)
         identity = self._writer.identity if self._writer else load_identity(layout, config)
         self._reader = Reader(layout, identity, clock)
+        self._lookup = Lookup(layout, self._reader)
         self._topics = self._reader.topics
         self._sender = Sender(self._topics, config, clock)
         self._epochs = Epochs(layout)
+        self._groups = Groups(layout, self._reader, self._writing, clock)
 
     @classmethod
     def open(
@@ -56,26 +59,22 @@ class Store:
         create: bool = False,
         read_only: bool = False,
         config: StoreConfig | None = None,
-        clock: Clock = system_clock,
+        clock: Clock | None = None,
     ) -> "Store":
         """Open the directory `path`, making it a store if it is missing or empty and `create`.
 
-        Read-only opening writes nothing, not even a lock, and works while others write. Raises
+        Read-only opening writes nothing, not even a lock, and works while others write. Without a
+        `clock` it is the wall clock, or a test's (`pyrocket.testing`). Raises
         StoreNotFoundError, StoreLockedError, StoreDamagedError, UnsupportedError.
         """
         layout = Layout(Path(path).absolute())
-        _check_directory(layout, create=create and not read_only)
-        return cls(layout, config or StoreConfig(), clock, read_only)
+        check_directory(layout, create=create and not read_only)
+        return cls(layout, config or StoreConfig(), clock or clock_of(layout.clock), read_only)
 
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self, *, clean: bool = True) -> None:
@@ -87,6 +86,7 @@ class Store:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close(clean=clean)
+        self._lookup.close()
         self._reader.close()
 
     @property
@@ -163,6 +163,11 @@ class Store:
     def _admin(self) -> TopicAdmin:
         return TopicAdmin(self._layout, self._topics, self._writing())
 
+    @property
+    def groups(self) -> Groups:
+        """Consumer groups and their offsets: commit, query, reset, delete."""
+        return self._groups
+
     # Writing
 
     def append(self, message: Message) -> SendResult:
@@ -170,19 +175,44 @@ class Store:
         return self._sender.append(self._writing(), message)
 
     def append_batch(
-        self, batch: pa.RecordBatch, *, topic: str | None = None, first_queue: int | None = None
+        self,
+        batch: pa.RecordBatch,
+        *,
+        topic: str | None = None,
+        first_queue: int | None = None,
+        whole: bool = False,
     ) -> AppendResult:
         """Append all rows, visible together, or none; `topic` wins over the column.
+
+        With `whole` they are durable when this returns, and a loss of power leaves all or none.
 
         Columns: `pyrocket.SEND_COLUMNS`. Rows without queue id and sharding key are spread over
         the write queues, beginning with `first_queue`. Raises SchemaError, and MessageError naming
         the row (counted from 0).
         """
-        return self._sender.append_batch(self._writing(), batch, topic, first_queue)
+        writer = self._writing()
+        return self._sender.append_batch(writer, batch, topic, first_queue, whole=whole)
 
     def flush(self) -> None:
         """Return when everything appended before, by anybody, is durable."""
         self._writing().flush()
+
+    def clean(
+        self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False
+    ) -> CleanReport:
+        """Remove the oldest log files, by age or down to a size, without limits by `retention`.
+
+        With `dry_run`, for which reading is enough, nothing goes. Raises OptionError.
+        """
+        if dry_run:
+            known = self._reader.identity.config
+            return preview(self._layout, known, self._clock, hours=hours, total_bytes=total_bytes)
+        return self._writing().clean(hours=hours, total_bytes=total_bytes)
+
+    def snapshot(self, target: str | PathLike[str]) -> SnapshotReport:
+        """Copy the store, in use or not, to `target`, which is missing or empty."""
+        turn = self._writer.section if self._writer else None
+        return take_snapshot(self._layout, self._reader, Path(target).absolute(), turn)
 
     def _writing(self) -> Writer:
         if self._writer is None:
@@ -235,8 +265,8 @@ class Store:
         OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a `bodyText` that is not
         UTF-8.
         """
-        topic_config = self.topic(topic)
-        return self._reader.scan(topic_config, queue_id, start, end, columns, verify_crc=verify_crc)
+        known = self.topic(topic)
+        return self._reader.scan(known, queue_id, start, end, columns, verify_crc=verify_crc)
 
     def estimate_bytes(self, topic: str, queue_id: int, start: int, end: int) -> int:
         """Return about how many log bytes the messages [start, end) take; reads three entries."""
@@ -246,26 +276,25 @@ class Store:
         """Return the first offset stored at or after the time; the maximum if there is none."""
         return self._reader.offset_by_time(self.topic(topic), queue_id, timestamp_ms)
 
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = 2**63 - 1,
+        max_messages: int = 64,
+    ) -> list[StoredMessage]:
+        """Return the newest messages with this key or unique id stored in the time, oldest first.
 
-def _check_directory(layout: Layout, *, create: bool) -> None:
-    root = layout.root
-    if root.exists() and not root.is_dir():
-        raise StoreNotFoundError(
-            f"{root} is a file.",
-            remedy="A store is a directory.",
-            code="STORE_NOT_A_DIRECTORY",
-        )
-    if layout.looks_like_a_store:
-        return
-    if not create:
-        raise StoreNotFoundError(
-            f"there is no store at {root}.",
-            remedy="Check the path; writing to it creates one.",
-        )
-    foreign = {entry.name for entry in root.iterdir()} - _STORE_NAMES if root.exists() else set()
-    if foreign:
-        raise StoreNotFoundError(
-            f"{root} is no store and holds other files, such as {min(foreign)!r}.",
-            remedy="Name an empty or a new directory.",
-            code="STORE_DIRECTORY_NOT_EMPTY",
-        )
+        Messages of deleted topics, and of RocketMQ's own, are found as long as the log has them.
+        """
+        return self._lookup.query(topic, key, begin_ms, end_ms, max_messages)
+
+    def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
+        """Return the message with the broker's id. Raises MessageIdError, MessageNotFoundError."""
+        return self._lookup.by_offset_id(offset_msg_id)
+
+    def message_by_id(self, topic: str, msg_id: str) -> StoredMessage:
+        """Return the topic's message with this unique or offset id, or MessageNotFoundError."""
+        return self._lookup.by_id(topic, msg_id)

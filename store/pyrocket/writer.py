@@ -1,34 +1,44 @@
-"""Being a writer: presence, true words, recovery where they are not, and a clean end.
+"""Being a writer: recovery where the words are not true, sections, flushes and a clean end.
 
-Every writer holds a shared lock on RocketMQ's `lock` file for as long as it has the store open, so
-that a Java broker, which wants it alone, is refused. Whoever finds itself alone may recover at the
-start and shut down cleanly at the end.
+Whoever finds itself alone in the directory may recover at the start and shut down cleanly at the
+end; `presence` tells who is there.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from pyrocket.cleaner import Cleaner
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.durable import clear_folder, read_or_none, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import FileLock, Turns, lock_identity
-from pyrocket.disk.machine import refuse_network_file_system
-from pyrocket.disk.state_page import FAILED, HOLDER, PUBLISHED, STORE_TIME, STRUCTURE, StatePage
+from pyrocket.disk.lock import Turns
+from pyrocket.disk.state_page import (
+    CHECKPOINT_TIME,
+    FAILED,
+    PUBLISHED,
+    RESTED,
+    STORE_TIME,
+    STRUCTURE,
+)
 from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
-from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from pyrocket.formats.checkpoint import decode_checkpoint
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.index.appender import Appended, Appender
+from pyrocket.index.checkpointer import Checkpointer
 from pyrocket.index.dispatcher import Dispatcher
+from pyrocket.index.key_builder import KeyBuilder
 from pyrocket.index.queues import Queues
-from pyrocket.index.rebuild import recover, sync_queues
+from pyrocket.index.rebuild import recover
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.flush_service import FlushPolicy, FlushService
 from pyrocket.log.flusher import Flusher
+from pyrocket.presence import Presence, last_holder, make_folders
 from pyrocket.services.epochs import Epochs
-from pyrocket.services.identity import load_identity, make_identity
+from pyrocket.services.identity import settle_identity
+from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import Topics
 
 
@@ -39,20 +49,21 @@ class Writer:
         self._layout, self._clock = layout, clock
         self._timeout_ms = config.lock_timeout_ms
         self._appended = False
-        self._process = os.getpid()
-        _make_folders(layout)
-        self._turns = Turns(layout.mutex, layout.turnstile, lambda: _holder(layout))
+        make_folders(layout)
+        self._turns = Turns(layout.mutex, layout.turnstile, lambda: last_holder(layout))
         try:
             # All of it in one turn: two processes that make a store at once must make one.
             with self._turns.turn(self._timeout_ms):
-                self._come_in()
-                known = load_identity(layout, config)
-                self.identity = known if known.store_id else make_identity(layout, config, clock())
+                self._presence = Presence(layout)
+                self.page = self._presence.page
+                self._presence.sign()
+                self.identity = settle_identity(layout, config, clock())
                 topics = Topics(layout, clock)
                 self._wire(topics)
-                true = self.page.is_true(self.identity.key, self._lock_identity())
-                if not true or self.page[FAILED]:
+                if not self._presence.words_are_true(self.identity.key, self._log.ends_at):
                     self._recover(topics)
+                else:
+                    self._keys.settle(clean=True)
                 self._structure = self.page[STRUCTURE]
         except BaseException:
             self._let_go()
@@ -65,25 +76,22 @@ class Writer:
         self._queues = Queues(layout, config.queue_file_bytes, writable=True)
         self._dispatcher = Dispatcher(self._queues, topics.ended_at)
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock)
-        self._flusher = Flusher(self._log, self.page, layout.flush_lock, self._timeout_ms)
-
-    def _come_in(self) -> None:
-        StatePage.create(self._layout.state, self._layout.scratch)
-        self.page = StatePage(self._layout.state, writable=True)
-        self.page[HOLDER] = self._process
-        self._presence = FileLock(self._layout.lock, content=b"lock")
-        if not self._presence.try_lock(shared=True):
-            raise StoreLockedError(
-                f"another process, such as a Java broker, holds {self._layout.lock} alone.",
-                remedy="Stop it, or open the store read-only: that works at any time.",
-            )
-
-    def _lock_identity(self) -> tuple[int, int]:
-        return lock_identity(self._layout.lock) or (0, 0)
+        self._keys = KeyBuilder(layout, self._log, self.page, config, self._clock)
+        self._checkpointer = Checkpointer(
+            layout, self._queues, self.page, self._clock, config.log_file_bytes
+        )
+        self._flusher = Flusher(
+            self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync
+        )
+        indexes = self._queues, self._keys
+        tell, keep = self.structure_changed, config.retention
+        self._cleaner = Cleaner(layout, self._log, *indexes, topics, self._clock, keep, tell)
+        policy = FlushPolicy.of(config)
+        self._flush_service = FlushService(policy, self.page, self._flusher.flush)
 
     def _recover(self, topics: Topics) -> None:
         """Make the words true; only for whoever has the store alone."""
-        if not self._presence.try_lock():
+        if not self._presence.claim():
             raise StoreLockedError(
                 f"{self._layout.root} needs recovery, but other processes have it open.",
                 remedy="Close it everywhere first.",
@@ -104,8 +112,10 @@ class Writer:
         )
         if not clean:
             Epochs(self._layout).begin(ends)
-        self.page.vouch(self.identity.key, self._lock_identity())
-        self._presence.try_lock(shared=True)
+        self._keys.settle(clean=clean)
+        self.page[CHECKPOINT_TIME] = self._clock()
+        self._presence.vouch(self.identity.key)
+        self._presence.share()
 
     @contextmanager
     def section(self) -> Iterator[None]:
@@ -113,9 +123,16 @@ class Writer:
 
         An OSError inside becomes StoreUnavailableError (WRITE_FAILED).
         """
-        with self._turns.turn(self._timeout_ms):
+        with self._turn(self._timeout_ms):
+            yield
+        self._keys.catch_up(lambda: self._turn(self._timeout_ms))
+        self._cleaner.run_if_due(lambda: self._turn(0))
+
+    @contextmanager
+    def _turn(self, timeout_ms: int) -> Iterator[None]:
+        with self._turns.turn(timeout_ms):
             self._check_place()
-            self.page[HOLDER] = self._process
+            self._presence.sign()
             if self.page[STRUCTURE] != self._structure:
                 self._structure = self.page[STRUCTURE]
                 self._queues.close()
@@ -138,17 +155,28 @@ class Writer:
                 code="STORE_REPLACED",
             )
 
-    def append(self, batches: Sequence[EncodedBatch]) -> list[Appended]:
-        """Append the batches as one; the caller is in a section."""
+    def check_fits(self, batches: Sequence[EncodedBatch]) -> None:
+        """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a log file."""
+        for batch in batches:
+            self._log.check_fits(batch.sizes)
+
+    def append(self, batches: Sequence[EncodedBatch], *, whole: bool = False) -> list[Appended]:
+        """Append the batches as one; the caller is in a section. See `Appender.append`."""
+        self._cleaner.make_room()
         if not self._appended:
             self._announce()
-        return self._appender.append(batches)
+        return self._appender.append(batches, whole=whole)
 
     def _announce(self) -> None:
         """Say that the store is in use before the first byte is written."""
         if not self._layout.abort.exists():
             replace_file(self._layout.abort, b"", self._layout.scratch)
+        self.page[RESTED] = 0
         self._appended = True
+
+    def clean(self, *, hours: float | None, total_bytes: int | None) -> CleanReport:
+        """Remove by hand what exceeds the limits; see `Cleaner.clean`."""
+        return self._cleaner.clean(self.section, hours=hours, total_bytes=total_bytes)
 
     @property
     def log_end(self) -> int:
@@ -167,21 +195,28 @@ class Writer:
         """Drop open files of queues: some are about to be removed."""
         self._queues.close()
 
-    def flush(self) -> None:
-        """Return when everything published before the call is durable."""
-        self._flusher.flush()
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Return when everything published before the call is durable; see `Flusher.flush`."""
+        self._flusher.flush(timeout_ms)
+
+    def flush_soon(self) -> None:
+        """Have everything published before the call flushed in a while, without waiting."""
+        self._flush_service.wake()
+
+    def _after_sync(self, end: int, stored: int) -> None:
+        with self._failing_for_good():
+            self._checkpointer.after_flush(end, stored)
 
     def close(self, *, clean: bool) -> None:
         """Leave; with `clean`, the last to leave shuts the store down cleanly."""
-        is_ours = os.getpid() == self._process and self.page.is_at(self._layout.state)
         try:
-            if clean and is_ours and not self.page[FAILED]:
+            if clean and self._presence.is_here and not self.page[FAILED]:
                 with self._turns.turn(self._timeout_ms):
-                    self.page[HOLDER] = self._process
-                    if self._presence.try_lock():
+                    self._presence.sign()
+                    if self._presence.claim():
                         self._shut_down()
                     # Before the turn ends: the next to come in must not find us here.
-                    self._presence.unlock()
+                    self._presence.leave()
         finally:
             self._let_go()
 
@@ -194,48 +229,33 @@ class Writer:
             return
         self._appender.roll_forward()
         self._flusher.flush()
-        self._sync_queues()
+        with self._failing_for_good():
+            end, stored = self.page[PUBLISHED], self.page[STORE_TIME]
+            self._checkpointer.advance(end, stored, index_timestamp=self._keys.complete())
         clear_folder(self._layout.scratch)
-        stored = self.page[STORE_TIME]
-        checkpoint = encode_checkpoint(Checkpoint(stored, stored))
-        replace_file(self._layout.checkpoint, checkpoint, self._layout.scratch)
+        self.page.rest()
         io.unlink(self._layout.abort)
         io.sync_directory(self._layout.root)
 
-    def _sync_queues(self) -> None:
+    @contextmanager
+    def _failing_for_good(self) -> Iterator[None]:
         try:
-            sync_queues(self._queues)
+            yield
         except io.SyncError as error:
             self.page[FAILED] = 1
             raise StoreFailedError(
-                f"fsync of the queues failed: {error}.",
+                f"fsync of the indexes failed: {error}.",
                 remedy="Check the disk, close the store everywhere and open it again.",
             ) from error
 
     def _let_go(self) -> None:
-        for part in ("_flusher", "_queues", "_turns", "_presence", "page"):
+        service = getattr(self, "_flush_service", None)
+        if service is not None:
+            service.stop()
+        for part in ("_flusher", "_queues", "_turns", "_presence"):
             held = getattr(self, part, None)
             if held is not None:
                 held.close()
         log = getattr(self, "_log", None)
         if log is not None:
             log.run.close()
-
-
-def _make_folders(layout: Layout) -> None:
-    io.make_directory(layout.root)
-    refuse_network_file_system(layout.root)
-    for folder in (layout.own, layout.scratch, layout.commit_log, layout.consume_queues):
-        io.make_directory(folder)
-
-
-def _holder(layout: Layout) -> int:
-    """Return the process that took the last turn; 0 where nobody has."""
-    try:
-        page = StatePage(layout.state, writable=False)
-    except FileNotFoundError:
-        return 0
-    try:
-        return page[HOLDER]
-    finally:
-        page.close()

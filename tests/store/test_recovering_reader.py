@@ -4,8 +4,9 @@ import threading
 
 import pytest
 from pyrocket import Message, Store, reader
-from pyrocket.disk.state_page import StatePage
-from pyrocket.errors import StoreUnavailableError
+from pyrocket.disk.state_page import STATE_FORMAT, StatePage
+from pyrocket.errors import OffsetOutOfRangeError, StoreUnavailableError
+from pyrocket.index import scan
 
 
 @pytest.fixture
@@ -53,3 +54,31 @@ def test_a_recovery_that_never_ends_is_named(root, monkeypatch):
             store.offsets("T")
         Store.open(root).close()
         assert store.max_offset("T", 0) == 100
+
+
+def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(root, monkeypatch):
+    """Its range was taken before; the entries are cut and written anew while it reads."""
+    queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
+    entries = queue_file.read_bytes()
+    page = StatePage(root / "pyrocket/state", writable=True)
+    monkeypatch.setattr(scan, "_ENTRIES_AT_ONCE", 10)
+    with Store.open(root, read_only=True) as looking:
+        batches = looking.scan("T", 0, 0, 100, ["queueOffset"])
+        rows = next(batches).num_rows
+        page.distrust()
+        queue_file.write_bytes(bytes(len(entries)))
+
+        def finish():
+            queue_file.write_bytes(entries)
+            page[0] = STATE_FORMAT
+
+        timer = threading.Timer(0.2, finish)
+        timer.start()
+        assert rows + sum(batch.num_rows for batch in batches) == 100
+        timer.join()
+        assert page[0] == STATE_FORMAT
+        queue_file.write_bytes(bytes(len(entries)))
+        with pytest.raises(OffsetOutOfRangeError):
+            list(looking.scan("T", 0, 0, 100, ["queueOffset"]))
+        queue_file.write_bytes(entries)
+    page.close()

@@ -1,9 +1,12 @@
 """What an error tells its reader to do has to work."""
 
-import shutil
+import re
+import shlex
 
 import pytest
+from click.testing import CliRunner
 from pyrocket import Message, Store
+from pyrocket.cli import main
 from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
 
 
@@ -19,10 +22,9 @@ def test_the_queues_are_rebuilt_as_the_error_says(tmp_path):
     with Store.open(root) as store, pytest.raises(StoreDamagedError) as caught:
         list(store.scan("T", 0, 0, 25, ["body"]))
     assert caught.value.remedy == REBUILD_QUEUES
-    shutil.rmtree(root / "consumequeue")
-    (root / "checkpoint").unlink()
-    (root / "pyrocket/state").unlink()
-    (root / "abort").touch()
+    command = shlex.split(re.search(r"`pyrocket ([^`]*)`", REBUILD_QUEUES)[1])
+    done = CliRunner().invoke(main, [*command, str(root), "--yes"])
+    assert done.exit_code == 0, done.output
     with Store.open(root) as store:
         for queue_id in (0, 1):
             bodies = [message.body for message in store.read("T", queue_id, 0, 100)]

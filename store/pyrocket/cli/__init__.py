@@ -11,7 +11,13 @@ from importlib.metadata import EntryPoint, entry_points
 import click
 
 GROUP = "pyrocket.commands"
-_OWN_COMMANDS = {"doctor": "pyspark_pyrocket.doctor:doctor"}
+_OWN_COMMANDS = {
+    "clean": "pyrocket.cli.clean:clean",
+    "doctor": "pyspark_pyrocket.doctor:doctor",
+    "repair": "pyrocket.cli.repair:repair",
+    "snapshot": "pyrocket.cli.snapshot:snapshot",
+    "verify": "pyrocket.cli.verify:verify",
+}
 
 
 class LazyCommands(click.Group):

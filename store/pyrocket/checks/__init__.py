@@ -1,0 +1,11 @@
+"""What can be wrong with a store, found by looking: no lock is taken, nothing is written.
+
+finding     one finding: a code, how bad, where, what, and the way out
+any_run     reading folders in which files are missing, cut short or foreign
+files       names and lengths of files
+log         the chain of records, their structure and checksums
+queues      each record has its entry, and each entry its record
+keys        each key has its item in the index, and each item its key
+config      JSON files, RocketMQ's and ours
+state       checkpoint, and how the store was left
+"""

@@ -1,0 +1,80 @@
+"""JSON files: RocketMQ's in `config/`, each with a backup, and ours."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyrocket.checks.finding import Findings, Severity, repair
+from pyrocket.disk.durable import read_or_none
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats import fastjson
+from pyrocket.services.topics import Topics
+
+_BACKUP = ".bak"
+
+
+def check_config(layout: Layout, findings: Findings) -> None:
+    """Look at all JSON files."""
+    for path in _tables(layout):
+        data = read_or_none(path)
+        if not data or not parses(data, fastjson.loads):
+            _report_table(layout, path, data, findings)
+    for path in (layout.identity, layout.topic_ids, layout.epochs):
+        data = read_or_none(path)
+        if data is not None and not parses(data, json.loads):
+            fix = f"Restore {path.name} from a backup."
+            if path != layout.identity:
+                fix += " Or remove it: deleted topics' names then begin at 0 again."
+            _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, "is no JSON.", fix)
+    if not findings.counts["CONFIG_BROKEN"] and not findings.counts["CONFIG_FROM_BACKUP"]:
+        _check_topics(layout, findings)
+
+
+def parses(data: bytes, loads: Callable[[str], Any]) -> bool:
+    """Whether the bytes are JSON with an object or list at the top."""
+    try:
+        return isinstance(loads(data.decode()), dict | list)
+    except ValueError:
+        return False
+
+
+def _tables(layout: Layout) -> list[Path]:
+    """Return the tables that there are, or were: of some there is only the backup."""
+    folder = layout.config("x").parent
+    names = {path.name.removesuffix(_BACKUP) for path in folder.glob("*.json*")}
+    return [folder / name for name in sorted(names) if name.endswith(".json")]
+
+
+def _report_table(layout: Layout, path: Path, data: bytes | None, findings: Findings) -> None:
+    what = "is missing." if data is None else "is empty." if not data else "is no JSON."
+    backup = read_or_none(path.with_name(path.name + _BACKUP))
+    if backup and parses(backup, fastjson.loads):
+        fix = repair("puts the backup in its place; brokers use that anyway.")
+        what += " Its backup is whole."
+        _add(layout, findings, "CONFIG_FROM_BACKUP", Severity.WARNING, path, what, fix)
+    elif data:
+        fix = f"Restore {path.name} from a backup, or correct it by hand."
+        _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, what, fix)
+
+
+def _check_topics(layout: Layout, findings: Findings) -> None:
+    try:
+        Topics(layout, lambda: 0).all()
+    except StoreDamagedError as error:
+        path = layout.config("topics")
+        fix = error.remedy or "Restore it from a backup, or correct it by hand."
+        _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, error.message, fix)
+
+
+def _add(
+    layout: Layout,
+    findings: Findings,
+    code: str,
+    severity: Severity,
+    path: Path,
+    what: str,
+    fix: str,
+) -> None:
+    findings.add(code, severity, str(path.relative_to(layout.root)), what, fix)

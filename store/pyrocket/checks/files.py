@@ -1,0 +1,81 @@
+"""Names and lengths of the files of the log and the queues, and of what lies among them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyrocket.checks.any_run import AnyRun
+from pyrocket.checks.finding import Findings, Severity, repair, restore
+from pyrocket.disk.layout import Layout, file_name, parse_file_name
+
+_AWAY = repair("moves it to pyrocket/quarantine; RocketMQ refuses such a folder.")
+_REBUILD = repair("rebuilds the queue from the log.")
+
+
+def check_log_files(layout: Layout, run: AnyRun, findings: Findings) -> None:
+    """Look at the log's folder."""
+    _check_names(layout, run, findings)
+    starts = run.starts()
+    for at, start in enumerate(starts):
+        path = run.folder / file_name(start)
+        file, size = str(path.relative_to(layout.root)), path.stat().st_size
+        if at and start != starts[at - 1] + run.file_bytes:
+            what = f"the log has no file between {file_name(starts[at - 1])} and this one."
+            findings.add("LOG_FILE_MISSING", Severity.ERROR, file, what, restore("what is missing"))
+        if size != run.file_bytes:
+            _report_length(findings, file, size, run.file_bytes, is_last=start == starts[-1])
+
+
+def _report_length(
+    findings: Findings, file: str, size: int, expected: int, *, is_last: bool
+) -> None:
+    what = f"it has {size} bytes, not {expected}."
+    fix = restore(file)
+    if is_last and size < expected:
+        fix = repair("gives it its length; what is behind its last whole record goes.")
+    findings.add("LOG_FILE_LENGTH", Severity.ERROR, file, what, fix, size)
+
+
+def check_queue_files(layout: Layout, file_bytes: int, findings: Findings) -> None:
+    """Look at the queues' folders."""
+    for folder in _queue_folders(layout, findings):
+        run = AnyRun(folder, file_bytes, layout.scratch, writable=False)
+        _check_names(layout, run, findings)
+        starts = run.starts()
+        for at, start in enumerate(starts):
+            path = folder / file_name(start)
+            file, size = str(path.relative_to(layout.root)), path.stat().st_size
+            if at and start != starts[at - 1] + file_bytes:
+                what = f"the queue has no file between {file_name(starts[at - 1])} and this one."
+                findings.add("QUEUE_FILE_MISSING", Severity.ERROR, file, what, _REBUILD)
+            if size != file_bytes:
+                what = f"it has {size} bytes, not {file_bytes}."
+                findings.add("QUEUE_FILE_LENGTH", Severity.ERROR, file, what, _REBUILD, size)
+
+
+def _queue_folders(layout: Layout, findings: Findings) -> Iterator[Path]:
+    """Yield the folders of queues; what else lies there is a finding."""
+    root = layout.consume_queues
+    for topic in sorted(root.iterdir()) if root.is_dir() else ():
+        if not topic.is_dir():
+            _report_foreign(layout, topic, findings)
+            continue
+        for queue in sorted(topic.iterdir()):
+            if queue.is_dir() and queue.name.isascii() and queue.name.isdigit():
+                yield queue
+            else:
+                _report_foreign(layout, queue, findings)
+
+
+def _check_names(layout: Layout, run: AnyRun, findings: Findings) -> None:
+    if not run.folder.is_dir():
+        return
+    for path in sorted(run.folder.iterdir()):
+        start = parse_file_name(path.name)
+        if start is None or start % run.file_bytes or not path.is_file():
+            _report_foreign(layout, path, findings)
+
+
+def _report_foreign(layout: Layout, path: Path, findings: Findings) -> None:
+    file = str(path.relative_to(layout.root))
+    what = "this is no file of a store."
+    findings.add("FOREIGN_FILE", Severity.ERROR, file, what, _AWAY)

@@ -1,0 +1,154 @@
+"""Log and key index agree: each key has its item, each item its key, and each chain its order.
+
+The items of the files lie in the order of the log, so both are read once, side by side.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrocket.checks.finding import Findings, Severity, repair
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.key_table import Geometry, is_table_name
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import Ints
+from pyrocket.index.key_file import KeyFile
+from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.key_items import key_items
+
+_BLOCK_ITEMS = 1 << 18
+_REBUILD = repair("rebuilds the key index from the log.")
+_NO_PAIRS = np.zeros(0, np.dtype([("offset", np.int64), ("hash", np.int64)]))
+
+Pairs = npt.NDArray[np.void]
+"""Log offset and key hash of items."""
+
+
+class KeyCheck:
+    """Compares the key index with the log, run by run; `live`, the last file may still grow."""
+
+    def __init__(
+        self, layout: Layout, geometry: Geometry, findings: Findings, *, live: bool
+    ) -> None:
+        self._layout, self._geometry, self._findings = layout, geometry, findings
+        self._live = live
+        self._index = KeyIndex(layout, geometry)
+        self._names, self.begin, self.end = self._sound_files()
+        self._blocks = self._items()
+        self._left = _NO_PAIRS
+        self._missing, self._wrong = 0, 0
+
+    def _sound_files(self) -> tuple[list[str], int, int]:
+        """Return the files that can be read, and from where to where in the log they go."""
+        begin = end = 0
+        names: list[str] = []
+        for name in self._index.names():
+            try:
+                header = self._index.header(name)
+            except (StoreDamagedError, FileNotFoundError) as error:
+                self._add("KEY_INDEX_DAMAGED", name, getattr(error, "message", str(error)))
+                return [], 0, 0
+            if header.count < 2:
+                break
+            if header.end_offset < end:
+                self._add("KEY_INDEX_DAMAGED", name, "it ends before the file before it does.")
+                return [], 0, 0
+            begin, end = begin if names else header.begin_offset, header.end_offset
+            names.append(name)
+        return names, begin, end
+
+    def check_names(self) -> None:
+        """Look for files that are none of an index."""
+        folder = self._layout.index
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if not is_table_name(path.name) or not path.is_file():
+                file = str(path.relative_to(self._layout.root))
+                fix = repair("moves it to pyrocket/quarantine.")
+                what = "this is no file of a store."
+                self._findings.add("FOREIGN_FILE", Severity.ERROR, file, what, fix)
+
+    def feed(self, run: RecordFields) -> None:
+        """Compare the keys of a run, all of whose records are whole, with the items."""
+        if int(run.physical_offset[0]) >= self.end:
+            return
+        wanted = key_items(run)
+        expected = _pairs(wanted.offsets, wanted.hashes)
+        # Of the last record indexed some items may be missing.
+        expected = expected[(expected["offset"] >= self.begin) & (expected["offset"] < self.end)]
+        found = self._take(int(run.physical_offset[-1]))
+        found = found[(found["offset"] >= run.physical_offset[0]) & (found["offset"] < self.end)]
+        if len(expected) != len(found) or (expected != found).any():
+            both = np.intersect1d(expected, found)
+            self._missing += len(np.setdiff1d(expected, both))
+            self._wrong += len(np.setdiff1d(found, both))
+
+    def report(self, log_end: int) -> None:
+        """Add what is wrong to the findings."""
+        for _ in self._blocks:
+            pass
+        if not self._names:
+            return
+        name = self._names[-1]
+        if self.end >= log_end:
+            self._add("KEY_INDEX_AHEAD", name, "it knows messages behind the end of the log.")
+        if self._missing:
+            self._add("KEY_INDEX_GAPS", name, f"{self._missing} keys are not in the index.")
+        if self._wrong:
+            self._add("KEY_INDEX_WRONG", name, f"{self._wrong} items are of no key of the log.")
+
+    def _take(self, last: int) -> Pairs:
+        """Return the next items, up to those of the record at log offset `last`."""
+        parts = [self._left]
+        while not len(parts[-1]) or parts[-1]["offset"].max() <= last:
+            block = next(self._blocks, None)
+            if block is None:
+                break
+            parts.append(block)
+        known = np.concatenate(parts)
+        count = int(np.searchsorted(known["offset"], last, side="right"))
+        self._left = known[count:]
+        return known[:count]
+
+    def _items(self) -> Iterator[Pairs]:
+        """Yield the items of all files in blocks, looking at the chains on the way."""
+        for name in self._names:
+            # Files may be cleaned away meanwhile.
+            with suppress(FileNotFoundError), self._index.open(name) as file:
+                yield from self._items_of(name, file)
+
+    def _items_of(self, name: str, file: KeyFile) -> Iterator[Pairs]:
+        count = file.header().count
+        heads = np.zeros(self._geometry.slots, np.int32)
+        broken = 0
+        for first in range(1, count, _BLOCK_ITEMS):
+            items = file.items(first, min(count, first + _BLOCK_ITEMS))
+            broken += _broken_links(items, first, heads)
+            yield _pairs(items["physical_offset"], items["key_hash"])
+        if not (self._live and name == self._names[-1]):
+            broken += int((file.slots() != heads).sum())
+        if broken:
+            self._add("KEY_INDEX_CHAINS", name, f"{broken} chains do not lead to their items.")
+
+    def _add(self, code: str, name: str, what: str) -> None:
+        self._findings.add(code, Severity.WARNING, f"index/{name}", what, _REBUILD)
+
+
+def _pairs(offsets: Ints, hashes: Ints) -> Pairs:
+    pairs = np.empty(len(offsets), _NO_PAIRS.dtype)
+    pairs["offset"], pairs["hash"] = offsets, hashes
+    return pairs
+
+
+def _broken_links(items: npt.NDArray[np.void], first: int, heads: npt.NDArray[np.int32]) -> int:
+    """Count items that do not point to the one before them in their slot; move `heads` on."""
+    slots = items["key_hash"].astype(np.int64) % len(heads)
+    numbers = np.arange(first, first + len(items), dtype=np.int32)
+    order = np.argsort(slots, kind="stable")
+    new = np.diff(slots[order], prepend=-1) != 0
+    expected = np.empty(len(items), np.int32)
+    expected[order] = np.where(new, heads[slots[order]], np.roll(numbers[order], 1))
+    heads[slots[order]] = numbers[order]
+    return int((items["previous"] != expected).sum())

@@ -1,0 +1,48 @@
+"""The checkpoint, and how the store was left."""
+
+from pyrocket.checks.finding import Findings, Severity, repair
+from pyrocket.disk.durable import read_or_none
+from pyrocket.disk.layout import Layout
+from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
+
+_WRITE = repair("writes it anew.")
+
+
+def read_checkpoint(layout: Layout) -> bytes | None:
+    """Return the checkpoint as it is; before the log is looked at, so that it cannot be newer."""
+    return read_or_none(layout.checkpoint)
+
+
+def check_checkpoint(
+    data: bytes | None, last_stored: int, findings: Findings, *, clean: bool
+) -> None:
+    """Compare the checkpoint with the store time of the log's last message."""
+    if data is None:
+        if clean and last_stored:
+            what = "it is missing: a recovery would read the whole log."
+            findings.add("CHECKPOINT_MISSING", Severity.WARNING, "checkpoint", what, _WRITE)
+        return
+    if len(data) != CHECKPOINT_BYTES:
+        what = f"it has {len(data)} bytes, not {CHECKPOINT_BYTES}."
+        findings.add("CHECKPOINT_LENGTH", Severity.WARNING, "checkpoint", what, _WRITE)
+        return
+    known = decode_checkpoint(data)
+    if _latest(known) > last_stored:
+        what = f"it says that messages up to {_latest(known)} ms are durable, but the log's last"
+        what += f" is of {last_stored} ms: a recovery may skip what it should look at."
+        findings.add("CHECKPOINT_AHEAD", Severity.WARNING, "checkpoint", what, _WRITE)
+    elif clean and known.safe_timestamp == 0 < last_stored:
+        what = "it says nothing: a recovery would read the whole log."
+        findings.add("CHECKPOINT_BEHIND", Severity.NOTE, "checkpoint", what, _WRITE)
+
+
+def _latest(checkpoint: Checkpoint) -> int:
+    return max(checkpoint.log_timestamp, checkpoint.queue_timestamp, checkpoint.index_timestamp)
+
+
+def check_left(layout: Layout, findings: Findings) -> None:
+    """Say whether the store was closed cleanly."""
+    if layout.abort.exists():
+        what = "the store is in use, or was not closed cleanly."
+        fix = "Nothing, while it is in use; else the next writer recovers it. So does"
+        findings.add("NOT_CLOSED", Severity.NOTE, "abort", what, f"{fix} `pyrocket repair`.")

@@ -1,0 +1,77 @@
+"""What all commands share: `--json`, exit codes, errors, and progress on standard error.
+
+Exit codes: 0 all is well, 1 something was found or the answer was no, 2 it could not be done.
+With `--json` one JSON document goes to standard output and nothing else.
+"""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from pyrocket.errors import PyrocketError
+
+OK, FOUND, FAILED = 0, 1, 2
+
+Progress = Callable[[int, int, str], None]
+
+directory = click.argument("directory", type=click.Path())
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+
+
+def exits(command: Callable[..., int]) -> Callable[..., None]:
+    """Make a command's result its exit code, and an error a message with the way out."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            status = command(*arguments, **options)
+        except PyrocketError as error:
+            _fail(error.code, error.message, error.remedy, as_json=options.get("as_json", False))
+        except OSError as error:
+            _fail("OS_ERROR", str(error), "", as_json=options.get("as_json", False))
+        else:
+            raise SystemExit(status)
+
+    return run
+
+
+def _fail(code: str, message: str, remedy: str, *, as_json: bool) -> None:
+    if as_json:
+        show_json({"error": {"code": code, "message": message, "remedy": remedy}})
+    else:
+        click.echo(f"Error [{code}]: {message}", err=True)
+        if remedy:
+            click.echo(remedy, err=True)
+    raise SystemExit(FAILED)
+
+
+def show_json(document: dict[str, Any]) -> None:
+    """Print the one document."""
+    click.echo(json.dumps(document, indent=2))
+
+
+@contextmanager
+def progress(title: str, *, silent: bool) -> Iterator[Progress | None]:
+    """Yield what is to be told of bytes done: a bar on standard error, where that is a terminal."""
+    if silent or not sys.stderr.isatty():
+        yield None
+        return
+    # A second's worth of imports that scripts do not need.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    parts = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bar(*parts, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def tell(done: int, total: int, file: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"{title} {file}")
+
+        yield tell

@@ -1,0 +1,46 @@
+"""`pyrocket repair DIR`: mend what `pyrocket verify` finds."""
+
+import click
+
+from pyrocket.cli.findings import report_document, show_report
+from pyrocket.cli.frame import FOUND, OK, as_json, directory, dry_run, exits, progress, show_json
+from pyrocket.repair.plan import Action
+
+
+@click.command()
+@directory
+@dry_run
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+@exits
+def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Mend the store in DIRECTORY: say what is to be done, ask, and do it.
+
+    Rebuilds queues and the key index from the log, cuts a torn end of the log and keeps what it
+    cuts, puts backups in the place of broken tables, and moves foreign files away. Nobody else may
+    have the store open. Exits with 1 if something is left that cannot be mended. With --json it
+    does not ask: give --yes, or it does nothing.
+    """
+    from pyrocket.repair import run
+
+    def agree(actions: tuple[Action, ...]) -> bool:
+        if as_json:
+            return yes
+        _show_actions(actions, "I am going to" if yes else "To be done:")
+        return yes or click.confirm("Do it?", err=True)
+
+    with progress("repair", silent=as_json or not yes) as tell:
+        done = run.repair(directory, dry_run=dry_run, agree=agree, progress=tell)
+    if as_json:
+        actions = [{"kind": action.kind, "what": action.what} for action in done.actions]
+        show_json({"done": done.done, "actions": actions, "after": report_document(done.after)})
+    else:
+        if dry_run:
+            _show_actions(done.actions, "To be done:")
+        show_report(done.after)
+    return OK if done.after.ok else FOUND
+
+
+def _show_actions(actions: tuple[Action, ...], title: str) -> None:
+    for action in actions:
+        click.echo(f"{title} {action.what}", err=True)

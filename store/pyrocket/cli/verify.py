@@ -1,0 +1,27 @@
+"""`pyrocket verify DIR`: look whether everything is as it should be."""
+
+import click
+
+from pyrocket.cli.findings import report_document, show_report
+from pyrocket.cli.frame import FOUND, OK, as_json, directory, exits, progress, show_json
+
+
+@click.command()
+@directory
+@as_json
+@exits
+def verify(directory: str, as_json: bool) -> int:
+    """Check the store in DIRECTORY without changing anything, in use or not.
+
+    Looks at every record and its checksum, at the queues and the key index that belong to them,
+    and at the small files. Exits with 1 if something should be mended.
+    """
+    from pyrocket import verify as checking
+
+    with progress("verify", silent=as_json) as tell:
+        report = checking.verify(directory, tell)
+    if as_json:
+        show_json(report_document(report))
+    else:
+        show_report(report)
+    return OK if report.ok else FOUND

@@ -1,0 +1,143 @@
+"""Messages by key and by id: candidates from the key index and the log's end, each compared.
+
+The index is a hint. Whatever it says, a message is found only if its record is whole, begins where
+the index says, and has exactly the topic and the key.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+
+from pyrocket.disk.durable import read_or_none
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
+from pyrocket.formats.checkpoint import decode_checkpoint
+from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.message_id import parse_offset_message_id
+from pyrocket.formats.properties import UNIQ_KEY
+from pyrocket.formats.record import HEADER_BYTES, read_header
+from pyrocket.formats.record_decode import Record, decode_record
+from pyrocket.formats.record_header import HEADER
+from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.key_tail import KeyTail
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.message import StoredMessage
+from pyrocket.reader import Reader
+
+_FIRST_READ = 4096
+_SAME_ID = 64
+
+
+class Lookup:
+    """Looks messages up in one directory; never locks, never writes. Safe to share."""
+
+    def __init__(self, layout: Layout, reader: Reader) -> None:
+        self._layout, self._reader = layout, reader
+        config = reader.identity.config
+        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+        self._log = CommitLog(run)
+        geometry = Geometry(config.index_slots, config.index_items)
+        self._index = KeyIndex(layout, geometry)
+        self._tail = KeyTail(self._log)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._log.run.close()
+
+    def query(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, max_messages: int
+    ) -> list[StoredMessage]:
+        """Return the newest messages of the key stored in [begin_ms, end_ms], oldest first."""
+        if max_messages < 1:
+            raise InvalidInputError(
+                f"max_messages is {max_messages}.", remedy="Use at least 1.", code="MAX_MESSAGES"
+            )
+        bound = self._reader.bound()
+        found: dict[int, StoredMessage] = {}
+        seen: set[int] = set()
+        for offset in self._candidates(topic, key, begin_ms, end_ms, bound):
+            if offset in seen:
+                continue
+            seen.add(offset)
+            record = self._record_at(offset, bound)
+            if record is None or not begin_ms <= record.store_timestamp <= end_ms:
+                continue
+            if record.topic == topic:
+                message = record.to_message()
+                if key == message.properties.get(UNIQ_KEY) or key in message.keys:
+                    found[offset] = message
+            if len(found) == max_messages:
+                break
+        return [found[offset] for offset in sorted(found)]
+
+    def by_offset_id(self, offset_msg_id: str) -> StoredMessage:
+        """Return the message with the broker's id. Raises MessageIdError, MessageNotFoundError."""
+        parsed = parse_offset_message_id(offset_msg_id)
+        if parsed is None:
+            raise MessageIdError(
+                f"{offset_msg_id!r} is no offset message id.",
+                remedy="It has 32 hexadecimal digits, or 56: host, port and log offset.",
+            )
+        record = self._record_at(parsed[2], self._reader.bound())
+        if record is None or (*record.store_host, record.physical_offset) != parsed:
+            raise _not_found(offset_msg_id, self._layout)
+        return record.to_message()
+
+    def by_id(self, topic: str, msg_id: str) -> StoredMessage:
+        """Return the message of the topic with this unique id, or else this offset id.
+
+        Of several with one unique id, as of a producer that tried again, the first stored.
+        """
+        for message in self.query(topic, msg_id, 0, 2**63 - 1, _SAME_ID):
+            if message.properties.get(UNIQ_KEY) == msg_id:
+                return message
+        if parse_offset_message_id(msg_id) is not None:
+            message = self.by_offset_id(msg_id)
+            if message.topic == topic:
+                return message
+        raise _not_found(msg_id, self._layout)
+
+    def _candidates(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, bound: int
+    ) -> Iterator[int]:
+        """Return log offsets, newest first: the end of the log first, then the index."""
+        trusted = None
+        if bound == WHOLE_LOG and self._layout.abort.exists():
+            # Nobody has recovered this directory: what the next writer would remove is not used.
+            checkpoint = decode_checkpoint(read_or_none(self._layout.checkpoint) or b"")
+            trusted = self._index.durable(checkpoint.index_timestamp)
+        start = max(self._index.end(trusted), self._log.first_offset())
+        mark = None if bound == WHOLE_LOG else self._reader.position().structure
+        tail = self._tail.candidates(topic, key, start, max(start, bound), mark)
+        return chain(tail, self._index.candidates(topic, key, begin_ms, end_ms, trusted))
+
+    def _record_at(self, offset: int, bound: int) -> Record | None:
+        """Return the record that begins at `offset` and ends by `bound`; None where none does.
+
+        Raises StoreDamagedError for one that is damaged.
+        """
+        if offset < 0:
+            return None
+        try:
+            data = self._log.read(offset, _FIRST_READ)
+            if len(data) < HEADER_BYTES or not read_header(data).is_message:
+                return None
+            header = np.frombuffer(data, HEADER, 1)[0]
+            size = int(header["size"])
+            if header["physical_offset"] != offset or offset + size > bound:
+                return None
+            if size > len(data):
+                data = self._log.read(offset, min(size, self._log.file_bytes))
+        except FileNotFoundError:
+            return None
+        return decode_record(data)
+
+
+def _not_found(msg_id: str, layout: Layout) -> MessageNotFoundError:
+    return MessageNotFoundError(
+        f"there is no message {msg_id!r} in {layout.root}.",
+        remedy="It is of another store or topic, or was cleaned away with time.",
+    )

@@ -1,0 +1,99 @@
+"""Being present in a directory: the shared words, and a claim that a Java broker respects.
+
+Every writer holds a shared lock on RocketMQ's `lock` file for as long as it has the store open, so
+that a broker, which wants it alone, is refused. Whoever finds itself alone may recover.
+"""
+
+import os
+from collections.abc import Callable
+
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import FileLock, lock_identity
+from pyrocket.disk.machine import refuse_network_file_system
+from pyrocket.disk.state_page import FAILED, HOLDER, PUBLISHED, StatePage
+from pyrocket.errors import StoreLockedError
+
+
+class Presence:
+    """One process's presence as a writer; made in a turn. Raises StoreLockedError."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout, self._process = layout, os.getpid()
+        StatePage.create(layout.state, layout.scratch)
+        self.page = StatePage(layout.state, writable=True)
+        self._lock = FileLock(layout.lock, content=b"lock")
+        if not self._lock.try_lock(shared=True):
+            self.close()
+            raise StoreLockedError(
+                f"another process, such as a Java broker, holds {layout.lock} alone.",
+                remedy="Stop it, or open the store read-only: that works at any time.",
+            )
+
+    def sign(self) -> None:
+        """Note that this process has the turn."""
+        self.page[HOLDER] = self._process
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that came in, and the directory still the same."""
+        return os.getpid() == self._process and self.page.is_at(self._layout.state)
+
+    def words_are_true(self, store: bytes, ends_at: Callable[[int], bool]) -> bool:
+        """Whether nothing is to be recovered: the same boot, or a clean end in an earlier one.
+
+        `ends_at` tells if the log looks as if it ended at an offset.
+        """
+        seal = store, self._lock_identity()
+        if self.page.is_true(*seal):
+            return not self.page[FAILED]
+        if self._layout.abort.exists() or not self.page.rests(*seal):
+            return False
+        if not ends_at(self.page[PUBLISHED]):
+            return False
+        self.page.vouch(*seal)
+        return True
+
+    def vouch(self, store: bytes) -> None:
+        """Declare the words true."""
+        self.page.vouch(store, self._lock_identity())
+
+    def claim(self) -> bool:
+        """Have the store alone, if nobody else is present."""
+        return self._lock.try_lock()
+
+    def share(self) -> None:
+        """Let others in again."""
+        self._lock.try_lock(shared=True)
+
+    def leave(self) -> None:
+        """Let go of the lock; the words stay readable."""
+        self._lock.unlock()
+
+    def close(self) -> None:
+        """Leave for good."""
+        self._lock.close()
+        self.page.close()
+
+    def _lock_identity(self) -> tuple[int, int]:
+        return lock_identity(self._layout.lock) or (0, 0)
+
+
+def make_folders(layout: Layout) -> None:
+    """Make the folders of a store where they are missing. Raises UnsupportedError."""
+    io.make_directory(layout.root)
+    refuse_network_file_system(layout.root)
+    for folder in (layout.own, layout.scratch, layout.commit_log, layout.consume_queues):
+        io.make_directory(folder)
+
+
+def last_holder(layout: Layout) -> int:
+    """Return the process that took the last turn; 0 where nobody has."""
+    try:
+        page = StatePage(layout.state, writable=False)
+    except FileNotFoundError:
+        return 0
+    try:
+        return page[HOLDER]
+    finally:
+        page.close()

@@ -1,0 +1,76 @@
+"""What is to be done about findings, in order."""
+
+from dataclasses import dataclass
+
+from pyrocket.checks.finding import Finding, Severity
+from pyrocket.verify import Report
+
+QUARANTINE, CONFIG, LENGTH, CUT, QUEUES, KEYS, SETTLE = (
+    "quarantine",
+    "config",
+    "length",
+    "cut",
+    "queues",
+    "keys",
+    "settle",
+)
+_KINDS = {
+    "FOREIGN_FILE": QUARANTINE,
+    "CONFIG_FROM_BACKUP": CONFIG,
+    "LOG_FILE_LENGTH": LENGTH,
+    "LOG_TORN": CUT,
+    "KEY_INDEX": KEYS,
+    "QUEUE_": QUEUES,
+    "CHECKPOINT_": SETTLE,
+    "NOT_CLOSED": SETTLE,
+}
+"""What is done about findings whose codes begin so, in the order in which it is done."""
+
+_NEEDS_LOG = (LENGTH, CUT, QUEUES, KEYS, SETTLE)
+"""What cannot be done while the log has holes."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing to do: its kind, what it is about, and how to say it."""
+
+    kind: str
+    subject: str
+    what: str
+
+
+def plan_repair(report: Report) -> tuple[Action, ...]:
+    """Return what is to be done about the findings, in order."""
+    actions: dict[Action, None] = {}
+    for prefix, kind in _KINDS.items():
+        if kind in _NEEDS_LOG and report.has_holes:
+            continue
+        for finding in report.findings:
+            matches = finding.code.startswith(prefix)
+            if matches and (finding.mendable or finding.code == "NOT_CLOSED"):
+                actions[_action(kind, finding, report)] = None
+    return tuple(actions)
+
+
+def _action(kind: str, finding: Finding, report: Report) -> Action:
+    file = finding.file
+    if kind == QUEUES:
+        file = "/".join(file.split("/")[1:3])
+    texts = {
+        QUARANTINE: f"move {file} to pyrocket/quarantine",
+        CONFIG: f"put {file}.bak in the place of {file}",
+        LENGTH: f"give {file} its full length",
+        CUT: f"cut the log at {report.log_end}, keeping what is cut in pyrocket/cut-…",
+        QUEUES: f"rebuild the queue {file} from the log",
+        KEYS: "rebuild the key index from the log",
+        SETTLE: "recover the store as the next writer would, and close it cleanly",
+    }
+    subject = "" if kind in (CUT, KEYS, SETTLE) else file
+    return Action(kind, subject, texts[kind])
+
+
+def is_beyond_repair(report: Report) -> bool:
+    """Whether something is left that keeps the store from being opened for writing."""
+    return any(
+        finding.severity is Severity.ERROR and not finding.mendable for finding in report.findings
+    )

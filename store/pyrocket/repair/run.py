@@ -1,0 +1,96 @@
+"""Planning, having the store alone, doing, and looking again."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from pyrocket.config import StoreConfig
+from pyrocket.disk import io
+from pyrocket.disk.clock_file import clock_of
+from pyrocket.disk.durable import replace_file
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import FileLock, Turns
+from pyrocket.errors import StoreLockedError
+from pyrocket.repair.plan import Action, is_beyond_repair, plan_repair
+from pyrocket.repair.steps import Steps
+from pyrocket.services.identity import check_directory
+from pyrocket.verify import Progress, Report, verify
+from pyrocket.writer import Writer
+
+_ALL = 10**9
+_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What was done or, in a dry run, would be; and how the store is now."""
+
+    actions: tuple[Action, ...]
+    done: bool
+    before: Report
+    after: Report
+
+
+Agree = Callable[[tuple[Action, ...]], bool]
+"""Asked, with the store alone, whether the actions are to be taken."""
+
+
+def repair(
+    path: str | PathLike[str],
+    *,
+    dry_run: bool = False,
+    agree: Agree | None = None,
+    progress: Progress | None = None,
+) -> RepairReport:
+    """Mend what can be mended, if `agree` says so. Idempotent.
+
+    Raises StoreLockedError if others have the store open, StoreNotFoundError, and
+    StoreUnavailableError for a disk that does not take it.
+    """
+    layout = Layout(Path(path).absolute())
+    check_directory(layout, create=False)
+    if dry_run:
+        before = verify(path, progress, most=_ALL)
+        return RepairReport(plan_repair(before), False, before, before)
+    with _alone(layout):
+        before = verify(path, progress, most=_ALL)
+        actions = plan_repair(before)
+        if not actions or (agree is not None and not agree(actions)):
+            return RepairReport(actions, False, before, before)
+        Steps(layout, before, clock_of(layout.clock)).run(actions)
+    if not is_beyond_repair(before):
+        _settle(layout)
+    return RepairReport(actions, True, before, verify(path, progress, most=_ALL))
+
+
+@contextmanager
+def _alone(layout: Layout) -> Iterator[None]:
+    """Have the store alone: nobody else has it open for writing. Raises StoreLockedError."""
+    for folder in (layout.own, layout.scratch):
+        io.make_directory(folder)
+    turns, presence = Turns(layout.mutex, layout.turnstile, lambda: 0), None
+    try:
+        with turns.turn(_TIMEOUT_MS):
+            presence = FileLock(layout.lock, content=b"lock")
+            if not presence.try_lock():
+                raise StoreLockedError(
+                    f"{layout.root} is open in another process.",
+                    remedy="Close it everywhere first; `pyrocket verify` works at any time.",
+                )
+            yield
+    finally:
+        if presence is not None:
+            presence.close()
+        turns.close()
+
+
+def _settle(layout: Layout) -> None:
+    """Open the store and close it cleanly: queues, key index and checkpoint are complete then."""
+    writer = Writer(layout, StoreConfig(), clock_of(layout.clock))
+    try:
+        with writer.section():
+            replace_file(layout.abort, b"", layout.scratch)
+    finally:
+        writer.close(clean=True)

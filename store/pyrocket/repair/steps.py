@@ -1,0 +1,174 @@
+"""Taking the actions of a plan; the caller has the store alone."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from pyrocket.checks.log import written_behind
+from pyrocket.clock import Clock
+from pyrocket.config import StoreConfig
+from pyrocket.disk import io
+from pyrocket.disk.durable import replace_file
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.state_page import StatePage
+from pyrocket.errors import PyrocketError
+from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
+from pyrocket.index.queues import Queues
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.walk import walk_all
+from pyrocket.repair.plan import CONFIG, CUT, KEYS, LENGTH, QUARANTINE, QUEUES, Action
+from pyrocket.services.epochs import Epochs
+from pyrocket.services.identity import load_identity
+from pyrocket.services.topics import Topics
+from pyrocket.verify import Report
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+
+
+class Steps:
+    """Takes the actions; the caller has the store alone."""
+
+    def __init__(self, layout: Layout, report: Report, clock: Clock) -> None:
+        self._layout, self._report = layout, report
+        self._now, self._topics = clock(), Topics(layout, clock)
+        config = load_identity(layout, StoreConfig()).config
+        self._log = CommitLog(FileRun(layout.commit_log, config.log_file_bytes, layout.scratch))
+        self._queues = Queues(layout, config.queue_file_bytes, writable=True)
+
+    def run(self, actions: tuple[Action, ...]) -> None:
+        """Take them in order; readers wait meanwhile."""
+        page = self._distrust()
+        try:
+            for kind, take in self._steps().items():
+                subjects = [action.subject for action in actions if action.kind == kind]
+                if subjects:
+                    take(subjects)
+        finally:
+            self._queues.close()
+            self._log.run.close()
+            # Nothing that the words said is true any more; readers go by the queues until a
+            # writer has recovered.
+            io.unlink(self._layout.state)
+            io.sync_directory(self._layout.own)
+            if page is not None:
+                page.close()
+
+    def _steps(self) -> dict[str, Callable[[list[str]], None]]:
+        return {
+            QUARANTINE: self._quarantine,
+            CONFIG: self._use_backups,
+            LENGTH: self._lengthen,
+            CUT: self._cut,
+            QUEUES: self._rebuild_queues,
+            KEYS: self._drop_keys,
+        }
+
+    def _distrust(self) -> StatePage | None:
+        try:
+            page = StatePage(self._layout.state, writable=True)
+        except (FileNotFoundError, ValueError):
+            return None
+        page.distrust()
+        return page
+
+    def _quarantine(self, files: list[str]) -> None:
+        for file in files:
+            self._bury(file)
+
+    def _bury(self, file: str) -> Path:
+        """Move a file or folder to the quarantine; return where it is now."""
+        grave = self._layout.own / "quarantine" / str(self._now) / file
+        io.make_directory(grave.parent)
+        source = self._layout.root / file
+        if source.exists():
+            io.rename(source, grave)
+            io.sync_directory(grave.parent)
+            io.sync_directory(source.parent)
+        return grave
+
+    def _use_backups(self, files: list[str]) -> None:
+        for file in files:
+            path = self._layout.root / file
+            self._bury(file)
+            backup = path.with_name(path.name + ".bak")
+            replace_file(path, backup.read_bytes(), self._layout.scratch)
+
+    def _lengthen(self, files: list[str]) -> None:
+        for file in files:
+            descriptor = os.open(self._layout.root / file, os.O_RDWR)
+            try:
+                io.set_length(descriptor, self._log.file_bytes)
+                io.sync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _cut(self, _: list[str]) -> None:
+        end = self._report.log_end
+        self._keep_copy(end, written_behind(self._log, end)[1])
+        files = self._log.run.starts()
+        if files:
+            self._log.erase(end, files[-1] + self._log.file_bytes)
+        before = {
+            key: self._queues.get(*key).max_offset(WHOLE_LOG) for key in self._queues.on_disk()
+        }
+        ends = {key: self._queues.get(*key).cut(end) for key in self._queues.on_disk()}
+        if any(end < before[key] for key, end in ends.items()):
+            Epochs(self._layout).begin(ends)
+
+    def _keep_copy(self, start: int, end: int) -> None:
+        """Copy [start, end) of the log to a file of its own."""
+        if end <= start:
+            return
+        name = f"cut-{self._now}-{start}"
+        draft = self._layout.scratch / name
+        descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o666)
+        try:
+            for position in range(start, end, _BLOCK_BYTES):
+                data = self._log.read(position, min(_BLOCK_BYTES, end - position))
+                io.write_at(descriptor, data, position - start)
+            io.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        io.rename(draft, self._layout.own / name)
+        io.sync_directory(self._layout.own)
+
+    def _rebuild_queues(self, names: list[str]) -> None:
+        keys = {(name.split("/")[0], int(name.split("/")[1])) for name in names}
+        self._note_ends(keys - self._report.queues_in_log)
+        self._queues.close()
+        graves = {key: self._bury(self._folder(*key)) for key in keys}
+        first = self._log.first_offset()
+        dispatcher = Dispatcher(self._queues, self._topics.ended_at)
+        try:
+            runs = walk_all(self._log, first, max(first, self._report.log_end))
+            dispatcher.dispatch(runs, dispatched=first, only=keys)
+        except PyrocketError:
+            self._queues.close()
+            for key, grave in graves.items():
+                self._bring_back(self._folder(*key), grave)
+            raise
+
+    def _folder(self, topic: str, queue_id: int) -> str:
+        return f"consumequeue/{topic}/{queue_id}"
+
+    def _bring_back(self, file: str, grave: Path) -> None:
+        """Undo a move to the quarantine; what was made in its place goes there."""
+        made = self._layout.root / file
+        if made.exists():
+            io.rename(made, grave.with_name(grave.name + ".made"))
+        if grave.exists():
+            io.rename(grave, made)
+            io.sync_directory(made.parent)
+
+    def _note_ends(self, keys: set[tuple[str, int]]) -> None:
+        """Note where queues end of which the log has nothing, so that they go on there."""
+        ends: dict[str, dict[int, int]] = {}
+        for topic, queue_id in keys:
+            last = self._queues.get(topic, queue_id)
+            end = last.max_offset(self._log.first_offset() + 1)
+            ends.setdefault(topic, {})[queue_id] = max(end, self._topics.ended_at(topic, queue_id))
+        self._topics.note_all_ends(ends)
+
+    def _drop_keys(self, _: list[str]) -> None:
+        self._bury("index")

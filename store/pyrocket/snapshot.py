@@ -1,0 +1,229 @@
+"""A consistent copy of a store in use, at about the cost of its last files.
+
+What is full never changes again and gets a second name (a hard link); a store that has to change
+such a file, as only a recovery does, replaces it by a copy first (`FileRun.write`). Of the files
+that grow, what lies below the end of the log at one moment is copied. That moment, the small files
+and the links are taken in one short turn; what is copied later cannot change meanwhile, unless
+topics or files come and go, and then all is done again.
+
+The copy was closed cleanly: no `abort`, zeros behind the log, complete queues. It has the same id,
+so that a query's checkpoint goes on with it, and begins a new epoch, so that a checkpoint that has
+read further is told (LOG_TRUNCATED). The key index comes as far as its files are full; the next
+writer builds the rest.
+
+It is made under a name that begins with a dot and renamed at the end: half a copy is never taken
+for a whole one.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyrocket.disk import io
+from pyrocket.disk.copying import Copies
+from pyrocket.disk.durable import replace_file
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import Layout, file_name
+from pyrocket.errors import InvalidInputError, StoreDamagedError, StoreUnavailableError
+from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
+from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.queue_entry import ENTRY_BYTES
+from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.queues import Queues
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.reader import Reader
+from pyrocket.services.epochs import Epochs
+
+Turn = Callable[[], AbstractContextManager[None]]
+"""Keeps other writers out while it is entered."""
+
+_ATTEMPTS = 5
+_HEAD_BYTES = 96
+
+
+@dataclass(frozen=True)
+class SnapshotReport:
+    """What a snapshot took. Where `unlinkable` is not empty, it says why files were copied."""
+
+    path: Path
+    log_end: int
+    linked_files: int
+    copied_files: int
+    copied_bytes: int
+    unlinkable: str
+
+
+class _ChangedMeanwhileError(Exception):
+    """Topics or files have come or gone."""
+
+
+def take_snapshot(
+    layout: Layout,
+    reader: Reader,
+    target: Path,
+    turn: Turn | None = None,
+) -> SnapshotReport:
+    """Copy the store to `target`, which is missing or empty. `turn` keeps writers out for a moment.
+
+    Raises InvalidInputError, StoreUnavailableError.
+    """
+    _check_target(layout, target)
+    io.make_directory(target.parent)
+    for _ in range(_ATTEMPTS):
+        draft = target.parent / f".{target.name}.{uuid.uuid4().hex}"
+        try:
+            report = _Snapshot(layout, reader, Layout(draft)).take(turn or nullcontext)
+            io.rename(draft, target)
+            io.sync_directory(target.parent)
+        except (_ChangedMeanwhileError, FileNotFoundError):
+            continue
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return replace(report, path=target)
+    raise StoreUnavailableError(
+        f"topics or files of {layout.root} come and go all the time.",
+        remedy="Try again when less is going on.",
+        code="SNAPSHOT_DISTURBED",
+    )
+
+
+def _check_target(layout: Layout, target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InvalidInputError(
+            f"{target} is there, and not empty.",
+            remedy="Name a new or an empty directory.",
+            code="SNAPSHOT_TARGET",
+        )
+    if layout.root.resolve() in (target.resolve(), *target.resolve().parents):
+        raise InvalidInputError(
+            f"{target} lies in the store itself.",
+            remedy="Name a directory beside it.",
+            code="SNAPSHOT_TARGET",
+        )
+
+
+class _Snapshot:
+    """One attempt."""
+
+    def __init__(self, layout: Layout, reader: Reader, draft: Layout) -> None:
+        self._layout, self._reader, self._draft = layout, reader, draft
+        config = reader.identity.config
+        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+        self._log = CommitLog(run)
+        self._queues = Queues(layout, config.queue_file_bytes, writable=False)
+        self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
+        self._copies = Copies()
+        self._last = (-1, 0)
+
+    def take(self, turn: Turn) -> SnapshotReport:
+        """Make the copy. Raises _ChangedMeanwhileError, FileNotFoundError: try again."""
+        draft, copies = self._draft, self._copies
+        try:
+            for folder in (draft.commit_log, draft.consume_queues, draft.own):
+                io.make_directory(folder)
+            with turn():
+                bound = self._reader.bound()
+                structure = self._reader.position().structure
+                self._copy_small_files()
+                tail = self._link_log(bound)
+                index_timestamp = self._link_keys(bound)
+            if tail is not None:
+                self._copy_tail(tail, bound)
+            ends = {key: self._copy_queue(*key, bound) for key in self._queues.on_disk()}
+            self._finish(bound, index_timestamp, ends)
+            if bound != WHOLE_LOG and self._reader.position().structure != structure:
+                raise _ChangedMeanwhileError
+        finally:
+            self._log.run.close()
+            self._queues.close()
+        counts = copies.linked_files, copies.copied_files, copies.copied_bytes
+        return SnapshotReport(draft.root, sum(self._last), *counts, copies.unlinkable)
+
+    def _copy_small_files(self) -> None:
+        names = [self._layout.identity, self._layout.topic_ids, self._layout.epochs]
+        for source in [*names, *sorted(self._layout.config("x").parent.glob("*.json*"))]:
+            if source.is_file():
+                target = self._draft.root / source.relative_to(self._layout.root)
+                io.make_directory(target.parent)
+                self._copies.copy(source, target)
+
+    def _link_log(self, bound: int) -> int | None:
+        """Link the files that are full; return where the one begins that is not."""
+        starts = self._log.run.starts()
+        last = self._log.run.start_of(bound) if bound != WHOLE_LOG else starts[-1] if starts else 0
+        for start in starts:
+            if start < last:
+                name = file_name(start)
+                self._copies.link(self._layout.commit_log / name, self._draft.commit_log / name)
+        return last if last in starts else None
+
+    def _copy_tail(self, start: int, bound: int) -> None:
+        name = file_name(start)
+        end = None if bound == WHOLE_LOG else bound - start
+        self._copies.copy(self._layout.commit_log / name, self._draft.commit_log / name, end)
+
+    def _link_keys(self, bound: int) -> int:
+        """Link the index files that are full; return what the checkpoint may say of them."""
+        stored = 0
+        for name in self._keys.names():
+            try:
+                header = self._keys.header(name)
+            except StoreDamagedError:
+                break
+            if not self._keys.is_full(header) or header.end_offset >= bound:
+                break
+            io.make_directory(self._draft.index)
+            self._copies.link(self._keys.path(name), self._draft.index / name)
+            stored = header.end_timestamp
+        return stored
+
+    def _copy_queue(self, topic: str, queue_id: int, bound: int) -> int:
+        """Copy the entries of records below `bound`; return where the queue ends."""
+        queue = self._queues.get(topic, queue_id)
+        end = queue.max_offset(bound)
+        source, target = queue.run.folder, self._draft.consume_queue(topic, queue_id)
+        for start in queue.run.starts():
+            stop = end * ENTRY_BYTES - start
+            if stop <= 0:
+                break
+            io.make_directory(target)
+            name = file_name(start)
+            if stop >= queue.run.file_bytes:
+                self._copies.link(source / name, target / name)
+            else:
+                self._copies.copy(source / name, target / name, stop)
+        for entry in queue.entries(max(end - 1, 0), end):
+            self._last = max(self._last, (int(entry["physical_offset"]), int(entry["size"])))
+        return end
+
+    def _finish(self, bound: int, index_timestamp: int, ends: dict[tuple[str, int], int]) -> None:
+        """Say that it was closed cleanly; without true words only what the store says itself."""
+        draft = self._draft
+        if bound == WHOLE_LOG:
+            for source in (self._layout.abort, self._layout.checkpoint):
+                if source.exists():
+                    self._copies.copy(source, draft.root / source.name)
+        else:
+            stored = self._last_stored()
+            content = encode_checkpoint(Checkpoint(stored, stored, index_timestamp))
+            replace_file(draft.checkpoint, content, draft.scratch)
+            Epochs(draft).begin(ends)
+        self._copies.sync_links()
+        for folder in _folders(draft.root):
+            io.sync_directory(folder)
+
+    def _last_stored(self) -> int:
+        """Return the store time of the last message that a queue has."""
+        offset = self._last[0]
+        return read_store_timestamp(self._log.read(offset, _HEAD_BYTES)) if offset >= 0 else 0
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    for folder, _, _ in os.walk(root, topdown=False):
+        yield Path(folder)

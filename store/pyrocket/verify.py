@@ -1,0 +1,226 @@
+"""Checking a store: one pass over the log, no lock, nothing written.
+
+Works on a store in use (what is published when it begins is looked at), on a copy, on one that Java
+made and on a damaged one. Takes memory for one window of the log, and a little for each queue.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from pyrocket.checks.any_run import AnyRun, usual_sizes
+from pyrocket.checks.config import check_config
+from pyrocket.checks.files import check_log_files, check_queue_files
+from pyrocket.checks.finding import KEPT_PER_CODE, Finding, Findings, Severity
+from pyrocket.checks.keys import KeyCheck
+from pyrocket.checks.log import BadPlace, LogCheck, report_log
+from pyrocket.checks.queues import QueueCheck
+from pyrocket.checks.state import check_checkpoint, check_left, read_checkpoint
+from pyrocket.config import StoreConfig
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import lock_identity
+from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, STRUCTURE, StatePage
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.key_table import Geometry
+from pyrocket.index.queues import Queues
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.services.identity import Identity, check_directory, load_identity
+from pyrocket.services.topics import Topics
+
+_ATTEMPTS = 3
+
+Progress = Callable[[int, int, str], None]
+"""Told bytes done, bytes in all, and the file that is being looked at."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found. `counts` counts findings by code; of each a hundred are kept at most.
+
+    `queues_in_log` are those of which the log has messages.
+    """
+
+    path: Path
+    findings: tuple[Finding, ...]
+    counts: dict[str, int]
+    messages: int
+    entries: int
+    queues: int
+    log_start: int
+    log_end: int
+    last_stored_ms: int
+    bad_places: tuple[BadPlace, ...]
+    queues_in_log: frozenset[tuple[str, int]]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing but notes."""
+        return all(finding.severity is Severity.NOTE for finding in self.findings)
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether messages follow behind a damaged place of the log."""
+        return any(place.start < self.log_end for place in self.bad_places)
+
+
+def verify(
+    path: str | PathLike[str], progress: Progress | None = None, *, most: int = KEPT_PER_CODE
+) -> Report:
+    """Look at everything in the directory; of findings with one code keep so many.
+
+    Raises StoreNotFoundError.
+    """
+    layout = Layout(Path(path).absolute())
+    check_directory(layout, create=False)
+    for attempt in range(_ATTEMPTS):
+        check = _Check(layout, progress or _quiet, most)
+        report = check.run()
+        # Files that came or went meanwhile look like damage.
+        if report.ok or not check.changed_meanwhile() or attempt == _ATTEMPTS - 1:
+            break
+    return report
+
+
+def _quiet(done: int, total: int, file: str) -> None:
+    """Tell nobody."""
+
+
+class _Check:
+    """One pass over one store."""
+
+    def __init__(self, layout: Layout, progress: Progress, most: int) -> None:
+        self._layout, self._progress = layout, progress
+        self._findings = Findings(most)
+        self._done = self._total = 0
+        self._identity = _identity_of(layout)
+        config = self._identity.config
+        run = AnyRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+        self._run, self._log = run, CommitLog(run)
+        self._queues = Queues(layout, config.queue_file_bytes, writable=False, run_type=AnyRun)
+        self._page = _true_words(layout, self._identity)
+        self._structure = self._page[STRUCTURE] if self._page else 0
+        self._clean = not layout.abort.exists()
+
+    def changed_meanwhile(self) -> bool:
+        """Whether files have come or gone since the pass began."""
+        return self._page is not None and self._page[STRUCTURE] != self._structure
+
+    def run(self) -> Report:
+        """Look at everything."""
+        layout, findings = self._layout, self._findings
+        checkpoint = read_checkpoint(layout)
+        check_left(layout, findings)
+        check_config(layout, findings)
+        check_log_files(layout, self._run, findings)
+        check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
+        keys = KeyCheck(layout, self._geometry(), findings, live=not self._at_rest)
+        log, queues = self._look_at_messages(keys)
+        if log.records:
+            check_checkpoint(checkpoint, log.last_stored, findings, clean=self._clean)
+        report = Report(
+            path=layout.root,
+            findings=tuple(findings.kept),
+            counts=dict(findings.counts),
+            messages=log.records,
+            entries=queues.entries,
+            queues=len(self._queues.on_disk()),
+            log_start=self._log.first_offset(),
+            log_end=log.end,
+            last_stored_ms=log.last_stored,
+            bad_places=tuple(log.bad),
+            queues_in_log=frozenset(queues.in_log),
+        )
+        self._queues.close()
+        self._run.close()
+        return report
+
+    def _geometry(self) -> Geometry:
+        config = self._identity.config
+        return Geometry(config.index_slots, config.index_items)
+
+    @property
+    def _at_rest(self) -> bool:
+        """Whether nobody is changing the store, as far as can be told."""
+        return self._page is None or self._clean
+
+    def _look_at_messages(self, keys: KeyCheck) -> tuple[LogCheck, QueueCheck]:
+        """Compare log, queues and key index in one pass over the log."""
+        start, dispatched, published = self._bounds()
+        self._total = published - start
+        log = LogCheck(self._log, self._tell, end_is_known=self._page is not None)
+        queues = QueueCheck(self._log, self._queues, self._ended_at())
+        for run in log.runs(start, dispatched):
+            queues.feed(run)
+            keys.feed(run)
+        for _ in log.runs(dispatched, published) if dispatched < published else ():
+            pass
+        log_start = self._log.first_offset()
+        log.bad = [place for place in log.bad if place.end > log_start]
+        at_rest, clean = self._at_rest, self._clean
+        report_log(log, self._log, self._findings, looked_at_tail=at_rest, clean=clean)
+        log_end = log.end if self._page is None else published
+        queues.report(
+            self._findings,
+            log.bad,
+            log_start=log_start,
+            log_end=log_end,
+            live=not at_rest,
+        )
+        keys.check_names()
+        keys.report(log_end)
+        return log, queues
+
+    def _bounds(self) -> tuple[int, int, int]:
+        """Return where the log begins, how far it is dispatched, and how far it goes at most."""
+        starts = self._run.starts()
+        start = starts[0] if starts else self._log.first_offset()
+        if self._page is not None:
+            dispatched = self._page[DISPATCHED]
+            return start, dispatched, max(dispatched, self._page[PUBLISHED])
+        end = starts[-1] + self._run.file_bytes if starts else start
+        return start, end, end
+
+    def _ended_at(self) -> Callable[[str, int], int]:
+        topics, known = Topics(self._layout, lambda: 0), dict[tuple[str, int], int]()
+
+        def ended_at(topic: str, queue_id: int) -> int:
+            key = topic, queue_id
+            if key not in known:
+                try:
+                    known[key] = topics.ended_at(topic, queue_id)
+                except (ValueError, AttributeError):
+                    known[key] = 0
+            return known[key]
+
+        return ended_at
+
+    def _tell(self, more: int, file: str) -> None:
+        self._done += more
+        self._progress(self._done, self._total, file)
+
+
+def _identity_of(layout: Layout) -> Identity:
+    """Return who the store says it is; its sizes by its files where it says nothing."""
+    try:
+        known = load_identity(layout, StoreConfig())
+    except StoreDamagedError:
+        known = Identity("", StoreConfig())
+    if known.store_id:
+        return known
+    return Identity("", known.config.with_sizes(**usual_sizes(layout)))
+
+
+def _true_words(layout: Layout, identity: Identity) -> StatePage | None:
+    """Return the shared words, if they are true: written in this boot, for this store, by us."""
+    lock = lock_identity(layout.lock)
+    if not identity.store_id or lock is None:
+        return None
+    try:
+        page = StatePage(layout.state, writable=False)
+    except (FileNotFoundError, ValueError):
+        return None
+    if page.is_true(identity.key, lock):
+        return page
+    page.close()
+    return None

@@ -1,0 +1,163 @@
+"""`pyrocket verify`, `repair`, `clean` and `snapshot`: exit codes, JSON, and what people see."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from pyrocket import Store
+from pyrocket.cli import main
+from stores import filled, log_files, overwrite, queue_files, reboot, snapshot
+
+COMMANDS = ["clean", "repair", "snapshot", "verify"]
+
+
+@pytest.fixture
+def sound(path):
+    filled(path, count=60).close()
+    reboot(path)
+    return path
+
+
+@pytest.fixture
+def damaged(sound):
+    overwrite(queue_files(sound)[1], bytes(20), 40)
+    return sound
+
+
+def run(*arguments, answer=None):
+    return CliRunner().invoke(main, [str(each) for each in arguments], input=answer)
+
+
+def document(*arguments, status=0):
+    """The JSON that a command prints, alone on standard output."""
+    done = run(*arguments, "--json")
+    assert done.exit_code == status, done.output
+    assert not done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_sound_store_is_verified_in_one_line(sound):
+    before = snapshot(sound)
+    done = run("verify", sound)
+    assert done.exit_code == 0
+    assert "60 messages" in done.output
+    assert "all is well" in done.output
+    found = document("verify", sound)
+    assert (found["ok"], found["messages"], found["findings"]) == (True, 60, [])
+    assert snapshot(sound) == before
+
+
+def test_findings_are_named_placed_and_given_a_way_out(damaged):
+    done = run("verify", damaged)
+    assert done.exit_code == 1
+    assert "QUEUE_ENTRY_MISSING" in done.output
+    assert "pyrocket repair" in done.output
+    (finding,) = document("verify", damaged, status=1)["findings"]
+    assert finding["code"] == "QUEUE_ENTRY_MISSING"
+    assert finding["severity"] == "error"
+    assert finding["file"] == "consumequeue/t/0/00000000000000000200"
+    assert finding["position"] == 40
+    assert finding["fix"].startswith("pyrocket repair")
+
+
+def test_repair_says_what_it_will_do_and_asks(damaged):
+    refused = run("repair", damaged, answer="n\n")
+    assert refused.exit_code == 1
+    assert "rebuild the queue t/0" in refused.stderr
+    assert run("verify", damaged).exit_code == 1
+    done = run("repair", damaged, answer="y\n")
+    assert done.exit_code == 0
+    assert run("verify", damaged).exit_code == 0
+
+
+def test_repair_in_scripts_neither_asks_nor_guesses(damaged):
+    planned = document("repair", damaged, "--dry-run", status=1)
+    assert (planned["done"], len(planned["actions"])) == (False, 1)
+    assert not document("repair", damaged, status=1)["done"]
+    done = document("repair", damaged, "--yes")
+    assert (done["done"], done["after"]["ok"]) == (True, True)
+    assert document("repair", damaged, "--yes")["actions"] == []
+
+
+def test_cleaning_by_hand(sound):
+    count = len(log_files(sound))
+    planned = document("clean", sound, "--total-bytes", 8192, "--dry-run")
+    assert (planned["dryRun"], len(planned["logFiles"])) == (True, count - 2)
+    assert len(log_files(sound)) == count
+    done = run("clean", sound, "--total-bytes", 8192)
+    assert done.exit_code == 0
+    assert f"{count - 2} log files" in done.output
+    assert len(log_files(sound)) == 2
+    assert document("clean", sound, "--hours", 1000)["logFiles"] == []
+
+
+def test_a_snapshot_by_hand(sound, tmp_path):
+    made = document("snapshot", sound, tmp_path / "copy")
+    assert made["linkedFiles"] > 0
+    assert run("verify", tmp_path / "copy").exit_code == 0
+    again = run("snapshot", sound, tmp_path / "copy")
+    assert again.exit_code == 2
+    assert "SNAPSHOT_TARGET" in again.stderr
+    other = run("snapshot", sound, tmp_path / "other", "--read-only")
+    assert other.exit_code == 0
+    assert "files linked" in other.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_cannot_be_done_exits_with_two_and_a_way_out(command, tmp_path):
+    more = {"clean": ["--hours", 1], "snapshot": [tmp_path / "copy"]}.get(command, [])
+    done = run(command, tmp_path / "nothing", *more)
+    assert done.exit_code == 2
+    assert "Error [STORE_NOT_FOUND]" in done.stderr
+    assert "Check the path" in done.stderr
+    error = document(command, tmp_path / "nothing", *more, status=2)["error"]
+    assert error["code"] == "STORE_NOT_FOUND"
+    assert error["message"]
+    assert error["remedy"]
+
+
+def test_a_file_system_that_refuses_is_an_error_too(sound, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pyrocket.verify.verify", refuse)
+    assert document("verify", sound, status=2)["error"]["code"] == "OS_ERROR"
+
+
+@pytest.mark.parametrize("arguments", [["verify"], ["clean", "x"], ["repair", "x", "--what"]])
+def test_wrong_usage_exits_with_two(arguments):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert "Usage" in done.stderr
+
+
+def test_a_store_in_use_is_verified_but_not_repaired(sound):
+    with Store.open(sound):
+        assert run("verify", sound).exit_code == 0
+        assert "STORE_IN_USE" in run("repair", sound, "--yes").stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_needs_no_store_and_imports_none(command):
+    code = (
+        f"import sys; sys.argv = ['pyrocket', {command!r}, '--help']\n"
+        "from pyrocket.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as done:\n    assert not done.code\n"
+        "assert 'rich' not in sys.modules, 'rich'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "DIRECTORY" in done.stdout
+
+
+def test_progress_goes_to_a_terminal_only(sound, monkeypatch):
+    from pyrocket.cli import frame
+
+    with frame.progress("verify", silent=False) as tell:
+        assert tell is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with frame.progress("verify", silent=True) as tell:
+        assert tell is None
+    with frame.progress("verify", silent=False) as tell:
+        tell(1, 2, "commitlog/00000000000000004096")

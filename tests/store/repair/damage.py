@@ -1,0 +1,189 @@
+"""Kinds of damage to a small store, what each is called, and whether it can be mended."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyrocket import Store, StoreConfig
+from stores import batch, log_files, message, numbered, overwrite, queue_files
+
+CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=20, index_items=80)
+LAST = 59
+
+
+def make(path, clock):
+    """Topic t, one queue with 60 messages in four files; topic u, two queues; a group's offsets."""
+    store = Store.open(path, create=True, config=CONFIG, clock=clock)
+    store.create_topic("t", read_queues=1, write_queues=1)
+    store.create_topic("u", read_queues=2, write_queues=2)
+    for body in numbered(LAST + 1):
+        clock.now += 1000
+        store.append(message(body, queue_id=0, tags="a"))
+        if int(body[:6]) % 7 == 0:
+            store.append_batch(batch([b"u", b"v"], [0, 1]), topic="u")
+    store.update_topic("t", perm=6)  # The backup of the topic table knows both.
+    return store
+
+
+def entry_at(path, offset, topic="t"):
+    """Where the entry of a message lies: file and byte."""
+    return queue_files(path, topic)[offset // 10], offset % 10 * 20
+
+
+def record_at(path, offset, topic="t"):
+    """Where a record lies: file, byte in it, size."""
+    file, at = entry_at(path, offset, topic)
+    entry = file.read_bytes()[at : at + 20]
+    start = int.from_bytes(entry[:8], "big")
+    return log_files(path)[start // 4096 - 1], start % 4096, int.from_bytes(entry[8:12], "big")
+
+
+def flip(path, offset, at):
+    file, start, size = record_at(path, offset)
+    place = start + (at if at >= 0 else size + at)
+    overwrite(file, bytes([file.read_bytes()[place] ^ 0x41]), place)
+
+
+def index_files(path):
+    return sorted((path / "index").iterdir())
+
+
+def flip_item(path, item, at):
+    file, place = index_files(path)[0], 40 + 4 * 20 + 20 * item + at
+    overwrite(file, bytes([file.read_bytes()[place] ^ 1]), place)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What is done, the finding's code, and what `repair` makes of it.
+
+    mended: everything is there again. cut: messages from an offset of topic t on are gone.
+    neither: it stays as it is.
+    """
+
+    name: str
+    do: Any
+    code: str
+    mended: bool = True
+    cut: int | None = None
+
+
+def truncate(file, length):
+    with file.open("r+b") as opened:
+        opened.truncate(length)
+
+
+def tear(path):
+    """The last record loses its second half."""
+    file, at, size = record_at(path, LAST)
+    overwrite(file, bytes(size - 100), at + 100)
+
+
+def append_garbage(path):
+    file, at, size = record_at(path, LAST)
+    overwrite(file, b"garbage", at + size + 300)
+
+
+def stale_checkpoint(path, time):
+    overwrite(path / "checkpoint", time.to_bytes(8, "big") * 2, 0)
+
+
+DAMAGES = [
+    Damage("body", lambda p: flip(p, 20, 100), "LOG_DAMAGED", mended=False),
+    Damage("size", lambda p: flip(p, 20, 3), "LOG_DAMAGED", mended=False),
+    Damage("large size", lambda p: flip(p, 20, 1), "LOG_DAMAGED", mended=False),
+    Damage("magic", lambda p: flip(p, 20, 5), "LOG_DAMAGED", mended=False),
+    Damage("physical offset", lambda p: flip(p, 20, 35), "LOG_DAMAGED", mended=False),
+    Damage("body length", lambda p: flip(p, 20, 87), "LOG_DAMAGED", mended=False),
+    Damage("queue offset", lambda p: flip(p, 20, 27), "LOG_QUEUE_OFFSET", mended=False),
+    Damage("last body", lambda p: flip(p, LAST, 100), "LOG_TORN", cut=LAST),
+    Damage("last size", lambda p: flip(p, LAST, 3), "LOG_TORN", cut=LAST),
+    Damage("last magic", lambda p: flip(p, LAST, 5), "LOG_TORN", cut=LAST),
+    Damage("torn", tear, "LOG_TORN", cut=LAST),
+    Damage("bytes behind", append_garbage, "LOG_TORN"),
+    Damage("log file gone", lambda p: log_files(p)[1].unlink(), "LOG_FILE_MISSING", mended=False),
+    Damage("short log file", lambda p: truncate(log_files(p)[1], 2000), "LOG_FILE_LENGTH", False),
+    Damage("short last log file", lambda p: truncate(log_files(p)[-1], 10), "LOG_FILE_LENGTH"),
+    Damage("long log file", lambda p: truncate(log_files(p)[1], 5000), "LOG_FILE_LENGTH", False),
+    Damage(
+        "entry elsewhere",
+        lambda p: overwrite(entry_at(p, 20)[0], bytes([9]), entry_at(p, 20)[1] + 6),
+        "QUEUE_ENTRY_WRONG",
+    ),
+    Damage(
+        "entry of another size",
+        lambda p: overwrite(entry_at(p, 20)[0], bytes([9]), entry_at(p, 20)[1] + 11),
+        "QUEUE_ENTRY_WRONG",
+    ),
+    Damage(
+        "tags",
+        lambda p: overwrite(entry_at(p, 20)[0], bytes([9]), entry_at(p, 20)[1] + 19),
+        "QUEUE_TAGS_WRONG",
+    ),
+    Damage(
+        "entry erased",
+        lambda p: overwrite(entry_at(p, 25)[0], bytes(20), entry_at(p, 25)[1]),
+        "QUEUE_ENTRY_MISSING",
+    ),
+    Damage(
+        "last entry erased",
+        lambda p: overwrite(entry_at(p, LAST)[0], bytes(20), entry_at(p, LAST)[1]),
+        "QUEUE_ENTRY_MISSING",
+    ),
+    Damage("queue file gone", lambda p: queue_files(p)[2].unlink(), "QUEUE_FILE_MISSING"),
+    Damage("last queue file gone", lambda p: queue_files(p)[-1].unlink(), "QUEUE_ENTRY_MISSING"),
+    Damage("short queue file", lambda p: truncate(queue_files(p)[2], 30), "QUEUE_FILE_LENGTH"),
+    Damage(
+        "entries too many",
+        lambda p: overwrite(
+            queue_files(p, "u")[0], (4096).to_bytes(8, "big") + bytes([0, 0, 0, 200]), 180
+        ),
+        "QUEUE_ENTRY_STRAY",
+    ),
+    Damage(
+        "entries ahead",
+        lambda p: overwrite(
+            queue_files(p, "u")[0], (90_000).to_bytes(8, "big") + bytes([0, 0, 0, 200]), 180
+        ),
+        "QUEUE_AHEAD",
+    ),
+    Damage("index file short", lambda p: truncate(index_files(p)[0], 100), "KEY_INDEX_DAMAGED"),
+    Damage("index count", lambda p: overwrite(index_files(p)[0], b"\x7f", 36), "KEY_INDEX_DAMAGED"),
+    Damage("index item", lambda p: flip_item(p, 5, 10), "KEY_INDEX_WRONG"),
+    Damage("index hash", lambda p: flip_item(p, 5, 2), "KEY_INDEX_GAPS"),
+    Damage("index chain", lambda p: flip_item(p, 50, 19), "KEY_INDEX_CHAINS"),
+    Damage("index slot", lambda p: overwrite(index_files(p)[0], bytes(4), 44), "KEY_INDEX_CHAINS"),
+    Damage(
+        "index ahead",
+        lambda p: overwrite(index_files(p)[-1], (90_000).to_bytes(8, "big"), 24),
+        "KEY_INDEX_AHEAD",
+    ),
+    Damage("foreign in index", lambda p: (p / "index/x").touch(), "FOREIGN_FILE"),
+    Damage("foreign in log", lambda p: (p / "commitlog/x.tmp").touch(), "FOREIGN_FILE"),
+    Damage("foreign in queue", lambda p: (p / "consumequeue/t/0/x").touch(), "FOREIGN_FILE"),
+    Damage("foreign topic", lambda p: (p / "consumequeue/x").touch(), "FOREIGN_FILE"),
+    Damage("foreign queue", lambda p: (p / "consumequeue/t/x").mkdir(), "FOREIGN_FILE"),
+    Damage(
+        "checkpoint ahead", lambda p: stale_checkpoint(p, 9_000_000_000_000), "CHECKPOINT_AHEAD"
+    ),
+    Damage("checkpoint zero", lambda p: stale_checkpoint(p, 0), "CHECKPOINT_BEHIND"),
+    Damage("checkpoint gone", lambda p: (p / "checkpoint").unlink(), "CHECKPOINT_MISSING"),
+    Damage("checkpoint short", lambda p: truncate(p / "checkpoint", 10), "CHECKPOINT_LENGTH"),
+    Damage(
+        "topics broken",
+        lambda p: (p / "config/topics.json").write_text("{nothing"),
+        "CONFIG_FROM_BACKUP",
+    ),
+    Damage("topics gone", lambda p: (p / "config/topics.json").unlink(), "CONFIG_FROM_BACKUP"),
+    Damage(
+        "topics and backup broken",
+        lambda p: [(p / f"config/topics.json{end}").write_text("{nothing") for end in ("", ".bak")],
+        "CONFIG_BROKEN",
+        mended=False,
+    ),
+    Damage(
+        "epochs broken",
+        lambda p: (p / "pyrocket/epochs.json").write_text("{nothing"),
+        "CONFIG_BROKEN",
+        mended=False,
+    ),
+]

@@ -1,0 +1,163 @@
+"""Each kind of damage is found by name; repair mends it or says that it cannot."""
+
+import shutil
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import PyrocketError, StoreLockedError
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from store.repair.damage import DAMAGES, LAST, make
+from stores import batch, bodies, message, numbered, reboot, scan, snapshot
+
+
+@pytest.fixture
+def sound(path, clock):
+    """A store that was closed cleanly, and what it holds."""
+    with make(path, clock) as store:
+        contents = {topic: bodies(store, topic) for topic in ("t", "u")}
+    reboot(path)
+    assert not verify(path).findings
+    return contents
+
+
+def contents_of(path):
+    with Store.open(path, read_only=True) as store:
+        return {topic: bodies(store, topic) for topic in ("t", "u")}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+def test_damage_is_found_named_and_mended_if_it_can_be(path, sound, damage):
+    damage.do(path)
+    before = snapshot(path)
+    report = verify(path)
+    assert damage.code in report.counts, report.findings
+    assert all(finding.fix and finding.what and finding.where for finding in report.findings)
+    planned = repair(path, dry_run=True)
+    assert snapshot(path) == before, "neither a check nor a dry run writes anything"
+    done = repair(path)
+    assert done.actions == planned.actions
+    after = verify(path)
+    assert after.findings == done.after.findings
+    if not damage.mended:
+        assert damage.code in after.counts
+        return
+    assert not after.findings
+    expected = sound if damage.cut is None else {**sound, "t": {0: sound["t"][0][: damage.cut]}}
+    if damage.name == "short last log file":
+        expected = {topic: kept_of(path, sound, topic) for topic in sound}
+    assert contents_of(path) == expected
+    assert not repair(path).actions, "a second repair has nothing to do"
+    end = len(expected["t"][0])
+    with Store.open(path) as store:
+        assert store.append(message(b"on", queue_id=0)).queue_offset == end
+        assert scan(store, "t", 0)[-1] == (end, b"on")
+    assert verify(path).ok
+
+
+def kept_of(path, sound, topic):
+    """What a file that was cut short has left: whole messages, and most of them."""
+    found = contents_of(path)[topic]
+    for queue_id, kept in found.items():
+        assert kept == sound[topic][queue_id][: len(kept)]
+        assert len(kept) > len(sound[topic][queue_id]) // 2
+    return found
+
+
+def test_what_cannot_be_mended_is_left_as_it_is(path, sound):
+    damage = next(each for each in DAMAGES if each.name == "magic")
+    damage.do(path)
+    (path / "commitlog/x.tmp").touch()
+    log = [(file.name, file.read_bytes()) for file in sorted((path / "commitlog").glob("0*"))]
+    queue = {
+        file: file.read_bytes() for file in (path / "consumequeue").rglob("0*0") if file.is_file()
+    }
+    done = repair(path)
+    assert [action.kind for action in done.actions] == ["quarantine"]
+    assert [
+        (file.name, file.read_bytes()) for file in sorted((path / "commitlog").iterdir())
+    ] == log
+    assert {file: file.read_bytes() for file in queue} == queue
+    assert {finding.code for finding in done.after.findings} >= {"LOG_DAMAGED", "LOG_QUEUE_GAP"}
+    assert not any(finding.mendable for finding in done.after.findings)
+    with Store.open(path, read_only=True) as store:
+        assert store.read("t", 0, 0, 20)[-1].queue_offset == 19
+        assert store.read("t", 0, 21, 100)[-1].queue_offset == LAST
+
+
+def test_what_is_cut_is_kept_and_a_new_epoch_begins(path, sound):
+    next(each for each in DAMAGES if each.name == "last body").do(path)
+    report = verify(path)
+    start = report.log_end
+    repair(path)
+    (kept,) = (path / "pyrocket").glob("cut-*")
+    assert kept.name.endswith(f"-{start}")
+    assert b"%06d" % LAST in kept.read_bytes()
+    with Store.open(path, read_only=True) as store:
+        assert store.epoch == 1
+        assert store.cut_since(0, "t", 0) == LAST
+
+
+def test_what_is_in_the_way_goes_to_the_quarantine(path, sound):
+    (path / "consumequeue/t/0/mine.txt").write_text("precious")
+    repair(path)
+    (kept,) = (path / "pyrocket/quarantine").rglob("mine.txt")
+    assert kept.read_text() == "precious"
+    with Store.open(path, read_only=True) as store:
+        assert store.epoch == 0
+
+
+def test_a_store_in_use_is_not_repaired(path, clock):
+    with make(path, clock):
+        with pytest.raises(StoreLockedError, match="STORE_IN_USE"):
+            repair(path)
+        assert verify(path).ok
+
+
+def test_repair_asks_before_it_does_anything(path, sound):
+    next(each for each in DAMAGES if each.name == "tags").do(path)
+    asked = []
+    done = repair(path, agree=lambda actions: asked.extend(actions))
+    assert not done.done
+    assert [action.subject for action in asked] == ["t/0"]
+    assert "QUEUE_TAGS_WRONG" in verify(path).counts
+
+
+def test_queues_that_are_gone_come_back(path, sound):
+    shutil.rmtree(path / "consumequeue")
+    assert verify(path).counts["QUEUE_ENTRY_MISSING"] == 3
+    repair(path)
+    assert contents_of(path) == sound
+
+
+def test_a_queue_without_messages_keeps_its_end(path, clock):
+    with make(path, clock) as store:
+        store.append_batch(batch(numbered(30), 0), topic="t")
+        store.clean(hours=0)
+        assert store.min_offset("u", 1) == store.max_offset("u", 1) == 9
+    reboot(path)
+    (path / "consumequeue/u/1/00000000000000000000").write_bytes(b"short")
+    repair(path)
+    assert verify(path).ok
+    with Store.open(path) as store:
+        assert store.append(message(b"next", "u", 1)).queue_offset == 9
+
+
+def test_a_store_that_was_not_closed_is_recovered(path, clock):
+    store = make(path, clock)
+    expected = {topic: bodies(store, topic) for topic in ("t", "u")}
+    store.close(clean=False)
+    reboot(path)
+    report = verify(path)
+    assert (report.ok, [*report.counts]) == (True, ["NOT_CLOSED"])
+    done = repair(path)
+    assert [action.kind for action in done.actions] == ["settle"]
+    assert not (path / "abort").exists()
+    assert not verify(path).findings
+    assert contents_of(path) == expected
+
+
+def test_a_place_without_a_store_is_no_store(tmp_path):
+    for run in (verify, repair):
+        with pytest.raises(PyrocketError, match="STORE_NOT_FOUND"):
+            run(tmp_path / "nothing")

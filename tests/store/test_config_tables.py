@@ -1,0 +1,234 @@
+"""The tables in `config/`, as both generations of RocketMQ write them."""
+
+import shutil
+
+import pytest
+from golden.java import CLEAN, GOLDEN
+from pyrocket import Store, TopicConfig
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats import fastjson
+from pyrocket.services.delay_offsets import DelayOffsets
+from pyrocket.services.groups import GroupOffsets
+from pyrocket.services.subscriptions import GroupConfig, Subscriptions
+from pyrocket.services.topics import Topics
+
+CONFIG = GOLDEN / CLEAN / "config"
+
+TOPICS_5 = """{
+	"dataVersion":{
+		"counter":7,
+		"stateVersion":3,
+		"timestamp":5
+	},
+	"topicConfigTable":{
+		"fifo":{
+			"attributes":{
+				"message.type":"FIFO"
+			},
+			"order":true,
+			"perm":6,
+			"readQueueNums":2,
+			"topicFilterType":"MULTI_TAG",
+			"topicName":"fifo",
+			"topicSysFlag":1,
+			"writeQueueNums":2
+		}
+	}
+}"""
+
+GROUPS_5 = """{
+	"dataVersion":{
+		"counter":7,
+		"stateVersion":3,
+		"timestamp":5
+	},
+	"forbiddenTable":{
+		"old":{
+			"t":1
+		}
+	},
+	"subscriptionGroupTable":{
+		"old":{
+			"attributes":{},
+			"brokerId":0,
+			"consumeBroadcastEnable":true,
+			"consumeEnable":false,
+			"consumeFromMinEnable":true,
+			"consumeMessageOrderly":true,
+			"consumeTimeoutMinute":15,
+			"groupName":"old",
+			"groupRetryPolicy":{
+				"type":"CUSTOMIZED"
+			},
+			"groupSysFlag":0,
+			"notifyConsumerIdsChangedEnable":true,
+			"retryMaxTimes":3,
+			"retryQueueNums":2,
+			"whichBrokerWhenConsumeSlowly":1
+		}
+	}
+}"""
+
+OFFSETS_5 = """{
+	"dataVersion":{
+		"counter":7,
+		"stateVersion":3,
+		"timestamp":5
+	},
+	"groupTopicMap":{
+		"old":["t"]
+	},
+	"offsetTable":{
+		"t@old":{0:5,1:7
+		}
+	}
+}"""
+
+
+@pytest.fixture
+def layout(tmp_path):
+    (tmp_path / "config").mkdir()
+    return Layout(tmp_path)
+
+
+def copy_of_java(layout, name):
+    text = (CONFIG / f"{name}.json").read_text()
+    layout.config(name).write_text(text)
+    return text
+
+
+def always(queue_id, old, new):
+    return True
+
+
+def test_a_commit_changes_one_number_of_java_s_file(layout):
+    text = copy_of_java(layout, "consumerOffset")
+    offsets = GroupOffsets(layout)
+    assert offsets.of("groupA", "TopicTest") == {0: 5, 1: 7}
+    assert offsets.merge("groupA", "TopicTest", {1: 9}, always) == {0: 5, 1: 9}
+    assert layout.config("consumerOffset").read_text() == text.replace("1:7", "1:9")
+
+
+def test_fields_of_rocketmq_5_stay_where_offsets_are_committed(layout):
+    layout.config("consumerOffset").write_text(OFFSETS_5)
+    GroupOffsets(layout).merge("new", "t", {0: 1}, always)
+    text = OFFSETS_5.replace('"old":["t"]', '"old":["t"],\n\t\t"new":["t"]')
+    text = text.replace("1:7\n\t\t}", '1:7\n\t\t},\n\t\t"t@new":{0:1\n\t\t}')
+    assert layout.config("consumerOffset").read_text() == text
+
+
+def test_keys_that_name_no_topic_and_group_stay_as_they_are(layout):
+    layout.config("consumerOffset").write_text('{"offsetTable":{"a@b@c":{0:1},"a":{0:2},"t@g":{}}}')
+    offsets = GroupOffsets(layout)
+    offsets.drop(group="c")
+    offsets.drop(topic="a")
+    assert offsets.all() == {("t", "g"): {}}
+    offsets.drop(topic="t")
+    table = fastjson.loads(layout.config("consumerOffset").read_text())["offsetTable"]
+    assert table == {"a@b@c": {"0": 1}, "a": {"0": 2}}
+
+
+def test_a_new_group_is_what_rocketmq_makes_of_one(layout, clock):
+    copy_of_java(layout, "subscriptionGroup")
+    Subscriptions(layout, clock).create("mine")
+    content = fastjson.loads(layout.config("subscriptionGroup").read_text())
+    table = content["subscriptionGroupTable"]
+    like = {**table["SELF_TEST_C_GROUP"], "groupName": "mine"}
+    assert list(table["mine"].items()) == list(like.items())
+    assert content["dataVersion"] == {"counter": 2, "timestamp": clock.now}
+
+
+def test_the_settings_of_groups_are_read(layout, clock):
+    layout.config("subscriptionGroup").write_text(GROUPS_5)
+    assert Subscriptions(layout, clock).all() == {"old": GroupConfig("old", False, 2, 3)}
+
+
+def test_fields_of_rocketmq_5_stay_where_a_group_comes_and_goes(layout, clock):
+    layout.config("subscriptionGroup").write_text(GROUPS_5)
+    groups = Subscriptions(layout, clock)
+    groups.create("new")
+    groups.create("new")
+    groups.remove("new")
+    groups.remove("new")
+    moved = f'"counter":9,\n\t\t"stateVersion":3,\n\t\t"timestamp":{clock.now}'
+    text = GROUPS_5.replace('"counter":7,\n\t\t"stateVersion":3,\n\t\t"timestamp":5', moved)
+    assert layout.config("subscriptionGroup").read_text() == text
+
+
+def test_a_removed_group_takes_its_forbidden_topics_along(layout, clock):
+    layout.config("subscriptionGroup").write_text(GROUPS_5)
+    Subscriptions(layout, clock).remove("old")
+    content = fastjson.loads(layout.config("subscriptionGroup").read_text())
+    assert content["forbiddenTable"] == content["subscriptionGroupTable"] == {}
+
+
+def test_what_only_rocketmq_uses_of_a_topic_stays(layout, clock):
+    layout.config("topics").write_text(TOPICS_5)
+    Topics(layout, clock).put(TopicConfig("fifo", 4, 3))
+    text = TOPICS_5.replace('"readQueueNums":2', '"readQueueNums":4')
+    text = text.replace('"writeQueueNums":2', '"writeQueueNums":3')
+    text = text.replace('"counter":7', '"counter":8').replace(
+        '"timestamp":5', f'"timestamp":{clock.now}'
+    )
+    assert layout.config("topics").read_text() == text
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '"a/b":{"perm":6,"readQueueNums":1,"writeQueueNums":1}',
+        '"..":{"perm":6,"readQueueNums":1,"writeQueueNums":1}',
+        '"t":{"perm":6,"readQueueNums":1,"writeQueueNums":2000000000}',
+        '"t":{"perm":6,"readQueueNums":1e999,"writeQueueNums":1}',
+        '"t":{"perm":6,"writeQueueNums":1}',
+    ],
+)
+def test_a_topic_that_cannot_be_is_damage(layout, clock, entry):
+    layout.config("topics").write_text(f'{{"topicConfigTable":{{{entry}}}}}')
+    with pytest.raises(StoreDamagedError, match=r"topics\.json"):
+        Topics(layout, clock).all()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"ids":[]}', '{"ended":{"t":{"x":1}}}', "\xff"])
+def test_ids_and_ends_that_cannot_be_read_are_named(layout, clock, text):
+    layout.own.mkdir()
+    layout.topic_ids.write_bytes(text.encode("latin-1"))
+    topics = Topics(layout, clock)
+    for use in (topics.all, lambda: topics.ended_at("t", 0), lambda: topics.note_ends("t", {})):
+        with pytest.raises(StoreDamagedError, match=r"pyrocket/topics\.json"):
+            use()
+
+
+def test_topics_named_after_hosts_are_fine(layout, clock):
+    entry = '"host.local":{"perm":7,"readQueueNums":1,"writeQueueNums":1}'
+    layout.config("topics").write_text(f'{{"topicConfigTable":{{{entry}}}}}')
+    assert Topics(layout, clock).all() == {"host.local": TopicConfig("host.local", 1, 1, 7)}
+
+
+def test_delay_offsets_are_read_and_changed_level_by_level(layout):
+    text = copy_of_java(layout, "delayOffset")
+    offsets = DelayOffsets(layout)
+    assert offsets.read() == {1: 1}
+    offsets.save({1: 1})
+    assert layout.config("delayOffset").read_text() == text
+    offsets.save({3: 20})
+    assert layout.config("delayOffset").read_text() == text.replace("1:1", "1:1,3:20")
+    assert layout.config_backup("delayOffset").read_text() == text
+
+
+def test_fields_of_rocketmq_5_stay_where_delays_move(layout):
+    text = '{\n\t"dataVersion":{\n\t\t"counter":7\n\t},\n\t"offsetTable":{1:1\n\t}\n}'
+    layout.config("delayOffset").write_text(text)
+    DelayOffsets(layout).save({1: 2})
+    assert layout.config("delayOffset").read_text() == text.replace("1:1", "1:2")
+
+
+def test_java_s_groups_go_on_in_a_store_of_ours(tmp_path):
+    root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "store")
+    with Store.open(root, read_only=True) as store:
+        assert store.groups.committed("groupA", "TopicTest") == {0: 5, 1: 7}
+        assert {"groupA", "TOOLS_CONSUMER"} <= set(store.groups.all())
+        assert store.groups.topics("groupA") == ["%RETRY%groupA", "TopicTest"]
+    with Store.open(root) as store:
+        assert store.groups.commit("groupA", "TopicTest", {0: 14}) == {0: 14, 1: 7}

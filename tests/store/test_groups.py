@@ -1,0 +1,238 @@
+"""Consumer groups: committed, queried, reset and deleted, by several processes at once."""
+
+import multiprocessing
+
+import numpy as np
+import pytest
+from producers import COMMITS, commit_often
+from pyrocket import AtTime, GroupConfig, Store
+from pyrocket.disk import io
+from pyrocket.errors import (
+    GroupNameError,
+    GroupNotFoundError,
+    InvalidInputError,
+    OffsetOutOfRangeError,
+    QueueNotFoundError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    TopicNotFoundError,
+)
+from pyrocket.formats import fastjson
+from stores import SMALL, batch, numbered, overwrite, reboot
+
+
+@pytest.fixture
+def queues(store):
+    """Ten messages in queue 0 of topic t, five in queue 1, none in queue 2."""
+    store.create_topic("t", read_queues=3, write_queues=3)
+    store.append_batch(batch(numbered(15), [0] * 10 + [1] * 5), topic="t")
+    return store
+
+
+def test_a_group_without_commits_has_none(queues):
+    assert queues.groups.committed("g", "t") == {}
+    assert queues.groups.all() == {}
+    assert queues.groups.topics("g") == []
+
+
+def test_a_commit_is_seen_by_everybody(queues, open_store):
+    reader, other = open_store(read_only=True), open_store()
+    assert queues.groups.commit("g", "t", {1: 5}) == {1: 5}
+    assert other.groups.commit("g", "t", {0: 3}) == {0: 3, 1: 5}
+    for store in (queues, reader, other):
+        assert store.groups.committed("g", "t") == {0: 3, 1: 5}
+        assert store.groups.all() == {"g": GroupConfig("g")}
+        assert store.groups.topics("g") == ["t"]
+
+
+def test_offsets_of_numpy_are_written_as_numbers(queues, path):
+    queues.groups.commit("g", "t", {np.int32(0): np.int64(3)})
+    assert '"t@g":{0:3\n' in (path / "config/consumerOffset.json").read_text()
+    with pytest.raises(TypeError):
+        queues.groups.commit("g", "t", {0: 4.0})
+
+
+def test_the_first_commit_makes_the_group_for_java(queues, path):
+    queues.groups.commit("g", "t", {0: 3})
+    queues.groups.commit("g", "t", {0: 4})
+    content = fastjson.loads((path / "config/subscriptionGroup.json").read_text())
+    assert list(content["subscriptionGroupTable"]) == ["g"]
+    assert content["dataVersion"]["counter"] == 1
+
+
+def test_a_group_is_made_without_a_commit(queues):
+    assert queues.groups.create("g") == queues.groups.create("g") == GroupConfig("g")
+    assert queues.groups.get("g") == GroupConfig("g")
+
+
+def test_an_empty_commit_does_nothing(queues, path):
+    assert queues.groups.commit("g", "t", {}) == {}
+    assert not (path / "config/subscriptionGroup.json").exists()
+
+
+def test_a_late_commit_is_passed_over(queues, path):
+    queues.groups.commit("g", "t", {0: 7, 1: 1})
+    assert queues.groups.commit("g", "t", {0: 5, 1: 2}) == {0: 7, 1: 2}
+    inode = (path / "config/consumerOffset.json").stat().st_ino
+    assert queues.groups.commit("g", "t", {0: 7, 1: 1}) == {0: 7, 1: 2}
+    assert (path / "config/consumerOffset.json").stat().st_ino == inode, "nothing to write"
+
+
+def test_a_commit_goes_backwards_where_that_is_meant(queues):
+    queues.groups.commit("g", "t", {0: 7})
+    assert queues.groups.commit("g", "t", {0: 5}, backwards=True) == {0: 5}
+
+
+@pytest.mark.parametrize("offset", [-1, 11])
+@pytest.mark.parametrize("change", ["commit", "reset"])
+def test_offsets_that_a_queue_cannot_have_are_refused_and_nothing_is_kept(queues, offset, change):
+    with pytest.raises(OffsetOutOfRangeError, match="queue 0 of 't'"):
+        getattr(queues.groups, change)("g", "t", {1: 2, 0: offset})
+    assert queues.groups.all() == {}
+
+
+def test_a_queue_s_end_may_be_committed(queues):
+    assert queues.groups.commit("g", "t", {0: 10, 1: 5, 2: 0}) == {0: 10, 1: 5, 2: 0}
+
+
+def test_unknown_topics_and_queues_are_refused(queues):
+    for change in (queues.groups.commit, queues.groups.reset):
+        with pytest.raises(TopicNotFoundError):
+            change("g", "tt", {0: 0})
+        with pytest.raises(QueueNotFoundError):
+            change("g", "t", {3: 0})
+    assert queues.groups.all() == {}
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a@b", "a/b", "a\n", "ä", "x" * 256])
+def test_illegal_group_names_are_refused(queues, name):
+    groups = queues.groups
+    for make in (
+        groups.create,
+        lambda name: groups.commit(name, "t", {0: 1}),
+        lambda name: groups.reset(name, "t", "latest"),
+    ):
+        with pytest.raises(GroupNameError) as caught:
+            make(name)
+        assert caught.value.code == "GROUP_ILLEGAL"
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "CID_a|b%C-9", "%RETRY%g"])
+def test_every_name_that_rocketmq_takes_is_a_group_s(queues, name):
+    assert queues.groups.commit(name, "t", {0: 1}) == queues.groups.committed(name, "t") == {0: 1}
+
+
+def test_a_store_for_reading_refuses_changes(queues, open_store):
+    groups = open_store(read_only=True).groups
+    for change in (
+        lambda: groups.commit("g", "t", {0: 1}),
+        lambda: groups.reset("g", "t", "latest"),
+        lambda: groups.create("g"),
+        lambda: groups.delete("g"),
+    ):
+        with pytest.raises(StoreReadOnlyError):
+            change()
+
+
+def test_a_reset_moves_back_and_forth(queues):
+    queues.groups.commit("g", "t", {0: 7})
+    assert queues.groups.reset("g", "t", "earliest") == {0: 0, 1: 0, 2: 0}
+    assert queues.groups.reset("g", "t", "latest") == {0: 10, 1: 5, 2: 0}
+    assert queues.groups.reset("g", "t", {1: 3}) == {0: 10, 1: 3, 2: 0}
+
+
+def test_a_reset_to_a_time_begins_with_what_was_stored_then(queues, clock):
+    clock.now += 60_000
+    queues.append_batch(batch(numbered(4), 1), topic="t")
+    groups = queues.groups
+    assert groups.reset("g", "t", AtTime(clock.now)) == {0: 10, 1: 5, 2: 0}
+    assert groups.reset("g", "t", AtTime(clock.now + 1)) == {0: 10, 1: 9, 2: 0}
+    assert groups.reset("g", "t", AtTime(0)) == {0: 0, 1: 0, 2: 0}
+
+
+@pytest.mark.parametrize("to", ["first", 5, None])
+def test_a_reset_to_nowhere_is_refused(queues, to):
+    with pytest.raises(InvalidInputError) as caught:
+        queues.groups.reset("g", "t", to)
+    assert caught.value.code == "RESET_PLACE"
+
+
+def test_a_recreated_topic_s_queues_begin_where_the_old_ones_ended(queues):
+    queues.delete_topic("t")
+    queues.create_topic("t", read_queues=1, write_queues=1)
+    assert queues.groups.reset("g", "t", "earliest") == {0: 10}
+    assert queues.groups.commit("g", "t", {0: 9}, backwards=True) == {0: 9}
+    with pytest.raises(OffsetOutOfRangeError):
+        queues.groups.reset("g", "t", {0: 9})
+
+
+def test_deleting_a_topic_drops_its_offsets_and_keeps_the_group(queues):
+    queues.groups.commit("g", "t", {0: 7})
+    queues.delete_topic("t")
+    assert queues.groups.committed("g", "t") == {}
+    assert list(queues.groups.all()) == ["g"]
+
+
+def test_deleting_a_group_forgets_its_offsets_and_nobody_else_s(queues, path):
+    queues.create_topic("u")
+    for group in ("g", "gg"):
+        queues.groups.commit(group, "t", {0: 7})
+        queues.groups.commit(group, "u", {0: 0})
+    queues.groups.delete("g")
+    assert list(queues.groups.all()) == ["gg"]
+    assert queues.groups.committed("g", "t") == {}
+    assert queues.groups.committed("gg", "t") == {0: 7}
+    assert "g@" not in (path / "config/consumerOffset.json").read_text().replace("gg@", "")
+
+
+def test_a_missing_group_names_the_nearest(queues):
+    queues.groups.create("payments")
+    for use in (queues.groups.get, queues.groups.delete):
+        with pytest.raises(GroupNotFoundError, match="Did you mean 'payments'"):
+            use("payment")
+
+
+def test_offsets_that_a_crash_has_cut_do_not_hold_later_commits_back(open_store, path):
+    """The log's tail was not durable: its offsets are given to other messages."""
+    store = open_store()
+    store.create_topic("t", read_queues=1, write_queues=1)
+    first = store.append_batch(batch(numbered(2), 0), topic="t")
+    store.append_batch(batch(numbered(6), 0), topic="t")
+    store.groups.commit("g", "t", {0: 8})
+    store.close(clean=False)
+    (log,) = [file for file in (path / "commitlog").iterdir() if file.name.endswith("4096")]
+    overwrite(log, bytes(4096 - first.log_end % 4096), first.log_end % 4096)
+    reboot(path)
+    again = open_store()
+    assert again.max_offset("t", 0) == 2
+    assert again.groups.committed("g", "t") == {0: 8}
+    assert again.groups.commit("g", "t", {0: 1}) == {0: 1}
+
+
+def test_a_commit_on_a_full_disk_is_refused_by_name_and_changes_nothing(queues, monkeypatch):
+    queues.groups.commit("g", "t", {0: 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "write_at", lambda *_: (_ for _ in ()).throw(OSError(28, "ENOSPC")))
+        with pytest.raises(StoreUnavailableError) as caught:
+            queues.groups.commit("g", "t", {0: 2})
+    assert caught.value.code == "WRITE_FAILED"
+    assert queues.groups.committed("g", "t") == {0: 1}
+    assert queues.groups.commit("g", "t", {0: 2}) == {0: 2}
+
+
+def test_several_processes_commit_at_once_and_nothing_is_lost(tmp_path):
+    root = str(tmp_path / "store")
+    with Store.open(root, create=True, config=SMALL) as store:
+        store.create_topic("t", read_queues=4, write_queues=4)
+        for queue_id in range(4):
+            store.append_batch(batch(numbered(COMMITS), queue_id), topic="t")
+        context = multiprocessing.get_context("spawn")
+        jobs = [context.Process(target=commit_often, args=(root, n)) for n in range(4)]
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.join(60)
+            assert job.exitcode == 0
+        assert store.groups.committed("shared", "t") == dict.fromkeys(range(4), COMMITS)
+        for number in range(4):
+            assert store.groups.committed(f"own{number}", "t") == {0: COMMITS}

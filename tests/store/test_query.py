@@ -1,0 +1,238 @@
+"""Messages by key and by id: exactly those that have it, whatever the index says."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import (
+    InvalidInputError,
+    MessageIdError,
+    MessageNotFoundError,
+    StoreDamagedError,
+)
+from pyrocket.formats.key_table import Geometry
+from pyrocket.index import key_builder
+from pyrocket.index.key_index import KeyIndex
+from stores import SMALL, batch, message, numbered, overwrite, reboot
+
+HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
+
+
+@pytest.fixture(params=["indexed", "tail"])
+def some(open_store, request):
+    """Opens a store with what `messages` says, in its index or behind it."""
+
+    def fill(messages):
+        store = open_store()
+        results = [store.append(one) for one in messages]
+        if request.param == "indexed":
+            store.close()
+            store = open_store()
+        return store, results
+
+    return fill
+
+
+def bodies(found):
+    return [one.body for one in found]
+
+
+def test_a_key_finds_its_messages_oldest_first(some):
+    store, _ = some([message(b"%d" % at, keys=[f"k{at % 3}", "all"]) for at in range(30)])
+    assert bodies(store.query("t", "k1")) == [b"%d" % at for at in range(1, 30, 3)]
+    assert bodies(store.query("t", "all")) == [b"%d" % at for at in range(30)]
+    assert store.query("t", "k") == store.query("t", "k1 all") == store.query("t", "") == []
+    assert store.query("other", "k1") == []
+
+
+def test_a_message_is_found_as_it_is_read(some):
+    store, (sent,) = some([message(b"x", keys=["k"], tags="T", properties={"a": "b"})])
+    (found,) = store.query("t", "k")
+    assert [found] == store.read("t", 0, 0)
+    assert found == store.message_by_id("t", sent.msg_id)
+    assert found == store.message_by_id("t", sent.offset_msg_id)
+    assert found == store.message_by_offset_id(sent.offset_msg_id)
+    assert found == store.message_by_offset_id(sent.offset_msg_id.lower())
+
+
+def test_of_too_many_the_newest_are_given(some):
+    store, _ = some([message(b"%d" % at, keys=["k"]) for at in range(100)])
+    assert bodies(store.query("t", "k")) == [b"%d" % at for at in range(36, 100)]
+    assert bodies(store.query("t", "k", max_messages=2)) == [b"98", b"99"]
+    assert len(store.query("t", "k", max_messages=1000)) == 100
+    with pytest.raises(InvalidInputError):
+        store.query("t", "k", max_messages=0)
+
+
+def test_keys_with_one_hash_are_told_apart_and_do_not_count(some):
+    keys = ["Aa", "BB"] * 20
+    store, _ = some([message(key.encode(), keys=[key]) for key in keys])
+    assert set(bodies(store.query("t", "Aa"))) == {b"Aa"}
+    assert len(store.query("t", "Aa", max_messages=20)) == 20
+
+
+def test_topics_are_told_apart(some):
+    store, _ = some([message(topic=topic, keys=["k"]) for topic in ("t", "u", "t")])
+    assert [len(store.query(topic, "k")) for topic in ("t", "u", "v")] == [2, 1, 0]
+
+
+def test_a_key_given_twice_finds_a_message_once(some):
+    store, _ = some([message(b"x", keys=["k", "k"])])
+    assert bodies(store.query("t", "k")) == [b"x"]
+
+
+def test_a_window_is_exact_to_the_millisecond(open_store, clock):
+    store, start = open_store(), clock.now
+    for at in range(40):
+        store.append(message(b"%d" % at, keys=["k"]))
+        clock.now += 700
+    for _ in range(2):
+        window = {"begin_ms": start + 7000, "end_ms": start + 14_000}
+        assert bodies(store.query("t", "k", **window)) == [b"%d" % at for at in range(10, 21)]
+        assert bodies(store.query("t", "k", begin_ms=start + 7001))[0] == b"11"
+        assert bodies(store.query("t", "k", end_ms=start + 6999))[-1] == b"9"
+        assert store.query("t", "k", begin_ms=start + 100_000) == []
+        store.close()
+        store = open_store()
+
+
+def test_the_end_of_the_log_and_the_index_are_one(open_store):
+    """What is indexed, then what was appended since, in several looks."""
+    store = open_store()
+    store.append(message(b"0", keys=["k"]))
+    store.close()
+    store = open_store()
+    for at in range(1, 9):
+        store.append(message(b"%d" % at, keys=["k"]))
+        assert bodies(store.query("t", "k")) == [b"%d" % one for one in range(at + 1)]
+
+
+def test_another_process_sees_what_is_appended(open_store):
+    store, reader = open_store(), open_store(read_only=True)
+    for at in range(5):
+        store.append(message(b"%d" % at, keys=["k"]))
+        assert bodies(reader.query("t", "k"))[-1] == b"%d" % at
+    store.close()
+    assert len(reader.query("t", "k")) == 5
+
+
+@pytest.mark.parametrize(
+    "msg_id", ["", "x", "7F00000100002A9F", "G" * 32, "7F00000100002A9F" * 3, " " * 32]
+)
+def test_what_is_no_id_is_refused_by_name(store, msg_id):
+    with pytest.raises(MessageIdError) as caught:
+        store.message_by_offset_id(msg_id)
+    assert caught.value.code == "MESSAGE_ID_ILLEGAL"
+    store.append(message())
+    with pytest.raises(MessageNotFoundError) as caught:
+        store.message_by_id("t", msg_id)
+    assert caught.value.code == "MESSAGE_NOT_FOUND"
+
+
+def test_ids_of_no_message_are_not_found(some):
+    store, sent = some([message(b"x" * 50, keys=["k"]) for _ in range(3)])
+    host = sent[0].offset_msg_id[:16]
+    inside = sent[1].physical_offset
+    for offset in (0, 4095, inside - 1, inside + 1, inside + 84, 8191, 2**40, 2**63 - 1):
+        with pytest.raises(MessageNotFoundError):
+            store.message_by_offset_id(host + offset.to_bytes(8, "big").hex())
+    with pytest.raises(MessageNotFoundError):
+        store.message_by_offset_id(host + "F" * 16)
+    other = "C0A8010500002A9F" + sent[0].offset_msg_id[16:]
+    with pytest.raises(MessageNotFoundError):
+        store.message_by_offset_id(other)
+    with pytest.raises(MessageNotFoundError):
+        store.message_by_id("other", sent[0].msg_id)
+    with pytest.raises(MessageNotFoundError):
+        store.message_by_id("other", sent[0].offset_msg_id)
+
+
+def test_what_is_not_published_is_not_found(open_store, path):
+    """Bytes behind the end of the log may be anything."""
+    store = open_store()
+    sent = store.append(message(b"x", keys=["k"]))
+    end = sent.physical_offset + store.read("t", 0, 0)[0].store_size
+    file = path / "commitlog" / f"{4096:020d}"
+    record = file.read_bytes()[sent.physical_offset - 4096 : end - 4096]
+    ghost = record[:28] + end.to_bytes(8, "big") + record[36:]
+    overwrite(file, ghost, end - 4096)
+    assert len(store.query("t", "k")) == 1
+    with pytest.raises(MessageNotFoundError):
+        store.message_by_offset_id(sent.offset_msg_id[:16] + end.to_bytes(8, "big").hex())
+
+
+def test_a_damaged_message_is_named(open_store, path):
+    store = open_store()
+    sent = store.append(message(b"x" * 50, keys=["k"]))
+    store.close()
+    overwrite(path / "commitlog" / f"{4096:020d}", b"!", sent.physical_offset - 4096 + 90)
+    reader = open_store(read_only=True)
+    with pytest.raises(StoreDamagedError, match="checksum"):
+        reader.query("t", "k")
+    with pytest.raises(StoreDamagedError, match="checksum"):
+        reader.message_by_offset_id(sent.offset_msg_id)
+
+
+def test_items_of_messages_that_are_cleaned_away_are_passed_over(open_store, path):
+    store = open_store()
+    for number in range(60):
+        store.append(message(numbered(1, 200, number)[0], keys=["k"]))
+    store.close()
+    files = sorted((path / "commitlog").iterdir())
+    for file in files[:2]:
+        file.unlink()
+    reader = open_store(read_only=True)
+    found = reader.query("t", "k", max_messages=100)
+    assert 0 < len(found) < 60
+    assert found[0].physical_offset >= int(files[2].name)
+
+
+def test_queries_while_others_write_and_index_miss_nothing(open_store, monkeypatch):
+    """What was appended before the query is in its answer, indexed or being indexed or not."""
+    monkeypatch.setattr(key_builder, "CATCH_UP_BYTES", 3000)
+    monkeypatch.setattr(key_builder, "SLICE_BYTES", 1)
+    config = replace(SMALL, index_slots=3, index_items=2000)
+    store = open_store(config=config)
+    store.append(message(b"0", keys=["k"]))
+    appended, stop, faults = [1], threading.Event(), []
+
+    def ask():
+        with Store.open(store.path, read_only=True) as reader:
+            while not stop.is_set():
+                before = appended[0]
+                found = len(reader.query("t", "k", max_messages=10**6))
+                if not before <= found <= appended[0] + 10:
+                    faults.append((before, found, appended[0]))
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(60):
+        store.append_batch(batch(numbered(10, 20, number), 0, keys=[["k"]] * 10), topic="t")
+        appended[0] += 10
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert KeyIndex(Layout(store.path), Geometry(3, 2000)).names(), "some of it was indexed"
+
+
+def test_a_crashed_store_is_queried_before_anybody_recovers_it(open_store, path):
+    """The index may be torn, so that it is not asked; a torn end of the log ends it."""
+    store = open_store()
+    for number in range(30):
+        store.append(message(b"%d" % number, keys=["k"]))
+    last = store.read("t", 0, 29)[0]
+    store.close()
+    for file in (path / "index").iterdir():
+        data = file.read_bytes()
+        file.write_bytes(data[:40] + bytes(len(data) - 40))
+    (path / "abort").touch()
+    at = last.physical_offset % 4096
+    log = path / "commitlog" / f"{last.physical_offset - at:020d}"
+    overwrite(log, bytes(20), at + last.store_size - 20)
+    reboot(path)
+    reader = open_store(read_only=True)
+    assert len(reader.query("t", "k")) >= 29

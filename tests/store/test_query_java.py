@@ -1,0 +1,81 @@
+"""Messages of stores that Java wrote, by key and by id; its index, continued or believed or not."""
+
+import shutil
+
+import pytest
+from golden.java import CLEAN, GOLDEN, TXCHECK
+from pyrocket import Store
+from stores import message
+
+HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
+
+
+@pytest.fixture(params=[True, False], ids=["read-only", "continued"])
+def java(request, tmp_path):
+    """Opens a copy of a fixture."""
+
+    def open_copy(name):
+        shutil.copytree(GOLDEN / name, tmp_path / name)
+        opened.append(Store.open(tmp_path / name, read_only=request.param))
+        return opened[-1]
+
+    opened = []
+    yield open_copy
+    for one in opened:
+        one.close()
+
+
+def test_java_s_messages_are_found_by_key_and_by_id(java):
+    store = java(CLEAN)
+    for number in range(25):
+        (found,) = store.query("TopicTest", f"ORDER{number}")
+        assert found.body == b"hello%d" % number
+        assert found in store.query("TopicTest", found.msg_id)
+        offset_id = f"7F00000100002A9F{found.physical_offset:016X}"
+        assert store.message_by_offset_id(offset_id) == found
+        assert store.message_by_id("TopicTest", offset_id) == found
+    assert len(store.query("TopicTest", "K2")) == 25
+    assert store.query("TopicTest", "ORDER25") == []
+    times = [one.store_timestamp for one in store.query("TopicTest", "K2")]
+    window = {"begin_ms": times[5], "end_ms": times[9]}
+    expected = [time for time in times if times[5] <= time <= times[9]]
+    assert [m.store_timestamp for m in store.query("TopicTest", "K2", **window)] == expected
+
+
+def test_half_and_delayed_messages_are_found_under_their_system_topics(java):
+    store = java(CLEAN)
+    (committed,) = [m for m in store.read("TopicTest", 0, 13) if m.body == b"half"]
+    (half,) = store.query(HALF, committed.msg_id)
+    assert (half.body, half.topic) == (b"half", HALF)
+    assert committed in store.query("TopicTest", committed.msg_id)
+    (delayed,) = [m for m in store.read("TopicTest", 1, 12) if m.body == b"delayed"]
+    assert [m.topic for m in store.query(DELAYED, delayed.msg_id)] == [DELAYED]
+    checked = java(TXCHECK)
+    (discarded,) = checked.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
+    assert discarded in checked.query("TRANS_CHECK_MAX_TIME_TOPIC", discarded.msg_id)
+
+
+def test_an_index_of_java_is_continued_in_its_file(tmp_path):
+    shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
+    (file,) = (tmp_path / "s" / "index").iterdir()
+    before = file.read_bytes()
+    with Store.open(tmp_path / "s") as store:
+        store.append(message(b"ours", topic="TopicTest", keys=["K2"]))
+    (after,) = (tmp_path / "s" / "index").iterdir()
+    assert after == file
+    assert after.stat().st_size == len(before)
+    items = 40 + 400 + 20 * 82
+    assert after.read_bytes()[440:items] == before[440:items]
+    with Store.open(tmp_path / "s", read_only=True) as store:
+        assert len(store.query("TopicTest", "K2", max_messages=100)) == 26
+
+
+def test_after_a_crash_of_java_nothing_of_an_unfinished_file_is_believed(tmp_path):
+    shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
+    (file,) = (tmp_path / "s" / "index").iterdir()
+    data = file.read_bytes()
+    file.write_bytes(data[:40] + bytes(len(data) - 40))
+    (tmp_path / "s" / "abort").touch()
+    for read_only in (True, False, True):
+        with Store.open(tmp_path / "s", read_only=read_only) as store:
+            assert len(store.query("TopicTest", "K2", max_messages=100)) == 25

@@ -1,0 +1,221 @@
+"""A copy of a store in use: whole, consistent, and a store of its own."""
+
+import errno
+import os
+import shutil
+
+import pytest
+from golden.java import CLEAN, GOLDEN, check_test_topic, listing
+from pyrocket import Store, StoreConfig
+from pyrocket.disk import io
+from pyrocket.errors import InvalidInputError, StoreUnavailableError
+from pyrocket.verify import verify
+from stores import (
+    SMALL,
+    batch,
+    bodies,
+    filled,
+    log_files,
+    message,
+    numbered,
+    queue_files,
+    reboot,
+    snapshot,
+)
+
+
+@pytest.fixture
+def source(path, clock):
+    """Forty messages in three log files, four queue files and one that is half full."""
+    with filled(path, count=45, clock=clock) as store:
+        store.create_topic("u", read_queues=2, write_queues=2)
+        store.append_batch(batch(numbered(7), [0, 1, 0, 1, 0, 1, 0]), topic="u")
+        yield store
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "copies" / "first"
+
+
+def all_bodies(store):
+    return {topic: bodies(store, topic) for topic in store.topics()}
+
+
+def test_a_snapshot_holds_everything_and_was_closed_cleanly(source, target):
+    expected = all_bodies(source)
+    report = source.snapshot(target)
+    assert report.path == target
+    assert report.log_end == source.position().published
+    assert not verify(target).findings
+    assert not (target / "abort").exists()
+    with Store.open(target) as copy:
+        assert all_bodies(copy) == expected
+        assert (copy.uuid, copy.topics()) == (source.uuid, source.topics())
+    assert not verify(target).findings
+
+
+def test_full_files_are_links_and_growing_ones_are_not(source, path, target):
+    report = source.snapshot(target)
+    shared = {
+        str(file.relative_to(target))
+        for file in target.rglob("*")
+        if file.is_file() and file.stat().st_nlink > 1
+    }
+    full = [*log_files(path)[:-1], *queue_files(path)[:-1]]
+    assert shared == {str(file.relative_to(path)) for file in full}
+    assert report.linked_files == len(full)
+    assert not report.unlinkable
+    tail = log_files(target)[-1]
+    assert tail.stat().st_size == SMALL.log_file_bytes
+    assert tail.stat().st_mtime_ns // 10**6 == log_files(path)[-1].stat().st_mtime_ns // 10**6
+
+
+def test_both_go_their_own_ways(source, target):
+    source.snapshot(target)
+    before = all_bodies(source)
+    with Store.open(target) as copy:
+        copy.append_batch(batch(numbered(60, first=900), 0), topic="t")
+        copy.delete_topic("u")
+        copy.clean(hours=0)
+        assert all_bodies(source) == before
+        source.append_batch(batch(numbered(60, first=500), 0), topic="t")
+        assert b"000500" in b"".join(bodies(source)[0])
+        assert b"000500" not in b"".join(bodies(copy)[0])
+    for each in (source.path, target):
+        assert verify(each).ok
+
+
+def test_a_recovery_of_the_copy_leaves_the_source_alone(source, path, target):
+    """Whatever a recovery writes, cuts or rebuilds, it does not do so in shared files."""
+    source.snapshot(target)
+    files = {file: file.read_bytes() for file in path.rglob("0*") if file.is_file()}
+    reboot_like_a_crash(target)
+    with Store.open(target) as copy:
+        kept, everything = bodies(copy)[0], bodies(source)[0]
+        assert kept == everything[: len(kept)]
+        assert len(kept) < len(everything) // 2
+    assert {file: file.read_bytes() for file in files} == files
+
+
+def reboot_like_a_crash(target):
+    """Files but the first lost their content, as a machine that stops may have it."""
+    (target / "abort").touch()
+    (target / "checkpoint").unlink()
+    for file in log_files(target)[1:]:
+        data = bytes(file.stat().st_size)
+        file.unlink()
+        file.write_bytes(data)
+
+
+def test_the_source_is_not_changed(source, path, target):
+    source.flush()
+    source.close()
+    reboot(path)
+    before = snapshot(path)
+    with Store.open(path, read_only=True) as reader:
+        reader.snapshot(target)
+    after = snapshot(path)
+    assert after == before
+    assert verify(target).ok
+
+
+def test_a_checkpoint_beyond_the_copy_is_told(source, target):
+    """Who has read further in the source must not go on in the copy as if nothing were."""
+    source.snapshot(target)
+    end = source.max_offset("t", 0)
+    source.append(message(b"later", queue_id=0))
+    with Store.open(target, read_only=True) as copy:
+        assert copy.epoch == source.epoch + 1
+        assert copy.cut_since(source.epoch, "t", 0) == end
+
+
+def test_the_key_index_comes_as_far_as_it_is_full(path, target, clock):
+    config = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=10, index_items=20)
+    with filled(path, count=45, config=config, clock=clock) as store:
+        store.append(message(b"found", queue_id=0, keys=["k1"]))
+        store.close()
+    with Store.open(path, config=config, clock=clock) as store:
+        report = store.snapshot(target)
+        assert len(list((target / "index").iterdir())) == 2 < len(list((path / "index").iterdir()))
+        assert report.linked_files >= 2
+        with Store.open(target, config=config) as copy:
+            assert [each.body for each in copy.query("t", "k1")] == [b"found"]
+    assert verify(target).ok
+
+
+def test_where_links_cannot_be_files_are_copied_and_the_report_says_so(
+    source, path, target, monkeypatch
+):
+    def refuse(one, other):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(io, "link", refuse)
+    expected = all_bodies(source)
+    report = source.snapshot(target)
+    assert report.unlinkable == os.strerror(errno.EXDEV)
+    assert report.linked_files == 0
+    assert verify(target).ok
+    with Store.open(target, read_only=True) as copy:
+        assert all_bodies(copy) == expected
+
+
+def test_a_failure_leaves_nothing_that_looks_like_a_copy(source, target, monkeypatch):
+    def fail(descriptor, data, offset):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "write_at", fail)
+        with pytest.raises((OSError, StoreUnavailableError)):
+            source.snapshot(target)
+    assert not list(target.parent.iterdir())
+    source.snapshot(target)
+
+
+def test_a_target_that_is_not_empty_is_refused(source, path, tmp_path):
+    with pytest.raises(InvalidInputError, match="SNAPSHOT_TARGET"):
+        source.snapshot(path)
+    with pytest.raises(InvalidInputError, match="SNAPSHOT_TARGET"):
+        source.snapshot(path / "backup")
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInputError, match="SNAPSHOT_TARGET"):
+        source.snapshot(tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    assert source.snapshot(tmp_path / "empty").linked_files
+
+
+def test_topics_that_come_and_go_meanwhile_have_it_done_again(source, path, target, monkeypatch):
+    real, done = io.set_time, []
+
+    def disturb(file, ms):
+        real(file, ms)
+        if len(done) < 3 and "consumequeue" in str(file):
+            done.append(1)
+            source.delete_topic("u") if len(done) == 1 else source.create_topic(f"x{len(done)}")
+
+    monkeypatch.setattr(io, "set_time", disturb)
+    source.snapshot(target)
+    assert done == [1, 1, 1]
+    with Store.open(target, read_only=True) as copy:
+        assert set(copy.topics()) == {"t", "x2", "x3"}
+    assert verify(target).ok
+
+
+def test_an_empty_store_has_an_empty_copy(path, target):
+    with Store.open(path, create=True) as store:
+        store.snapshot(target)
+    with Store.open(target) as copy:
+        assert copy.append(message(queue_id=0)).queue_offset == 0
+
+
+def test_a_store_that_java_made_is_copied_too(tmp_path, target):
+    java = shutil.copytree(GOLDEN / CLEAN, tmp_path / CLEAN)
+    before = listing(java)
+    with Store.open(java, read_only=True) as store:
+        store.snapshot(target)
+    assert {name: kept[2] for name, kept in listing(java).items()} == {
+        name: kept[2] for name, kept in before.items()
+    }
+    assert verify(target).ok
+    with Store.open(target) as copy:
+        check_test_topic(copy)

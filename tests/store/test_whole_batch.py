@@ -1,0 +1,153 @@
+"""A whole batch: its first eight bytes come last, so that nobody ever meets a part of it."""
+
+import os
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.state_page import PUBLISHED, StatePage
+from pyrocket.errors import StoreFailedError
+from stores import SMALL, batch, bodies, filled, log_files, numbered, overwrite, reboot, words
+
+ROWS = numbered(120, first=100)
+"""More than two log files."""
+
+
+@pytest.fixture
+def path(tmp_path):
+    filled(tmp_path / "store").close()
+    return tmp_path / "store"
+
+
+class Journal:
+    """Notes what is done to the log, in order, and can stop it."""
+
+    def __init__(self, monkeypatch, stop_before=None):
+        self.steps, self._stop_before = [], stop_before
+        for name in ("write_at", "sync"):
+            monkeypatch.setattr(io, name, self._instead(name, getattr(io, name)))
+        set_word = StatePage.__setitem__
+
+        def note(page, word, value):
+            if word == PUBLISHED:
+                self._note("published", value)
+            set_word(page, word, value)
+
+        monkeypatch.setattr(StatePage, "__setitem__", note)
+
+    def _instead(self, name, real):
+        def operation(descriptor, *rest):
+            file = os.readlink(f"/proc/self/fd/{descriptor}")
+            if "commitlog" in file:
+                data = bytes(rest[0]) if rest else b""
+                self._note(name, (int(os.path.basename(file)), data))
+            return real(descriptor, *rest)
+
+        return operation
+
+    def _note(self, name, what):
+        if len(self.steps) == self._stop_before:
+            raise SystemExit
+        self.steps.append((name, what))
+
+
+def test_the_head_is_written_between_two_fsyncs_and_published_after_them(path, monkeypatch):
+    with Store.open(path, config=SMALL) as store:
+        journal = Journal(monkeypatch)
+        store.append_batch(batch(ROWS, 0), topic="t", whole=True)
+        names = [name for name, _ in journal.steps]
+        head = next(at for at, (_, what) in enumerate(journal.steps) if head_of_record(what))
+        assert "sync" in names[:head]
+        assert "write_at" not in names[names.index("sync") : head]
+        assert names[head:] == ["write_at", "sync", "published"]
+        assert bodies(store)[0] == numbered(40) + ROWS
+        monkeypatch.undo()
+
+
+def head_of_record(what):
+    return isinstance(what, tuple) and len(what[1]) == 8 and what[1][4:] == b"\xda\xa3\x20\xa7"
+
+
+def test_every_file_of_the_batch_is_durable_before_its_head(path, monkeypatch):
+    with Store.open(path, config=SMALL) as store:
+        before = {int(file.name) for file in log_files(path)}
+        journal = Journal(monkeypatch)
+        store.append_batch(batch(ROWS, 0), topic="t", whole=True)
+        head = next(at for at, (_, what) in enumerate(journal.steps) if head_of_record(what))
+        synced = {what[0] for name, what in journal.steps[:head] if name == "sync"}
+        new = {int(file.name) for file in log_files(path)} - before
+        assert len(new) >= 2
+        assert new <= synced
+        monkeypatch.undo()
+
+
+def test_an_end_at_any_step_leaves_all_or_nothing(path, monkeypatch):
+    """Recovery has only the files to go by, as after a loss of power."""
+    for step in range(1000):
+        store = Store.open(path, config=SMALL)
+        known = bodies(store)[0]
+        with monkeypatch.context() as patch:
+            journal = Journal(patch, stop_before=step)
+            try:
+                store.append_batch(batch(ROWS, 0), topic="t", whole=True)
+                ended = True
+            except SystemExit:
+                ended = False
+        store.close(clean=False)
+        reboot(path)
+        with Store.open(path, config=SMALL) as recovered:
+            found = bodies(recovered)[0]
+        assert found in (known, known + ROWS)
+        head_written = any(head_of_record(what) for _, what in journal.steps)
+        assert (found == known + ROWS) == head_written
+        if ended:
+            break
+    assert ended
+    assert step > 5
+
+
+def test_a_failed_fsync_stops_the_store_and_publishes_nothing(path, monkeypatch):
+    store = Store.open(path, config=SMALL)
+    page = words(path)
+    before = page[PUBLISHED]
+
+    real = io.sync
+
+    def fail(descriptor):
+        if "commitlog" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(5, "Input/output error")
+        real(descriptor)
+
+    store.append_batch(batch([b"first"], 0), topic="t")
+    after = page[PUBLISHED]
+    assert after > before
+    monkeypatch.setattr(io, "sync", fail)
+    with pytest.raises(StoreFailedError, match="fsync of the log"):
+        store.append_batch(batch(ROWS, 0), topic="t", whole=True)
+    assert page[PUBLISHED] == after
+    page.close()
+    store.close()
+
+
+def test_what_lies_behind_an_unfinished_batch_never_comes_back(path):
+    """Its later records are whole on disk; the next append must not run into them."""
+    with Store.open(path, config=SMALL) as store:
+        page = words(path)
+        end = page[PUBLISHED]
+        store.append_batch(batch(ROWS, 0), topic="t", whole=True)
+        page.close()
+        store.close(clean=False)
+    file = next(one for one in reversed(log_files(path)) if int(one.name) <= end)
+    place = end - int(file.name)
+    head = file.read_bytes()[place : place + 8]
+    if head[4:] == b"\xcb\xd4\x31\x94":  # A blank record: the batch begins in the next file.
+        file, place = file.with_name(f"{int(file.name) + 4096:020d}"), 0
+    overwrite(file, bytes(8), place)
+    reboot(path)
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store)[0] == numbered(40)
+        store.append_batch(batch([b"next"], 0), topic="t")
+        store.close(clean=False)
+    reboot(path)
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store)[0] == [*numbered(40), b"next"]

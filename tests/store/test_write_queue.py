@@ -1,0 +1,151 @@
+"""Threads that append at the same time share a section; each keeps its own fate."""
+
+import threading
+import time
+
+import pytest
+from pyrocket.disk import io
+from pyrocket.disk.state_page import PUBLISHED, StatePage
+from pyrocket.errors import MessageError, StoreUnavailableError, TopicNotFoundError
+from stores import batch, bodies, message
+
+
+class Crowd:
+    """Threads that all wait in the queue while the first one is in the section."""
+
+    def __init__(self, store, monkeypatch):
+        self.store, self.answers, self.threads = store, {}, []
+        self._queue = store._sender._queue
+        self._in_section, self._go_on = threading.Event(), threading.Event()
+        roll_forward = store._writer._appender.roll_forward
+
+        def wait_inside():
+            self._in_section.set()
+            assert self._go_on.wait(10)
+            roll_forward()
+
+        monkeypatch.setattr(store._writer._appender, "roll_forward", wait_inside)
+
+    def do(self, name, work):
+        def run():
+            try:
+                self.answers[name] = work()
+            except Exception as error:
+                self.answers[name] = error
+
+        thread = threading.Thread(target=run)
+        before = len(self._queue._waiting)
+        thread.start()
+        self.threads.append(thread)
+        if len(self.threads) == 1:
+            assert self._in_section.wait(10)
+            return
+        deadline = time.monotonic() + 10
+        while len(self._queue._waiting) == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    def finish(self):
+        self._go_on.set()
+        for thread in self.threads:
+            thread.join(10)
+            assert not thread.is_alive()
+        return self.answers
+
+
+@pytest.fixture
+def crowd(store, monkeypatch):
+    for topic in "tu":
+        store.create_topic(topic, read_queues=1, write_queues=1)
+    return Crowd(store, monkeypatch)
+
+
+def test_those_who_wait_are_published_together_in_their_order(crowd, monkeypatch):
+    store = crowd.store
+    published, set_word = [], StatePage.__setitem__
+
+    def note(page, word, value):
+        if word == PUBLISHED:
+            published.append(value)
+        set_word(page, word, value)
+
+    for number in range(6):
+        crowd.do(number, lambda number=number: store.append(message(b"%d" % number)))
+    monkeypatch.setattr(StatePage, "__setitem__", note)
+    answers = crowd.finish()
+    assert len(published) == 2, "the first alone, then all others"
+    assert [answers[number].queue_offset for number in range(6)] == list(range(6))
+    assert bodies(store)[0] == [b"%d" % number for number in range(6)]
+
+
+def test_a_refused_append_does_not_touch_the_others(crowd, monkeypatch):
+    store = crowd.store
+    crowd.do("first", lambda: store.append(message(b"first")))
+    crowd.do("deleted", lambda: store.append(message(b"lost", topic="u")))
+    crowd.do("large", lambda: store.append_batch(batch([b"." * 4090], 0), topic="t"))
+    crowd.do("good", lambda: store.append(message(b"good")))
+    left = {name: topic for name, topic in store._topics.all().items() if name != "u"}
+    monkeypatch.setattr(store._topics, "all", lambda: left)
+    answers = crowd.finish()
+    assert isinstance(answers["deleted"], TopicNotFoundError)
+    assert isinstance(answers["large"], MessageError)
+    assert answers["large"].code == "RECORD_TOO_LARGE"
+    assert answers["good"].queue_offset == 1
+    assert bodies(store)[0] == [b"first", b"good"]
+
+
+def test_a_failed_write_fails_all_that_were_written_together(crowd, monkeypatch):
+    store = crowd.store
+    crowd.do("first", lambda: store.append(message(b"first")))
+    crowd.do("a", lambda: store.append(message(b"a")))
+    crowd.do("b", lambda: store.append(message(b"b")))
+    real = io.write_at
+
+    def full(descriptor, data, offset):
+        if b"UNIQ_KEY" in bytes(data) and b"first" not in bytes(data):
+            raise OSError(28, "No space left on device")
+        real(descriptor, data, offset)
+
+    monkeypatch.setattr(io, "write_at", full)
+    answers = crowd.finish()
+    monkeypatch.setattr(io, "write_at", real)
+    assert answers["first"].queue_offset == 0
+    for name in "ab":
+        assert isinstance(answers[name], StoreUnavailableError)
+        assert answers[name].code == "WRITE_FAILED"
+    assert answers["a"] is not answers["b"], "each thread raises an error of its own"
+    assert store.append(message(b"again")).queue_offset == 1
+    assert bodies(store)[0] == [b"first", b"again"]
+
+
+def test_an_interrupt_is_the_interrupted_threads_alone(store, monkeypatch):
+    """The others learn that they cannot know; nobody waits for ever."""
+    store.create_topic("t", read_queues=1, write_queues=1)
+    queue, writer = store._sender._queue, store._writer
+    entered, go_on, answers = threading.Event(), threading.Event(), {}
+
+    def interrupted(batches, **options):
+        entered.set()
+        assert go_on.wait(10)
+        raise KeyboardInterrupt
+
+    append = writer.append
+    monkeypatch.setattr(writer, "append", interrupted)
+
+    def lead():
+        with pytest.raises(KeyboardInterrupt):
+            store.append(message(b"a"))
+
+    leader = threading.Thread(target=lead)
+    leader.start()
+    assert entered.wait(10)
+    follower = threading.Thread(target=lambda: answers.update(result=store.append(message(b"b"))))
+    follower.start()
+    while not queue._waiting:
+        time.sleep(0.001)
+    monkeypatch.setattr(writer, "append", append)
+    go_on.set()
+    leader.join(10)
+    follower.join(10)
+    assert answers["result"].queue_offset == 0
+    assert bodies(store)[0] == [b"b"]
