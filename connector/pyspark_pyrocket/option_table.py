@@ -107,7 +107,7 @@ TABLE = (
         "`task`",
         (SINK,),
         "When rows are made durable: once at the end of each task, after every Arrow batch "
-        "(`sync`), or whenever the system does it (`async`).",
+        "(`sync`), or soon after, in the background (`async`).",
     ),
 )
 
