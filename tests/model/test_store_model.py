@@ -1,5 +1,6 @@
 """The store beside a model of dicts and lists: whatever is done, in whatever order, they agree."""
 
+import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,8 @@ from pyrocket.errors import (
     StoreUnavailableError,
     TopicNotFoundError,
 )
-from stores import FakeClock, batch, bodies, message, reboot
+from pyrocket.verify import verify
+from stores import FakeClock, batch, bodies, log_files, message, reboot
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=5)
 QUEUES = 2
@@ -158,6 +160,44 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(step=st.integers(-1000, 1000))
     def move_clock(self, step):
         self.clock.now += step
+
+    @rule(which=st.integers(0, 1), files=st.integers(0, 4))
+    def clean(self, which, files):
+        """The oldest messages of all queues go, whole log files of them."""
+        report = self.writers[which].clean(total_bytes=files * CONFIG.log_file_bytes)
+        assert len(log_files(self.path)) <= max(files, 1)
+        for topic, queues in self.topics.items():
+            found = self.reader.offsets(topic)
+            for queue_id, queue in enumerate(queues):
+                gone = found[queue_id].minimum - queue.first
+                assert gone == 0 or report.removals
+                del queue.rows[:gone]
+                queue.first += gone
+
+    @rule(which=st.integers(0, 2))
+    def snapshot(self, which):
+        """A copy holds the same, and goes on by itself."""
+        target = Path(self.folder.name) / "copy"
+        (*self.writers, self.reader)[which].snapshot(target)
+        report = verify(target)
+        assert not report.findings
+        with Store.open(target, clock=self.clock, config=CONFIG) as copy:
+            assert copy.epoch == self.epoch + 1
+            for topic, queues in self.topics.items():
+                assert bodies(copy, topic) == {
+                    q: [body for body, _ in queue.rows] for q, queue in enumerate(queues)
+                }
+                end = queues[0].end
+                assert copy.append(message(b"copy", topic, 0)).queue_offset == end
+            copy.clean(total_bytes=0)
+        assert verify(target).ok
+        shutil.rmtree(target)
+
+    @rule()
+    def check(self):
+        """Whatever has happened, log, queues and index agree."""
+        report = verify(self.path)
+        assert report.ok, report.findings
 
     @rule(which=st.integers(0, 1))
     def flush(self, which):

@@ -3,8 +3,8 @@
 import shutil
 
 import pytest
-from pyrocket import Retention, Store
-from pyrocket.disk import io, space
+from pyrocket import Store, StoreConfig
+from pyrocket.disk import io
 from pyrocket.disk.state_page import PUBLISHED
 from pyrocket.errors import (
     OffsetOutOfRangeError,
@@ -13,9 +13,7 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from stores import (
-    SMALL,
     batch,
-    bodies,
     filled,
     log_files,
     message,
@@ -28,28 +26,6 @@ from stores import (
 )
 
 HOUR = 3_600_000
-
-
-@pytest.fixture
-def aged(path, clock):
-    """Topic t, one queue, 100 messages an hour apart; topic idle with 15 at the beginning."""
-    store = filled(path, count=0, clock=clock)
-    store.create_topic("idle", read_queues=1, write_queues=1)
-    store.append_batch(batch(numbered(15, 50), 0), topic="idle")
-    for body in numbered(100):
-        store.append(message(body, queue_id=0))
-        clock.now += HOUR
-    yield store
-    store.close()
-
-
-def usage(monkeypatch, ratio):
-    monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(int(ratio * 1000), 1000))
-
-
-def with_retention(clock, path, **policy):
-    config = type(SMALL)(log_file_bytes=4096, queue_file_entries=10, retention=Retention(**policy))
-    return Store.open(path, config=config, clock=clock)
 
 
 def test_by_hand_old_files_go_and_minimum_offsets_follow(aged, path):
@@ -136,14 +112,6 @@ def test_limits_have_to_be_named(aged):
             aged.clean(dry_run=dry_run)
 
 
-def test_a_store_keeps_everything_unless_told_otherwise(aged, path, clock, monkeypatch):
-    usage(monkeypatch, 0.99)
-    count = len(log_files(path))
-    clock.now += 10_000 * HOUR
-    aged.append(message(b"late", queue_id=0))
-    assert len(log_files(path)) == count
-
-
 def test_age_is_that_of_the_last_message_even_in_a_copy(aged, path, tmp_path, clock):
     """A copy's files are all modified now, by the wall clock."""
     aged.close()
@@ -160,91 +128,6 @@ def test_a_file_made_in_advance_is_not_the_last(path, clock):
     only.with_name(f"{int(only.name) + 4096:020d}").write_bytes(bytes(4096))
     with Store.open(path, read_only=True, clock=clock) as reader:
         assert not reader.clean(hours=0, dry_run=True).removals
-
-
-def test_a_writer_cleans_behind_itself_every_ten_seconds(aged, path, clock, monkeypatch):
-    usage(monkeypatch, 0.80)
-    aged.close()
-    with with_retention(clock, path, hours=50, at_hours=()) as store:
-        count = len(log_files(path))
-        store.append(message(b"one", queue_id=0))
-        first = len(log_files(path))
-        assert first < count
-        clock.now += 30 * HOUR
-        for _ in range(2):  # The second turn comes too early.
-            clock.now += 4000
-            store.append(message(b"two", queue_id=0))
-        assert len(log_files(path)) < first
-        again = len(log_files(path))
-        clock.now += 10 * HOUR - 8000
-        store._writing()._cleaner._next_look_ms = clock.now + 1
-        store.append(message(b"three", queue_id=0))
-        assert len(log_files(path)) >= again
-
-
-def test_cleaning_waits_for_nobody(aged, path, clock, monkeypatch):
-    usage(monkeypatch, 0.80)
-    aged.close()
-    with with_retention(clock, path, hours=0, at_hours=()) as store:
-        count = len(log_files(path))
-        writer = store._writing()
-        with aged_turn(path):
-            writer._cleaner.run_if_due(lambda: writer._turn(0))
-        assert len(log_files(path)) == count
-        clock.now += 1001
-        store.create_topic("other")
-        assert len(log_files(path)) == 1
-
-
-def aged_turn(path):
-    return Store.open(path)._writing().section()
-
-
-def test_a_full_disk_refuses_appends_until_there_is_room(aged, path, clock, monkeypatch):
-    aged.close()
-    usage(monkeypatch, 0.95)
-    with with_retention(clock, path) as store:
-        end = store.max_offset("t", 0)
-        with pytest.raises(StoreUnavailableError) as refused:
-            store.append(message(b"no", queue_id=0))
-        assert (refused.value.code, refused.value.put_status) == (
-            "DISK_FULL",
-            "SERVICE_NOT_AVAILABLE",
-        )
-        assert len(bodies(store)[0]) == end - store.min_offset("t", 0)
-        usage(monkeypatch, 0.90)
-        assert store.append(message(b"yes", queue_id=0)).queue_offset == end
-
-
-def test_on_a_full_disk_no_more_goes_in_ten_seconds_than_one_run_takes(
-    aged, path, clock, monkeypatch
-):
-    """The disk may be full of other things: appends that are tried again must not eat the log."""
-    aged.close()
-    usage(monkeypatch, 0.95)
-    with with_retention(clock, path, files_per_run=1) as store:
-        count = len(log_files(path))
-        for _ in range(5):
-            with pytest.raises(StoreUnavailableError):
-                store.append(message(b"no", queue_id=0))
-        assert len(log_files(path)) == count - 1
-        clock.now += 10_000
-        with pytest.raises(StoreUnavailableError):
-            store.append(message(b"no", queue_id=0))
-        assert len(log_files(path)) == count - 2
-
-
-def test_a_failure_to_clean_is_no_failure_to_append(aged, path, clock, monkeypatch):
-    aged.close()
-    usage(monkeypatch, 0.80)
-    with with_retention(clock, path, hours=0, at_hours=()) as store:
-        with monkeypatch.context() as patch:
-            patch.setattr(io, "unlink", failing)
-            end = store.append(message(b"kept", queue_id=0)).queue_offset
-        assert scan(store, "t", 0)[-1] == (end, b"kept")
-        clock.now += 1001
-        store.append(message(b"more", queue_id=0))
-        assert len(log_files(path)) == 1
 
 
 def failing(*_):
@@ -328,3 +211,18 @@ def test_the_end_of_the_log_stays_where_it_is(aged, path):
     aged.clean(hours=0)
     assert page[PUBLISHED] == end
     page.close()
+
+
+def test_index_files_follow_and_a_damaged_one_stands_in_nobodys_way(path, clock):
+    config = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=10, index_items=20)
+    with filled(path, count=90, config=config, clock=clock) as store:
+        store.close()
+    index = path / "index"
+    with Store.open(path, config=config, clock=clock) as store:
+        before = len(list(index.iterdir()))
+        report = store.clean(total_bytes=3 * 4096)
+        assert 0 < report.index_files == before - len(list(index.iterdir()))
+        first = min(index.iterdir())
+        first.write_bytes(b"short")
+        assert store.clean(total_bytes=4096).removals
+        assert len(log_files(path)) == 1

@@ -97,11 +97,16 @@ class QueueCheck:
         seen.go_on(first, first + count)
 
     def _found(self, part: QueuePart, first: int) -> Entries:
-        """Return as many entries as the part has; zeros where there are none."""
+        """Return as many entries as the part has; zeros where there are none, or no file."""
         queue = self._queues.get(part.topic, part.queue_id)
+        per_file = queue.run.file_bytes // ENTRY_BYTES
         found = np.zeros(len(part.entries), ENTRY)
-        there = queue.entries(first, first + len(part.entries))
-        found[: len(there)] = there
+        at, end = first, first + len(found)
+        while at < end:
+            file_end = at - at % per_file + per_file
+            there = queue.entries(at, min(end, file_end))
+            found[at - first : at - first + len(there)] = there
+            at = file_end
         return found
 
     def _compare(self, part: QueuePart, seen: _Seen, found: Entries, differs: Bools) -> str:

@@ -3,8 +3,12 @@
 from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.state_page import StatePage
 from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 
+_OPEN_IT = (
+    "Nothing, while it is in use; else the next writer recovers it, and so does `pyrocket repair`."
+)
 _WRITE = repair("writes it anew.")
 
 
@@ -44,5 +48,18 @@ def check_left(layout: Layout, findings: Findings) -> None:
     """Say whether the store was closed cleanly."""
     if layout.abort.exists():
         what = "the store is in use, or was not closed cleanly."
-        fix = "Nothing, while it is in use; else the next writer recovers it. So does"
-        findings.add("NOT_CLOSED", Severity.NOTE, "abort", what, f"{fix} `pyrocket repair`.")
+        findings.add("NOT_CLOSED", Severity.NOTE, "abort", what, _OPEN_IT)
+    if _is_recovering(layout):
+        what = "a recovery or repair is going on, or has not come to its end; readers wait."
+        findings.add("NOT_RECOVERED", Severity.NOTE, "pyrocket/state", what, _OPEN_IT)
+
+
+def _is_recovering(layout: Layout) -> bool:
+    try:
+        page = StatePage(layout.state, writable=False)
+    except (FileNotFoundError, ValueError):
+        return False
+    try:
+        return page.is_recovering()
+    finally:
+        page.close()

@@ -15,6 +15,7 @@ offsets come from the queues themselves, never from memory that another process 
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,10 +79,16 @@ class Appender:
         for appended, _ in plan:
             batch = appended.batch
             batch.place(appended.physical_offsets, appended.queue_offsets, store_time)
-        if whole and plan:
-            self._write_head_last(plan, page[FLUSHED], end)
-        else:
-            self._write(plan)
+        try:
+            if whole and plan:
+                self._write_head_last(plan, page[FLUSHED], end)
+            else:
+                self._write(plan)
+        except OSError:
+            # Whole records may be there: after a reboot a recovery would take them for the log's.
+            with suppress(OSError):
+                self._erase_unpublished()
+            raise
         page[STORE_TIME] = store_time
         page[PUBLISHED] = end
         page[APPENDS] += len(batches)
@@ -105,15 +112,19 @@ class Appender:
         page = self._page
         if page[FAILED]:
             raise failed_before()
+        self._erase_unpublished()
         published = page[PUBLISHED]
-        if page[RESERVED] > published:
-            self._log.erase(published, page[RESERVED])
-            page[RESERVED] = published
         if page[DISPATCHED] < published:
             dispatched = page[DISPATCHED]
             runs = walk_all(self._log, dispatched, published)
             self._dispatcher.dispatch(runs, dispatched=dispatched)
             page[DISPATCHED] = published
+
+    def _erase_unpublished(self) -> None:
+        page = self._page
+        if page[RESERVED] > page[PUBLISHED]:
+            self._log.erase(page[PUBLISHED], page[RESERVED])
+            page[RESERVED] = page[PUBLISHED]
 
     def _write(self, plan: Plan) -> None:
         for appended, placement in plan:

@@ -22,7 +22,7 @@ _KINDS = {
     "KEY_INDEX": KEYS,
     "QUEUE_": QUEUES,
     "CHECKPOINT_": SETTLE,
-    "NOT_CLOSED": SETTLE,
+    "NOT_": SETTLE,
 }
 """What is done about findings whose codes begin so, in the order in which it is done."""
 
@@ -46,8 +46,7 @@ def plan_repair(report: Report) -> tuple[Action, ...]:
         if kind in _NEEDS_LOG and report.has_holes:
             continue
         for finding in report.findings:
-            matches = finding.code.startswith(prefix)
-            if matches and (finding.mendable or finding.code == "NOT_CLOSED"):
+            if finding.code.startswith(prefix) and (finding.mendable or prefix == "NOT_"):
                 actions[_action(kind, finding, report)] = None
     return tuple(actions)
 

@@ -1,10 +1,27 @@
 """The exclusive section: what a failure in its middle leaves, and who cleans up."""
 
+import errno
+import os
+
 import pytest
+from keyed import OFF
+from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, RESERVED
 from pyrocket.errors import StoreUnavailableError
-from stores import batch, bodies, log_files, message, numbered, overwrite, queue_files, words
+from stores import (
+    SMALL,
+    batch,
+    bodies,
+    filled,
+    log_files,
+    message,
+    numbered,
+    overwrite,
+    queue_files,
+    reboot,
+    words,
+)
 
 ROWS = numbered(12, 600)
 
@@ -37,7 +54,7 @@ def fail_write(patch, number, half):
 @pytest.mark.parametrize("half", [False, True])
 def test_failed_write_shows_nothing_and_the_next_append_works(open_store, monkeypatch, half):
     """Of a batch over several log and queue files, every write fails once."""
-    store = open_store()
+    store = open_store(config=OFF)
     send = lambda: store.append_batch(batch(ROWS, 0), topic="t")  # noqa: E731
     send()
     expected = list(ROWS)
@@ -144,5 +161,29 @@ def test_batch_of_several_topics_is_seen_whole(open_store, path, monkeypatch):
 
     monkeypatch.setattr(io, "write_at", write)
     store.append_batch(batch(ROWS, 0, topic=list("ab" * 6)))
-    assert set(seen) == {(0, 0)}
+    # The last writes are those of the key index, when all is done.
+    assert set(seen[:-3]) == {(0, 0)}
+    assert set(seen[-3:]) == {(6, 6)}
     assert reader.max_offset("a", 0) == reader.max_offset("b", 0) == 6
+
+
+def test_a_failed_append_does_not_come_back_after_a_reboot(path, monkeypatch):
+    """Its first records were whole on disk, in a file before the one that had no room."""
+    store = filled(path, count=5)
+    real, files = io.write_at, set()
+
+    def full(descriptor, data, offset):
+        if "commitlog" in (file := os.readlink(f"/proc/self/fd/{descriptor}")):
+            files.add(file)
+            if len(files) > 1 and any(bytes(data)):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "write_at", full)
+        with pytest.raises(StoreUnavailableError, match="WRITE_FAILED"):
+            store.append_batch(batch(numbered(60, first=5), 0), topic="t")
+    store.close(clean=False)
+    reboot(path)
+    with Store.open(path, config=SMALL) as recovered:
+        assert bodies(recovered)[0] == numbered(5)

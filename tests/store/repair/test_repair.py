@@ -1,9 +1,11 @@
 """Each kind of damage is found by name; repair mends it or says that it cannot."""
 
 import shutil
+from contextlib import suppress
 
 import pytest
 from pyrocket import Store
+from pyrocket.disk import io
 from pyrocket.errors import PyrocketError, StoreLockedError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
@@ -161,3 +163,47 @@ def test_a_place_without_a_store_is_no_store(tmp_path):
     for run in (verify, repair):
         with pytest.raises(PyrocketError, match="STORE_NOT_FOUND"):
             run(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("kinds", [("torn", "foreign in log"), ("tags", "topics broken")])
+def test_a_repair_that_dies_can_begin_again(tmp_path, clock, monkeypatch, kinds):
+    """At every fifth step that changes the disk, and everything after it fails too."""
+    for step in range(len(kinds[0]) % 5, 400, 5):
+        path = tmp_path / f"store{step}"
+        with make(path, clock) as store:
+            before = bodies(store)[0]
+        reboot(path)
+        for damage in DAMAGES:
+            if damage.name in kinds:
+                damage.do(path)
+        with monkeypatch.context() as patch:
+            dies = fail_from(step, patch)
+            with suppress(OSError, PyrocketError):
+                repair(path)
+        repair(path)
+        assert not verify(path).findings
+        assert contents_of(path)["t"][0] == before[: LAST if "torn" in kinds else None]
+        shutil.rmtree(path)
+        if not dies:
+            break
+    assert step > 10
+    assert not dies
+
+
+def fail_from(step, patch):
+    """Have the operations on the disk fail from a step on; the list tells if it came to that."""
+    left, dies = [step], []
+
+    def instead(real):
+        def operation(*arguments):
+            left[0] -= 1
+            if left[0] < 0:
+                dies.append(step)
+                raise OSError(5, "Input/output error")
+            return real(*arguments)
+
+        return operation
+
+    for name in ("write_at", "sync", "sync_directory", "rename", "unlink", "set_length"):
+        patch.setattr(io, name, instead(getattr(io, name)))
+    return dies

@@ -1,0 +1,88 @@
+"""A check finds nothing where nothing is, whoever made the store and whatever is in it."""
+
+import shutil
+
+import pytest
+from golden.java import CLEAN, GOLDEN, TXCHECK, listing
+from pyrocket import Store
+from pyrocket.disk.state_page import RESERVED
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.verify import verify
+from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot
+
+
+@pytest.mark.parametrize("name", [CLEAN, TXCHECK])
+def test_stores_of_java_are_sound(tmp_path, name):
+    """Delayed, half and op messages, and a key index that Java has written."""
+    root = shutil.copytree(GOLDEN / name, tmp_path / name)
+    before = listing(root)
+    report = verify(root)
+    assert not report.findings
+    assert report.messages == report.entries > 0
+    assert listing(root) == before
+
+
+def test_deleted_and_remade_topics_are_sound(path, clock):
+    with filled(path, count=30, clock=clock) as store:
+        store.delete_topic("t")
+        assert verify(path).ok
+        store.create_topic("t", read_queues=1, write_queues=1)
+        store.append_batch(batch(numbered(30), 0), topic="t")
+        assert verify(path).ok
+    reboot(path)
+    assert not verify(path).findings
+
+
+def test_what_a_dead_writer_left_is_no_damage(path, clock):
+    """Bytes that nobody can see, and messages that are not in their queues yet."""
+    store = filled(path, count=30, clock=clock)
+    writer = store._writing()
+    real = writer._appender._dispatch
+    writer._appender._dispatch = lambda appended: (_ for _ in ()).throw(OSError(5, "no"))
+    with pytest.raises(StoreUnavailableError):
+        store.append(message(b"later", queue_id=0))
+    writer._appender._dispatch = real
+    end = store.position().published
+    writer.page[RESERVED] = end + 100
+    overwrite(log_files(path)[-1], b"half a record", end % 4096)
+    report = verify(path)
+    assert report.ok, report.findings
+    assert (report.messages, report.entries) == (31, 30)
+    store.close()
+    assert not verify(path).findings
+
+
+def test_whole_messages_behind_a_damaged_place_are_found(path, clock):
+    """Also where a body holds what looks like a record."""
+    with filled(path, count=5, clock=clock) as store:
+        inner = log_files(path)[0].read_bytes()[:250]
+        store.append(message(inner * 2, queue_id=0))
+        store.append_batch(batch(numbered(30), 0), topic="t")
+    reboot(path)
+    overwrite(log_files(path)[0], b"\0\0\0\0", 4)
+    report = verify(path)
+    assert report.messages == 35
+    assert report.has_holes
+    damaged = [finding for finding in report.findings if finding.code == "LOG_DAMAGED"]
+    assert [(finding.file, finding.position) for finding in damaged] == [
+        ("commitlog/00000000000000004096", 0)
+    ]
+
+
+def test_a_store_of_one_topic_of_each_kind_of_message_is_sound(path, clock):
+    with Store.open(path, create=True, config=SMALL, clock=clock) as store:
+        store.append(message(b"", queue_id=0))
+        store.append(message(b"x" * 3500, queue_id=0, tags="a", keys=["k1", "k2"]))
+        store.append(message(b"y" * 5000, queue_id=0, properties={"p": "é" * 100}))
+        assert verify(path).ok
+    reboot(path)
+    assert not verify(path).findings
+
+
+def test_progress_adds_up(path, clock):
+    filled(path, count=60, clock=clock).close()
+    told = []
+    verify(path, lambda done, total, file: told.append((done, total, file)))
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert told[-1][0] == told[-1][1]
+    assert all(file.startswith("commitlog/") for _, _, file in told)
