@@ -1,0 +1,61 @@
+"""What a version of RocketMQ consists of, fetched from Maven Central by `pom.xml`.
+
+`java/Peer.java` is the only Java source here.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).parent
+VERSIONS = {"4.9": "rocketmq4", "5.5": "rocketmq5"}
+"""Profiles of the pom."""
+
+CLASSPATH_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
+
+
+class UnavailableError(Exception):
+    """Java, Maven or an artifact cannot be had here."""
+
+
+def class_path(version, cache):
+    """The jars of a version and our compiled Peer; fetched and built once. Or UnavailableError."""
+    for tool in ("java", "javac", "mvn"):
+        if shutil.which(tool) is None:
+            raise UnavailableError(f"{tool} is not installed")
+    sources = [HERE / "pom.xml", HERE / "java/Peer.java"]
+    stamp = hashlib.sha1(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+    folder = Path(cache) / f"{version}-{stamp}"
+    listing = folder / "classpath"
+    if not listing.exists() or not all(map(os.path.exists, listing.read_text().split(":"))):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        fetch(version, folder / "jars")
+        jars = (folder / "jars").read_text().strip()
+        classes = folder / "classes"
+        call("javac", "-nowarn", "-cp", jars, "-d", classes, sources[1])
+        listing.write_text(f"{classes}:{jars}")
+    return listing.read_text()
+
+
+def fetch(version, listing):
+    """Let Maven fetch what the pom names and list it; a second try may fare better."""
+    goal = ["mvn", "-B", "-q", "-f", HERE / "pom.xml", f"-P{VERSIONS[version]}"]
+    goal += [CLASSPATH_GOAL, f"-Dmdep.outputFile={listing}"]
+    try:
+        call(*goal, "-o")
+    except UnavailableError:
+        call(*goal)
+
+
+def call(*command):
+    try:
+        done = subprocess.run(
+            list(map(str, command)), capture_output=True, text=True, timeout=600, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"{command[0]} did not finish within 10 minutes") from None
+    if done.returncode:
+        raise UnavailableError(f"{command[0]} failed: {(done.stdout + done.stderr)[-500:]}")

@@ -1,0 +1,93 @@
+"""Stores that we write for Java to open."""
+
+import numpy as np
+import pyarrow as pa
+from interop.workload import DELAYED, HALF, OPS
+from pyrocket import Message, Store, StoreConfig
+from pyrocket.clock import system_clock
+from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.properties import encode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.services.topics import TopicConfig
+
+SIZES = StoreConfig(
+    log_file_bytes=64 * 1024, queue_file_entries=30, index_slots=100, index_items=400
+)
+"""The same as `rocketmq.SMALL`."""
+
+GROUP = "readers"
+COMMITTED = {0: 5, 1: 7}
+
+
+def written(path, config=SIZES, rounds=3):
+    """An open store: several topics and queues, keys, deflated bodies, a batch over log files."""
+    store = Store.open(path, create=True, config=config)
+    store.create_topic("orders", read_queues=2, write_queues=2)
+    store.create_topic("wide", read_queues=1, write_queues=1)
+    for n in range(40 * rounds):
+        store.append(
+            Message(
+                topic=("orders", "events")[n % 3 == 2],
+                body=b"one%d " % n * (1 + n % 200),
+                tags=("blue", "grün", None)[n % 3],
+                keys=[f"key{n}", f"tens{n // 10}"],
+                properties={"größe": "übergroß 中文"},
+                flag=n,
+            )
+        )
+    store.append(Message(topic="orders", body=b"packed " * 2000, keys=["packed"]))
+    store.append_batch(over_several_files(), topic="wide")
+    store.groups.commit(GROUP, "orders", COMMITTED)
+    return store
+
+
+def over_several_files(count=80, size=3000):
+    """Rows that take almost four log files of 64 KiB, in random bytes."""
+    rng = np.random.default_rng(7)
+    bodies = [b"wide%d " % n + rng.bytes(size) for n in range(count)]
+    keys = pa.array([[f"wide{n}"] for n in range(count)], pa.list_(pa.string()))
+    return pa.record_batch({"body": pa.array(bodies, pa.binary()), "keys": keys})
+
+
+def name_system_topics(store):
+    """Put into the table what only a broker puts there, so that Java's client may pull from it."""
+    with store._writing().section():
+        for name, queues in ((DELAYED, 18), (HALF, 1), (OPS, 1)):
+            store._topics.put(TopicConfig(name, queues, queues))
+
+
+def append_record(store, topic, properties, body, tags_code):
+    """Append to queue 0 of a system topic, as only a broker does."""
+    record = encode_record(
+        topic=topic,
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        body=body,
+        properties=encode_properties(properties),
+        born_timestamp=system_clock(),
+        store_timestamp=0,
+    )
+    batch = EncodedBatch(
+        topic=topic,
+        data=pa.py_buffer(bytearray(record)),
+        bounds=np.array([0, len(record)]),
+        queue_ids=np.zeros(1, np.int32),
+        tags_codes=np.array([tags_code], np.int64),
+    )
+    writer = store._writing()
+    with writer.section():
+        writer.append([batch])
+
+
+def append_delayed(store, body=b"late", topic="orders"):
+    """A message parked for a second: `ScheduleMessageService`'s topic, level 1."""
+    own = {"REAL_TOPIC": topic, "REAL_QID": "1", "DELAY": "1", "TAGS": "L", "UNIQ_KEY": "A" * 32}
+    append_record(store, DELAYED, own, body, system_clock() + 1000)
+
+
+def append_half(store, body=b"half", topic="orders"):
+    """An undecided message of a transaction: `TransactionalMessageBridge`'s topic."""
+    own = {"REAL_TOPIC": topic, "REAL_QID": "0", "TRAN_MSG": "true", "PGROUP": "payers"}
+    append_record(store, HALF, own | {"TAGS": "P", "UNIQ_KEY": "B" * 32}, body, java_hash("P"))
