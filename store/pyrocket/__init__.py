@@ -13,10 +13,14 @@ reader     the reading half of a store: never locks, never writes
 writer     the writing half: presence, recovery, clean end
 outgoing   messages and batches checked, routed and encoded
 cleaner    removing what has had its time
+checks     what can be wrong with a store
+verify     all checks in one pass over the log
 sender     from there to appends
 topic_admin   making, changing and deleting topics
 lookup     messages by key and by id
 group_admin   what consumer groups have committed
+repair     mending what `verify` finds
+snapshot   a copy of a store in use
 store      the façade: `Store`
 cli        the command `pyrocket`
 testing    a clock that all processes of a test's store obey

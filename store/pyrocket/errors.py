@@ -169,8 +169,8 @@ class StoreDamagedError(PyrocketError):
 
 
 REBUILD_QUEUES = (
-    "To rebuild the queues from the log: close the store everywhere and run `pyrocket repair` on"
-    " its directory."
+    "To rebuild `consumequeue/` from the log: close the store everywhere and run `pyrocket repair`"
+    " on its directory."
 )
 """The way out where the log is good and an index is not."""
 

@@ -41,7 +41,7 @@ class Lookup:
         self._log = CommitLog(run)
         geometry = Geometry(config.index_slots, config.index_items)
         self._index = KeyIndex(layout, geometry)
-        self._tail = KeyTail(self._log)
+        self._tail = KeyTail(self._log, layout.waiting_keys)
 
     def close(self) -> None:
         """Close what is open."""

@@ -12,6 +12,7 @@ from pyrocket.config import COMPRESS_BODY_FROM_BYTES, MAX_BODY_BYTES, MAX_PROPER
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.java_hash import java_hash, queue_for_key
+from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
     KEYS,
     SHARDING_KEY,
@@ -95,6 +96,7 @@ class Outgoing:
             bounds=np.array([0, len(record)]),
             queue_ids=np.array([queue_id], np.int32),
             tags_codes=np.array([java_hash(message.tags or "")], np.int64),
+            keys=keys_of_message(route_to.topic, unique_id, _keys_of(message)),
         )
         return encoded, unique_id
 

@@ -210,7 +210,7 @@ class _Snapshot:
                 if source.exists():
                     self._copies.copy(source, draft.root / source.name)
         else:
-            stored = self._last_stored()
+            stored = self._last_stored(bound)
             content = encode_checkpoint(Checkpoint(stored, stored, index_timestamp))
             replace_file(draft.checkpoint, content, draft.scratch)
             Epochs(draft).begin(ends)
@@ -218,10 +218,14 @@ class _Snapshot:
         for folder in _folders(draft.root):
             io.sync_directory(folder)
 
-    def _last_stored(self) -> int:
-        """Return the store time of the last message that a queue has."""
-        offset = self._last[0]
-        return read_store_timestamp(self._log.read(offset, _HEAD_BYTES)) if offset >= 0 else 0
+    def _last_stored(self, bound: int) -> int:
+        """Return a store time up to which all is there: the last that a queue or a file tells.
+
+        No queue may know the last message, because its topic was deleted.
+        """
+        files = [start for start in self._log.run.starts() if start < bound]
+        heads = (self._log.read(at, _HEAD_BYTES) for at in (self._last[0], *files[-1:]) if at >= 0)
+        return max(map(read_store_timestamp, heads), default=0)
 
 
 def _folders(root: Path) -> Iterator[Path]:

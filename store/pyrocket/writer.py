@@ -11,7 +11,7 @@ from pyrocket.cleaner import Cleaner
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.durable import clear_folder, read_or_none, replace_file
+from pyrocket.disk.durable import clear_folder, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
@@ -24,10 +24,9 @@ from pyrocket.disk.state_page import (
     STRUCTURE,
 )
 from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
-from pyrocket.formats.checkpoint import decode_checkpoint
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.index.appender import Appended, Appender
-from pyrocket.index.checkpointer import Checkpointer
+from pyrocket.index.checkpointer import Checkpointer, read_checkpoint
 from pyrocket.index.dispatcher import Dispatcher
 from pyrocket.index.key_builder import KeyBuilder
 from pyrocket.index.queues import Queues
@@ -63,7 +62,7 @@ class Writer:
                 if not self._presence.words_are_true(self.identity.key, self._log.ends_at):
                     self._recover(topics)
                 else:
-                    self._keys.settle(clean=True)
+                    self._keys.join()
                 self._structure = self.page[STRUCTURE]
         except BaseException:
             self._let_go()
@@ -78,7 +77,12 @@ class Writer:
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock)
         self._keys = KeyBuilder(layout, self._log, self.page, config, self._clock)
         self._checkpointer = Checkpointer(
-            layout, self._queues, self.page, self._clock, config.log_file_bytes
+            layout,
+            self._queues,
+            self.page,
+            self._clock,
+            config.log_file_bytes,
+            self._keys.sync_full,
         )
         self._flusher = Flusher(
             self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync
@@ -100,7 +104,7 @@ class Writer:
         self.page.distrust()
         clear_folder(self._layout.scratch)
         clean = not self._layout.abort.exists() and not self.page[FAILED]
-        checkpoint = decode_checkpoint(read_or_none(self._layout.checkpoint) or b"")
+        checkpoint = read_checkpoint(self._layout)
         ends = recover(
             self._log,
             self._queues,
@@ -165,7 +169,10 @@ class Writer:
         self._cleaner.make_room()
         if not self._appended:
             self._announce()
-        return self._appender.append(batches, whole=whole)
+        start = self.page[PUBLISHED]
+        appended = self._appender.append(batches, whole=whole)
+        self._keys.note(start, appended)
+        return appended
 
     def _announce(self) -> None:
         """Say that the store is in use before the first byte is written."""
@@ -252,7 +259,7 @@ class Writer:
         service = getattr(self, "_flush_service", None)
         if service is not None:
             service.stop()
-        for part in ("_flusher", "_queues", "_turns", "_presence"):
+        for part in ("_flusher", "_queues", "_keys", "_turns", "_presence"):
             held = getattr(self, part, None)
             if held is not None:
                 held.close()

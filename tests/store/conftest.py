@@ -3,7 +3,7 @@
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from stores import SMALL, FakeClock
+from stores import SMALL, FakeClock, batch, filled, message, numbered
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +41,16 @@ def open_store(path, clock):
 @pytest.fixture
 def store(open_store):
     return open_store()
+
+
+@pytest.fixture
+def aged(path, clock):
+    """Topic t, one queue, 100 messages an hour apart; topic idle with 15 at the beginning."""
+    store = filled(path, count=0, clock=clock)
+    store.create_topic("idle", read_queues=1, write_queues=1)
+    store.append_batch(batch(numbered(15, 50), 0), topic="idle")
+    for body in numbered(100):
+        store.append(message(body, queue_id=0))
+        clock.now += 3_600_000
+    yield store
+    store.close()

@@ -201,6 +201,13 @@ def test_topics_that_come_and_go_meanwhile_have_it_done_again(source, path, targ
     assert verify(target).ok
 
 
+def test_a_store_whose_topics_are_all_deleted_is_copied_too(source, target):
+    for topic in ("t", "u"):
+        source.delete_topic(topic)
+    source.snapshot(target)
+    assert not verify(target).findings
+
+
 def test_an_empty_store_has_an_empty_copy(path, target):
     with Store.open(path, create=True) as store:
         store.snapshot(target)

@@ -6,5 +6,8 @@ file_run    fixed-size files behind one growing offset
 durable     small files replaced whole
 lock        presence and turns
 state_page  words that all processes of one store share
+sparse      files with holes
+copying     files in a second place: links and copies
+space       how full a file system is
 machine     this boot, and whether a file system can carry a shared store
 """

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import file_name, parse_file_name
+from pyrocket.disk.sparse import data_from
 from pyrocket.errors import StoreDamagedError
 
 _KEPT_OPEN = 4
@@ -177,7 +178,9 @@ class FileRun:
         blocks = (
             (at, os.pread(descriptor, _BLOCK, at)) for at in range(0, self.file_bytes, _BLOCK)
         )
-        self._install(start, ((at, data) for at, data in blocks if data.strip(b"\0")), time_ms)
+        self._install(
+            start, ((at, data) for at, data in blocks if data != bytes(len(data))), time_ms
+        )
         return self._descriptor(start)
 
     def set_time(self, start: int, ms: int) -> None:
@@ -203,11 +206,13 @@ class FileRun:
     def zero(self, start: int, end: int) -> None:
         """Make [start, end) read as zeros, leaving holes as they are."""
         for first in self.starts():
-            low, high = max(start, first), min(end, first + self.file_bytes)
-            for at in range(low, high, _BLOCK):
-                data = self.read(at, min(_BLOCK, high - at))
-                if data.strip(b"\0"):
+            at, high = max(start, first), min(end, first + self.file_bytes)
+            while at < high:
+                at = first + data_from(self._path(first), at - first)
+                data = self.read(at, min(_BLOCK, high - at)) if at < high else b""
+                if data != bytes(len(data)):
                     self.write(at, bytes(len(data)))
+                at += _BLOCK
 
     def remove(self, start: int) -> None:
         """Remove the file that begins at `start`."""

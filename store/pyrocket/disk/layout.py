@@ -8,7 +8,9 @@
     pyrocket/store.json                           identity and sizes
     pyrocket/topics.json                          topic ids, and where deleted topics ended
     pyrocket/epochs.json                          where recoveries have cut the log
+    pyrocket/checkpoint                           a copy of ours
     pyrocket/state                                the shared words
+    pyrocket/keys                                 keys that wait for the key index
     pyrocket/mutex  turnstile  flush              locks
     pyrocket/clock                                a test's clock, 8 bytes; else never there
     pyrocket/tmp/                                 files in the making
@@ -86,6 +88,11 @@ class Layout:
         return self.root / "config" / f"{name}.json.bak"
 
     @cached_property
+    def own_checkpoint(self) -> Path:
+        """Our copy of the checkpoint: a Java broker that is refused rewrites the other one."""
+        return self.own / "checkpoint"
+
+    @cached_property
     def own(self) -> Path:
         """Folder of the files that are not RocketMQ's."""
         return self.root / "pyrocket"
@@ -109,6 +116,11 @@ class Layout:
     def state(self) -> Path:
         """The shared words."""
         return self.own / "state"
+
+    @cached_property
+    def waiting_keys(self) -> Path:
+        """Keys of messages that are in no index file yet."""
+        return self.own / "keys"
 
     @cached_property
     def mutex(self) -> Path:

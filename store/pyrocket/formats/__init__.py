@@ -5,6 +5,7 @@ knows an offset inside a record. Formats follow Apache RocketMQ 4.9.8 (`CommitLo
 `ConsumeQueue`, `MessageDecoder`) and are big-endian.
 
 record, record_decode    one CommitLog record: the table and the writer, the reader
+record_chain             finding records: each says where the next begins
 record_fields            many records: their fields, gathered and checked
 record_columns           many records: bytes → Arrow columns
 send_columns             what a batch to append may look like

@@ -22,6 +22,14 @@ class Checkpoint:
     queue_timestamp: int = 0
     index_timestamp: int = 0
 
+    def least(self, other: "Checkpoint") -> "Checkpoint":
+        """Return what both say."""
+        return Checkpoint(
+            min(self.log_timestamp, other.log_timestamp),
+            min(self.queue_timestamp, other.queue_timestamp),
+            min(self.index_timestamp, other.index_timestamp),
+        )
+
     @property
     def safe_timestamp(self) -> int:
         """Log and queues agree up to this store time."""

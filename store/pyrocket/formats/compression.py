@@ -22,6 +22,7 @@ MAX_INFLATED_BYTES = 128 * 1024 * 1024
 """Brokers can be set to take bodies beyond 4 MiB, but a damaged one must not fill the memory."""
 
 COMPRESSED_FLAGS = SYS_COMPRESSED | SYS_ZLIB
+LACKS_FLAG = "its sysFlag says how its body is compressed, but not that it is"
 _CODECS = {SYS_LZ4: "lz4", SYS_ZSTD: "zstd"}
 
 
@@ -32,6 +33,8 @@ def deflate(body: bytes) -> bytes:
 
 def inflate(body: bytes, sys_flag: int) -> bytes:
     """Return the plain body of a record with this sysFlag. Raises StoreDamagedError."""
+    if lacks_flag(body, sys_flag):
+        raise StoreDamagedError(LACKS_FLAG)
     if not sys_flag & SYS_COMPRESSED:
         return body
     codec = _CODECS.get(sys_flag & SYS_COMPRESSION_MASK)
@@ -53,6 +56,17 @@ def inflates(body: bytes, sys_flag: int) -> bool:
     except StoreDamagedError:
         return False
     return True
+
+
+def lacks_flag(body: bytes, sys_flag: int) -> bool:
+    """Return whether the body is compressed, the sysFlag says how, but not that it is.
+
+    No checksum covers the sysFlag. Senders set both from 4.9.4 on, or neither; before, they gave
+    no kind, and the flag's loss cannot be told.
+    """
+    if sys_flag & SYS_COMPRESSED or not sys_flag & SYS_COMPRESSION_MASK:
+        return False
+    return bool(body) and inflates(body, sys_flag | SYS_COMPRESSED)
 
 
 def _read_stream(body: bytes, codec: str) -> bytes:

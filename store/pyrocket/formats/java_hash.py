@@ -3,20 +3,33 @@
 h = 31·h + unit over UTF-16 code units, in 32-bit two's complement. Source: java.lang.String.
 """
 
+import sys
+from collections.abc import Sequence
+from functools import cache
+from operator import mul
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.formats.runs import run_offsets, text_bytes
 
+_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+_CHUNK = 1 << 16
+"""So many code units are hashed at a time, or one longer string: tables and sums stay in cache."""
+
+_SHORT = 512
+
 
 def java_hash(text: str) -> int:
     """Return `text.hashCode()` as a signed 32-bit integer."""
-    value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    units: Sequence[int] = text.encode() if text.isascii() else _units(text)
+    value = sum(map(mul, units[::-1], _plain_powers(max(len(units), _SHORT)))) & 0xFFFFFFFF
     return value - (1 << 32) if value >> 31 else value
+
+
+def _units(text: str) -> memoryview:
+    return memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
 
 
 def queue_for_key(key: str, queues: int) -> int:
@@ -30,20 +43,23 @@ def queues_for_keys(keys: pa.StringArray, queues: int) -> npt.NDArray[np.int32]:
     return (np.abs(hashes) % queues).astype(np.int32)
 
 
-def java_hash_column(strings: pa.StringArray) -> npt.NDArray[np.int32]:
-    """Return the hash of each string (shape: the array's); null and empty are 0."""
+def java_hash_column(strings: pa.StringArray, before: int = 0) -> npt.NDArray[np.int32]:
+    """Return the hash of each string (shape: the array's); a null is hashed as the empty string.
+
+    `before` is the hash of a text that stands before each of them.
+    """
     if len(strings) == 0:
         return np.zeros(0, np.int32)
     data = text_bytes(strings)
     if not data.size:
-        return np.zeros(len(strings), np.int32)
+        return np.full(len(strings), before, np.int32)
     offsets = run_offsets(strings).astype(np.int64)
     offsets -= offsets[0]
     units, offsets = _to_utf16(data, offsets) if data.max() >= 0x80 else (data, offsets)
-    hashes = _hash_runs(units, offsets)
+    hashes = _hash_runs(units, offsets, before)
     if strings.null_count:
         # A null may hide bytes.
-        hashes[strings.is_null().to_numpy(zero_copy_only=False)] = 0
+        hashes[strings.is_null().to_numpy(zero_copy_only=False)] = before
     return hashes
 
 
@@ -59,23 +75,63 @@ def _to_utf16(
 
 
 def _hash_runs(
-    units: npt.NDArray[np.generic], offsets: npt.NDArray[np.int64]
+    units: npt.NDArray[np.generic], offsets: npt.NDArray[np.int64], before: int
 ) -> npt.NDArray[np.int32]:
-    """Return the hash of each run units[offsets[i]:offsets[i+1]].
+    """Return the hash of each run units[offsets[i]:offsets[i+1]] behind a text of hash `before`."""
+    hashes = np.empty(len(offsets) - 1, np.uint32)
+    first = 0
+    while first < len(hashes):
+        behind = int(np.searchsorted(offsets, offsets[first] + _CHUNK, side="right"))
+        last = max(first + 1, behind - 1)
+        part = offsets[first : last + 1]
+        hashes[first:last] = _hash_chunk(units[part[0] : part[-1]], part - part[0], before)
+        first = last
+    return hashes.view(np.int32)
 
-    The sum of unit·31^(units to its right) modulo 2³², as differences of one running sum.
+
+def _hash_chunk(
+    units: npt.NDArray[np.generic], offsets: npt.NDArray[np.int64], before: int
+) -> npt.NDArray[np.uint32]:
+    """Return the hashes of runs that lie behind one another from 0 on, modulo 2³².
+
+    31 is odd and so has an inverse w: unit·31^(end-1-i) is 31^(end-1) times unit·w^i, and the sum
+    of those is a difference of one running sum over all runs.
     """
-    lengths = np.diff(offsets)
-    powers = _powers(int(lengths.max(initial=0)))
-    ends = np.repeat(offsets[1:], lengths)
-    exponents = ends - 1 - np.arange(offsets[0], offsets[-1])
-    terms = units.astype(np.uint32) * powers[exponents]
-    running = np.concatenate((np.zeros(1, np.uint32), np.cumsum(terms, dtype=np.uint32)))
-    return (running[offsets[1:]] - running[offsets[:-1]]).view(np.int32)
+    longest = max(_CHUNK, len(units))
+    powers = _powers(longest)
+    running = np.zeros(len(units) + 1, np.uint32)
+    terms = np.multiply(units, _inverse_powers(longest)[: len(units)], dtype=np.uint32)
+    np.cumsum(terms, dtype=np.uint32, out=running[1:])
+    ends = offsets[1:]
+    sums = running[ends] - running[offsets[:-1]]
+    # The sum of an empty run is 0, whatever it is multiplied with.
+    hashes: npt.NDArray[np.uint32] = sums * powers[ends - 1]
+    if before:
+        hashes += powers[np.diff(offsets)] * np.uint32(before & 0xFFFFFFFF)
+    return hashes
 
 
-def _powers(count: int) -> npt.NDArray[np.uint32]:
-    """Return 31^0 … 31^(count-1) modulo 2³²."""
-    powers = np.full(max(count, 1), 31, np.uint32)
+def _powers(most: int) -> npt.NDArray[np.uint32]:
+    """Return 31^0 … 31^most modulo 2³²."""
+    return _powers_of(31, most.bit_length())
+
+
+def _inverse_powers(most: int) -> npt.NDArray[np.uint32]:
+    """Return w^0 … w^most modulo 2³², where 31·w is 1."""
+    return _powers_of(pow(31, -1, 1 << 32), most.bit_length())
+
+
+@cache
+def _powers_of(base: int, bits: int) -> npt.NDArray[np.uint32]:
+    powers = np.full(1 << bits, base, np.uint32)
     powers[0] = 1
     return np.multiply.accumulate(powers, dtype=np.uint32)
+
+
+def _plain_powers(most: int) -> list[int]:
+    return _plain_powers_of(most.bit_length())
+
+
+@cache
+def _plain_powers_of(bits: int) -> list[int]:
+    return _powers_of(31, bits).tolist()

@@ -54,6 +54,8 @@ assert ITEM.itemsize == ITEM_BYTES
 
 _INT_MAX = 2**31 - 1
 _NAME_DIGITS = 17
+_LAST_MS = 253_402_128_000_000
+"""30 December 9999 in every time zone: a later year has no place in a name."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,16 @@ class KeyHeader:
 
 def key_hash(topic: str, key: str) -> int:
     """Return the keyHash of a key."""
-    return int(_absolute(np.array([java_hash(f"{topic}#{key}")], np.int32))[0])
+    value = abs(java_hash(f"{topic}#{key}"))
+    return value if value <= _INT_MAX else 0
 
 
 def key_hashes(
     topics: pa.StringArray | pa.StringScalar, keys: pa.StringArray
 ) -> npt.NDArray[np.int32]:
     """Return the keyHash of each key of one topic, or of a topic each; there are no nulls."""
+    if isinstance(topics, pa.StringScalar):
+        return _absolute(java_hash_column(keys, java_hash(f"{topics.as_py()}#")))
     return _absolute(java_hash_column(pc.binary_join_element_wise(topics, keys, "#")))
 
 
@@ -138,8 +143,8 @@ def build_items(hashes: Ints, offsets: Ints, seconds: Ints, previous: Ints) -> n
 
 
 def table_name(created_ms: int) -> str:
-    """Return the name of a file created at that time."""
-    seconds, milliseconds = divmod(created_ms, 1000)
+    """Return the name of a file created at that time, or as near to it as a name can say."""
+    seconds, milliseconds = divmod(min(max(created_ms, 0), _LAST_MS), 1000)
     return time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{milliseconds:03d}"
 
 

@@ -19,6 +19,7 @@ from pyrocket.config import COMPRESS_BODY_FROM_BYTES, MAX_PROPERTIES_BYTES
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.java_hash import java_hash_column
+from pyrocket.formats.message_keys import MessageKeys, keys_of_batch
 from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from pyrocket.formats.record import CRC_MASK, FIXED_BYTES, HEADER_BYTES, MAGIC_V1, STORE_HOST
 from pyrocket.formats.record_header import HEADER
@@ -39,6 +40,7 @@ class EncodedBatch:
     """Records of one topic, ready but for their places.
 
     `bounds` (n + 1) are the records' offsets in `data`; rows of one queue lie together, in order.
+    `keys` is None where nobody has looked for them.
     """
 
     topic: str
@@ -46,6 +48,7 @@ class EncodedBatch:
     bounds: Ints
     queue_ids: npt.NDArray[np.int32]
     tags_codes: Ints
+    keys: MessageKeys | None = None
 
     def __len__(self) -> int:
         return len(self.queue_ids)
@@ -90,7 +93,8 @@ def encode_batch(
         end = max(start + 1, int(np.searchsorted(totals, before + ENCODE_BYTES, side="right")))
         rows = columns.slice(start, end - start)
         block = properties.slice(start, end - start)
-        yield _encode(rows, topic, queue_ids[start:end], block, born_timestamp)
+        keys = keys_of_batch(topic, unique_ids.slice(start, end - start), rows.keys)
+        yield _encode(rows, topic, queue_ids[start:end], block, keys, born_timestamp)
         start = end
 
 
@@ -99,6 +103,7 @@ def _encode(
     topic: str,
     queue_ids: npt.NDArray[np.int32],
     properties: pa.BinaryArray,
+    keys: MessageKeys,
     born_timestamp: int,
 ) -> EncodedBatch:
     name = topic.encode()
@@ -125,7 +130,7 @@ def _encode(
         pa.scalar(b"", pa.binary()),
     )
     bounds = run_offsets(joined).astype(np.int64)
-    return EncodedBatch(topic, joined.buffers()[2], bounds, queue_ids, _tags_codes(rows))
+    return EncodedBatch(topic, joined.buffers()[2], bounds, queue_ids, _tags_codes(rows), keys)
 
 
 def _fixed(data: npt.NDArray[np.uint8], width: int) -> pa.BinaryArray:

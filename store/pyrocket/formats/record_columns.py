@@ -14,11 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.errors import SchemaError, StoreDamagedError
-from pyrocket.formats.compression import inflate, inflates
+from pyrocket.formats.compression import LACKS_FLAG, inflate, inflates, lacks_flag
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.properties import KEYS, TAGS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record import CRC_MASK, SYS_COMPRESSED, SYS_STORE_HOST_V6, host_text
+from pyrocket.formats.record import (
+    CRC_MASK,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_MASK,
+    SYS_STORE_HOST_V6,
+    host_text,
+)
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints, crc32_of_runs, gather, is_utf8, text_bytes
 
@@ -117,6 +123,7 @@ class _Decoder:
     def inflate(self) -> None:
         """Make the bodies plain; keep the first records only if that takes too much memory."""
         self.bodies = self.fields.bodies()
+        self._check_flags()
         compressed = (self.fields.sys_flag & SYS_COMPRESSED) != 0
         if not compressed.any():
             return
@@ -135,6 +142,19 @@ class _Decoder:
             self.bodies, compressed = self.bodies.slice(0, kept), compressed[:kept]
         inflated = pa.array(plain, pa.binary())
         self.bodies = pc.replace_with_mask(self.bodies, pa.array(compressed), inflated)
+
+    def _check_flags(self) -> None:
+        """Raise StoreDamagedError at a body that is compressed, and not said to be."""
+        flags = self.fields.sys_flag
+        doubtful = ((flags & SYS_COMPRESSION_MASK) != 0) & ((flags & SYS_COMPRESSED) == 0)
+        if not doubtful.any():
+            return
+        bodies = self.bodies.filter(pa.array(doubtful)).to_pylist()
+        sound = ~doubtful
+        sound[doubtful] = [
+            not lacks_flag(*each) for each in zip(bodies, flags[doubtful].tolist(), strict=True)
+        ]
+        self.fields.demand(sound, LACKS_FLAG)
 
     def check_crc(self) -> None:
         start = self.fields.body_start

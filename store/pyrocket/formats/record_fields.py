@@ -131,7 +131,7 @@ class RecordFields:
         at = self.topic_start - 1
         length = self.data[at].astype(np.int64)
         if not isinstance(self._topic_prefix, int):
-            high = self.data[at - 1].astype(np.int64) << 8
+            high = self.data[at - 1].view(np.int8).astype(np.int64) << 8
             length += np.where(self._topic_prefix == 2, high, 0)
         return length
 

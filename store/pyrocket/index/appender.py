@@ -66,9 +66,9 @@ class Appender:
     def append(self, batches: Sequence[EncodedBatch], *, whole: bool = False) -> list[Appended]:
         """Append the batches as one: all become visible together. The caller is in a section.
 
-        With `whole` also a loss of power leaves all of them, durably, or none: the first eight
-        bytes of the first record are written last, between two fsyncs. Until then every scanner,
-        RocketMQ's too, ends before them.
+        The first eight bytes of the first record are written last: until then every scanner, of a
+        Java broker too, ends before them. With `whole` they are written between two fsyncs, so
+        that a loss of power also leaves all, durably, or none.
         """
         page = self._page
         start = page[PUBLISHED]
@@ -80,10 +80,8 @@ class Appender:
             batch = appended.batch
             batch.place(appended.physical_offsets, appended.queue_offsets, store_time)
         try:
-            if whole and plan:
-                self._write_head_last(plan, page[FLUSHED], end)
-            else:
-                self._write(plan)
+            if plan:
+                self._write_head_last(plan, end, whole=whole)
         except OSError:
             # Whole records may be there: after a reboot a recovery would take them for the log's.
             with suppress(OSError):
@@ -126,19 +124,21 @@ class Appender:
             self._log.erase(page[PUBLISHED], page[RESERVED])
             page[RESERVED] = page[PUBLISHED]
 
-    def _write(self, plan: Plan) -> None:
-        for appended, placement in plan:
-            self._log.write(placement, appended.batch.data, appended.batch.bounds)
-
-    def _write_head_last(self, plan: Plan, flushed: int, end: int) -> None:
+    def _write_head_last(self, plan: Plan, end: int, *, whole: bool) -> None:
         first = plan[0][0]
         offset = int(first.physical_offsets[0])
         head = first.batch.withhold_head()
+        for appended, placement in plan:
+            self._log.write(placement, appended.batch.data, appended.batch.bounds)
+        if whole:
+            self._sync(self._page[FLUSHED], end)
+        self._log.run.write(offset, head)
+        if whole:
+            self._sync(offset, offset + len(head))
+
+    def _sync(self, start: int, end: int) -> None:
         try:
-            self._write(plan)
-            self._log.run.sync(flushed, end)
-            self._log.run.write(offset, head)
-            self._log.run.sync(offset, offset + len(head))
+            self._log.run.sync(start, end)
         except SyncError as error:
             self._page[FAILED] = 1
             raise fsync_failed(error) from error

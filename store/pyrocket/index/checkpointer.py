@@ -4,9 +4,13 @@ A checkpoint may claim a store time T only when every record older than T, and i
 durable: recovery begins at the newest log file whose first record is older than T by three
 seconds, and believes all before it. The flusher hands over a T that was read before the end it
 made durable; an append that was then in progress has records of time T, none older.
+
+Its third time says which files of the key index are durable: those that were full, which never
+change again. The last one, which still grows, is built anew after a crash.
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 from pyrocket.clock import Clock
@@ -14,6 +18,7 @@ from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, StatePage
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.queues import Queues
@@ -24,14 +29,32 @@ INTERVAL_MS = 60_000
 """RocketMQ's flushConsumeQueueThoroughInterval, after which it flushes the checkpoint too."""
 
 
+def read_checkpoint(layout: Layout) -> Checkpoint:
+    """Return what is durable for sure.
+
+    A Java broker that finds our lock has rewritten the checkpoint by then, with times of messages
+    that it has not made durable: what our own copy says counts if it says less.
+    """
+    told = decode_checkpoint(read_or_none(layout.checkpoint) or b"")
+    own = read_or_none(layout.own_checkpoint)
+    return told if own is None else told.least(decode_checkpoint(own))
+
+
 class Checkpointer:
     """Moves one store's checkpoint. Its callers hold the flush lock, or have the store alone."""
 
     def __init__(
-        self, layout: Layout, queues: Queues, page: StatePage, clock: Clock, log_file_bytes: int
+        self,
+        layout: Layout,
+        queues: Queues,
+        page: StatePage,
+        clock: Clock,
+        log_file_bytes: int,
+        sync_index: Callable[[int], int],
     ) -> None:
+        """Make one; `sync_index` is `KeyBuilder.sync_full`."""
         self._layout, self._queues, self._page, self._clock = layout, queues, page, clock
-        self._log_file_bytes = log_file_bytes
+        self._log_file_bytes, self._sync_index = log_file_bytes, sync_index
 
     def after_flush(self, end: int, stored: int) -> None:
         """Advance to `end` if a log file has been filled since, or a minute has passed.
@@ -56,13 +79,19 @@ class Checkpointer:
     def advance(self, end: int, stored: int, *, index_timestamp: int | None = None) -> None:
         """Make the queues durable up to the records below `end`, and say so.
 
-        The log is durable up to there, and the queues are complete.
+        The log is durable up to there, and the queues are complete. Without an `index_timestamp`
+        full index files are made durable, too. Raises SyncError, OSError.
         """
         self._sync_queues()
-        known = decode_checkpoint(read_or_none(self._layout.checkpoint) or b"")
-        index = known.index_timestamp if index_timestamp is None else index_timestamp
+        index = index_timestamp
+        if index is None:
+            index = read_checkpoint(self._layout).index_timestamp
+            # A damaged file is the next writer's to drop.
+            with suppress(StoreDamagedError):
+                index = self._sync_index(index)
         content = encode_checkpoint(Checkpoint(stored, stored, index))
-        replace_file(self._layout.checkpoint, content, self._layout.scratch)
+        for path in (self._layout.own_checkpoint, self._layout.checkpoint):
+            replace_file(path, content, self._layout.scratch)
         self._page[CHECKPOINTED] = end
         self._page[CHECKPOINT_TIME] = self._clock()
 

@@ -13,6 +13,7 @@ Readers follow a slot to items that do not count yet, too, so they miss nothing 
 being written; what they find is a hint, to be compared with the record.
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,25 +96,25 @@ class KeyFile:
         items = items[: self._geometry.items - header.count]
         if not len(items):
             return 0
-        slots = items.hashes % self._geometry.slots
-        numbers = header.count + np.arange(len(items))
         # Items of one slot lie together, oldest first: each points to the one before it, and
         # the first to what the slot held.
-        order = np.argsort(slots, kind="stable")
-        firsts = np.flatnonzero(np.diff(slots[order], prepend=-1))
-        touched = slots[order[firsts]]
+        slots, order = _by_slot(items.hashes, self._geometry.slots)
+        firsts = np.flatnonzero(np.diff(slots, prepend=-1))
+        touched, numbers = slots[firsts], header.count + order
         pages = _SlotPages(self._descriptor, self._geometry, touched)
-        held = self._before(pages.values, header.count, touched, numbers[order[firsts]])
+        held = self._before(pages.values, header.count, touched, numbers[firsts])
+        before = np.empty(len(items), np.int64)
+        before[1:] = numbers[:-1]
+        before[firsts] = held
         previous = np.empty(len(items), np.int64)
-        previous[order[1:]] = numbers[order[:-1]]
-        previous[order[firsts]] = held
+        previous[order] = before
         seconds = seconds_after(header.begin_timestamp, items.times)
         if header.count == 1:
             # The file begins with its first item, but that one still counts from what was before.
             seconds[1:] = seconds_after(int(items.times[0]), items.times[1:])
         built = build_items(items.hashes, items.offsets, seconds, previous)
         io.write_at(self._descriptor, built.tobytes(), self._geometry.item_position(header.count))
-        pages.write(numbers[order[np.append(firsts[1:], len(order)) - 1]])
+        pages.write(numbers[np.append(firsts[1:], len(order)) - 1])
         header = _grown(header, items, int((held == 0).sum()))
         io.write_at(self._descriptor, header.encode(), 0)
         return len(items)
@@ -200,6 +201,17 @@ class KeyFile:
         return (number, item) if of_slot else (0, _NO_ITEM)
 
 
+def _by_slot(hashes: Ints, slots: int) -> tuple[Ints, Ints]:
+    """Return the items' slots in ascending order, and the items' places in that order.
+
+    Items of one slot stay in order. Sixteen bits at a time, because those numpy sorts by counting.
+    """
+    of_items = (hashes % slots).astype(np.uint32)
+    order = np.argsort(of_items.astype(np.uint16), kind="stable")
+    order = order[np.argsort((of_items >> 16).astype(np.uint16)[order], kind="stable")]
+    return of_items[order].astype(np.int64), order
+
+
 class _SlotPages:
     """The pages of a file that hold some slots: read whole, changed, written in runs."""
 
@@ -212,16 +224,17 @@ class _SlotPages:
         self._firsts = pages[np.concatenate(([0], cuts))] * _PAGE_BYTES
         lasts = (pages[np.append(cuts, len(pages)) - 1] + 1) * _PAGE_BYTES
         lasts = np.minimum(lasts, geometry.slot_position(geometry.slots))
-        parts = [
-            os.pread(descriptor, last - first, first)
-            for first, last in zip(self._firsts.tolist(), lasts.tolist(), strict=True)
-        ]
-        self._lengths = [len(part) for part in parts]
+        self._lengths = (lasts - self._firsts).tolist()
+        ends = np.cumsum(self._lengths)
+        self._data = np.empty(int(ends[-1]), np.uint8)
+        view, at = self._data.data, 0
+        for first, length in zip(self._firsts.tolist(), self._lengths, strict=True):
+            _read_into(descriptor, view[at : at + length], first)
+            at += length
         # Pages begin at multiples of a slot's size, and so do slots.
-        self._data = np.frombuffer(bytearray().join(parts), np.uint8)
-        starts = np.cumsum([0, *self._lengths[:-1]])
-        run = np.searchsorted(self._firsts, positions, side="right") - 1
-        self._at = (starts[run] + positions - self._firsts[run]) // SLOT_BYTES
+        run = np.repeat(np.arange(len(cuts) + 1), np.diff(cuts, prepend=0, append=len(slots)))
+        shift = ends - self._lengths - self._firsts
+        self._at = (positions + shift[run]) // SLOT_BYTES
         self._all = self._data.view(SLOT)
 
     @property
@@ -238,6 +251,14 @@ class _SlotPages:
             skip = HEADER_BYTES if first == 0 else 0
             io.write_at(self._descriptor, view[at + skip : at + length], first + skip)
             at += length
+
+
+def _read_into(descriptor: int, view: memoryview, position: int) -> None:
+    while view:
+        count = os.preadv(descriptor, [view], position)
+        if not count:
+            raise OSError(errno.EIO, "an index file is shorter than it was")
+        view, position = view[count:], position + count
 
 
 _NO_ITEM = np.zeros(1, ITEM)[0]

@@ -209,6 +209,23 @@ class KeyIndex:
             with self.open(name) as file:
                 file.sync()
 
+    def sync_full(self, since: int) -> int:
+        """Make full files durable that end at the store time `since` (ms) or later.
+
+        Returns the time at which the last full file ends, at least `since`. Files may be cleaned
+        away meanwhile. Raises SyncError.
+        """
+        until = since
+        for name in reversed(self.names()):
+            with suppress(FileNotFoundError), self.open(name) as file:
+                header = file.header()
+                if header.end_timestamp < since:
+                    break
+                if self.is_full(header):
+                    file.sync()
+                    until = max(until, header.end_timestamp)
+        return until
+
     def _remove(self, names: list[str]) -> None:
         for name in names:
             io.unlink(self.path(name))

@@ -1,10 +1,13 @@
 """The end of the log that the key index does not know yet, looked through by the reader.
 
-What has been looked through is kept, as hashes and offsets, so that the next query goes on there.
+Most of it writers have noted (`KeyNotes`), the rest is read. What has been looked through is kept,
+as hashes and offsets, so that the next query goes on there.
 """
 
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_items import KeyItems, key_items
+from pyrocket.index.key_notes import KeyNotes
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import end_of, walk
 
@@ -44,10 +48,13 @@ class _Known:
 
 
 class KeyTail:
-    """Looks through one log. Safe to share between threads: what is known is replaced whole."""
+    """Looks through one log. Safe to share between threads: what is known is replaced whole.
 
-    def __init__(self, log: CommitLog) -> None:
-        self._log = log
+    `notes` is where writers note keys.
+    """
+
+    def __init__(self, log: CommitLog, notes: Path | None = None) -> None:
+        self._log, self._notes = log, notes
         self._known = _nothing(None, 0)
 
     def candidates(
@@ -65,18 +72,12 @@ class KeyTail:
         else:
             known = _nothing(mark, start)
         reached, behind = known.end, [_NO_OFFSETS]
-        for run in walk(self._log, known.end, end):
-            whole = run if end != WHOLE_LOG else _whole(run)
-            if not len(whole):
-                break
-            items = key_items(whole)
+        for items, until in self._parts(known.end, end):
             if known.end == reached and len(known.hashes) + len(items) <= KEPT_ITEMS:
-                known = known.until(end_of(whole), items)
+                known = known.until(until, items)
             else:
                 behind.append(items.offsets[items.hashes == wanted])
-            reached = end_of(whole)
-            if len(whole) < len(run):
-                break
+            reached = until
         if end not in (reached, WHOLE_LOG):
             first = self._log.first_offset()
             if first <= start:
@@ -85,6 +86,43 @@ class KeyTail:
         self._known = known
         found = np.concatenate((known.offsets[known.hashes == wanted], *behind))
         return iter(found[::-1].tolist())
+
+    def _parts(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
+        """Yield the items of the log's [start, end) part by part, and where each part ends."""
+        reached, noted = start, self._noted(start, end)
+        if noted is not None:
+            first, last, items = noted
+            for part, until in self._logged(start, first):
+                yield part, until
+                reached = until
+            if reached != first:
+                return
+            yield items, last
+            reached = last
+        yield from self._logged(reached, end)
+
+    def _logged(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
+        """Read the log; where `end` is not known, up to the first record that is not whole."""
+        for run in walk(self._log, start, end):
+            whole = run if end != WHOLE_LOG else _whole(run)
+            if len(whole):
+                yield key_items(whole), end_of(whole)
+            if len(whole) < len(run):
+                return
+
+    def _noted(self, start: int, end: int) -> tuple[int, int, KeyItems] | None:
+        """Return a part [first, last) of [start, end) that is noted, and its items."""
+        if self._notes is None or end == WHOLE_LOG:
+            return None
+        # Opened each time: after a recovery there is another file.
+        with suppress(OSError), closing(KeyNotes(self._notes)) as notes:
+            header = notes.header()
+            first, last = max(header.start, start), min(header.end, end)
+            items = notes.items(header) if first < last else None
+            if items is not None:
+                bounds = items.offsets.searchsorted([first, last])
+                return first, last, items[slice(*bounds.tolist())]
+        return None
 
 
 _NO_OFFSETS = np.zeros(0, np.int64)

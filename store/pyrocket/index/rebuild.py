@@ -190,15 +190,17 @@ class _Recovery:
                     raise
             else:
                 return start, end
-        dense = dense_end(
-            self.log, end, self._density(), trusted_end=start, trusted_ms=self._trusted_ms
-        )
+        dense = end if start == first else self._dense_end(start, end)
         if dense < end:
             self._erase(dense, 0)
             self._cut_queues(start, dense)
         runs = walk_all(self.log, first, dense)
         self.dispatcher.dispatch(runs, dispatched=first, whole=True)
         return first, dense
+
+    def _dense_end(self, start: int, end: int) -> int:
+        trusted = {"trusted_end": start, "trusted_ms": self._trusted_ms}
+        return dense_end(self.log, end, self._density(), **trusted)
 
     def _drop_ended_queues(self) -> None:
         """Remove the entries of queues that go on behind them.

@@ -7,5 +7,6 @@ unique_ids   ids for new messages
 groups       consumer groups' offsets
 subscriptions   consumer groups and their settings
 delay_offsets   how far delayed messages have been delivered
+retention    which log files have to go
 routing      which queue each message goes to
 """

@@ -7,7 +7,7 @@ from golden.values import DEFLATED
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate, inflate
+from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate, inflate, lacks_flag
 from strategies import CODECS, PLAIN_BODIES, compress
 
 # `hello` as other implementations store it, in one uncompressed block.
@@ -58,3 +58,13 @@ def test_a_flipped_bit_raises_nothing_but_damage(body, sys_flag, data):
     stored[data.draw(st.integers(0, len(stored) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with suppress(StoreDamagedError):
         inflate(bytes(stored), sys_flag)
+
+
+@given(PLAIN_BODIES, st.sampled_from([0x301, 0x101, 0x201]))
+def test_a_compressed_body_whose_flag_is_lost_is_not_taken_for_a_plain_one(body, sys_flag):
+    stored = compress(body, sys_flag)
+    assert lacks_flag(stored, sys_flag - 1)
+    with pytest.raises(StoreDamagedError, match="sysFlag"):
+        inflate(stored, sys_flag - 1)
+    assert not lacks_flag(stored, sys_flag)
+    assert not lacks_flag(stored, 0)

@@ -121,3 +121,9 @@ def test_four_items_a_slot_are_guessed_from_the_length(slots):
 @pytest.mark.parametrize("length", [0, 40, 39])
 def test_nothing_is_guessed_from_too_little(length):
     assert Geometry.guess(length) is None
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_any_time_gives_a_name_that_is_one(created_ms):
+    assert is_table_name(table_name(created_ms))
+    assert is_table_name(name_after(table_name(created_ms)))

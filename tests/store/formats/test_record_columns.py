@@ -242,3 +242,24 @@ def test_columns_outlive_the_bytes_they_were_made_from():
     data[:] = bytes(len(data))
     assert batch.to_pylist() == [{"body": b"hello", "tags": "TagA", "msgId": UNIQ_KEY}]
     assert pc.binary_length(batch["body"]).to_pylist() == [5]
+
+
+def test_a_compressed_body_whose_flag_is_lost_is_damage_by_name():
+    plain = [b"\x78 as it is", b"", b"plain"]
+    sound = [{"body": body, "sys_flag": 0x300} for body in plain]
+    lost = {"body": deflate(b"hello " * 50), "sys_flag": 0x300}
+    for rows in (sound, [*sound, lost]):
+        records = []
+        for number, row in enumerate(rows):
+            at = sum(map(len, records))
+            records.append(raw_record(**row, queue_offset=number, physical_offset=at))
+        sizes = np.array([len(record) for record in records])
+        starts = np.cumsum(sizes) - sizes
+        fields = RecordFields(pa.py_buffer(b"".join(records)), 0, starts, sizes)
+        run = QueueRun("T", "b", 0, 0)
+        if rows is sound:
+            assert decode_columns(fields, run, ["body"])["body"].to_pylist() == plain
+            continue
+        with pytest.raises(StoreDamagedError, match=f"log offset {starts[-1]}: its sysFlag"):
+            decode_columns(fields, run, ["body"])
+        assert decode_columns(fields, run, ["queueOffset"]).num_rows == len(rows)

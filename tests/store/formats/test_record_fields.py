@@ -157,3 +157,18 @@ def test_arbitrary_entries_are_damage_or_true(piece, entries, data):
     fields = RecordFields(pa.py_buffer(piece.data), piece.base, starts, sizes)
     if survives(fields):
         assert set(chosen) <= set(known)
+
+
+def test_the_length_of_a_long_topic_is_signed_as_in_java():
+    for length in (32767, 32768, 40_000):
+        record = raw_record(topic=b"t" * length, version=2)
+        sizes = np.array([len(record)])
+        fields = RecordFields(pa.py_buffer(record), 0, np.zeros(1, np.int64), sizes)
+        if length < 32768:
+            fields.check_structure()
+            assert len(decode_record(record).topic) == length
+            continue
+        with pytest.raises(StoreDamagedError):
+            decode_record(record)
+        with pytest.raises(StoreDamagedError, match="topic does not fit"):
+            fields.check_structure()

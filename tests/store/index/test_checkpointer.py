@@ -2,16 +2,22 @@
 
 import errno
 import os
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from keyed import crash, fill, index_of
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import CHECKPOINTED, DISPATCHED, FAILED, PUBLISHED
 from pyrocket.errors import StoreFailedError
-from pyrocket.formats.checkpoint import decode_checkpoint
+from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from pyrocket.index import key_builder
+from pyrocket.index.checkpointer import read_checkpoint
+from pyrocket.index.key_index import KeyIndex
 from pyrocket.log.recovery import recovery_start
-from stores import FakeClock, batch, message, numbered, words
+from stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=10, flush="manual")
 
@@ -175,3 +181,94 @@ def test_queues_are_not_synced_again_from_their_beginning(store, monkeypatch):
     queue_files = sorted((store.path / "consumequeue" / "t" / "0").iterdir())
     assert str(queue_files[-1]) in synced
     assert str(queue_files[0]) not in synced
+
+
+def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock, monkeypatch):
+    """After a crash only the file that was not full is built anew."""
+    monkeypatch.setattr(key_builder, "PUT_ITEMS", 1)
+    config = replace(SMALL, flush="manual")
+    store = Store.open(path, create=True, config=config, clock=clock)
+    store.create_topic("t", read_queues=2, write_queues=2)
+    index, synced, real = index_of(path), [], io.sync
+
+    def note(descriptor):
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real(descriptor)
+
+    monkeypatch.setattr(io, "sync", note)
+    for turn in range(4):
+        clock.now += 1000
+        fill(store, 50, 50 * turn)
+        full = [name for name in index.names() if index.is_full(index.header(name))]
+        before = checkpoint(store).index_timestamp
+        again = [name for name in full if index.header(name).end_timestamp >= before]
+        synced.clear()
+        store.flush()
+        assert checkpoint(store).index_timestamp == index.full_until() > before
+        assert sorted(set(synced) & set(index.names())) == again
+        assert index.names()[-1] not in synced
+    kept = index.durable(checkpoint(store).index_timestamp)
+    survivors = index.names()[:kept]
+    assert kept >= 5
+    crash(store, path)
+    with Store.open(path, config=replace(config, key_index=False), clock=clock) as store:
+        assert index.names() == survivors
+        assert store._writing()._keys._index.full_until() == checkpoint(store).index_timestamp
+
+
+def test_a_flush_that_finds_no_file_filled_says_what_was_said(path, clock):
+    store = Store.open(path, create=True, config=replace(SMALL, flush="manual"), clock=clock)
+    store.create_topic("t", read_queues=1, write_queues=1)
+    fill(store, 60)
+    store.close()
+    said = checkpoint(store).index_timestamp
+    assert said > 0
+    clock.now += 100_000
+    with Store.open(path, clock=clock) as store:
+        store.append(message())
+        store.flush()
+        assert checkpoint(store).log_timestamp == clock.now
+        assert checkpoint(store).index_timestamp == said
+
+
+def test_a_failed_fsync_of_an_index_file_fails_the_store(store, monkeypatch, path):
+    monkeypatch.setattr(key_builder, "PUT_ITEMS", 1)
+    monkeypatch.setattr(KeyIndex, "is_full", lambda index, header: True)
+    fill_a_file(store)
+    real = io.sync
+
+    def fail(descriptor):
+        if "/index/" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(io, "sync", fail)
+    with pytest.raises(StoreFailedError):
+        store.flush()
+    assert checkpoint(store).log_timestamp == 0
+
+
+def test_a_damaged_index_file_does_not_keep_the_checkpoint_back(store, path, clock, monkeypatch):
+    monkeypatch.setattr(key_builder, "PUT_ITEMS", 1)
+    fill_a_file(store)
+    overwrite(index_of(path).path(index_of(path).names()[-1]), b"\xff" * 40, 0)
+    store.flush()
+    assert checkpoint(store).log_timestamp == clock.now
+    assert checkpoint(store).index_timestamp == 0
+    store.close(clean=False)
+
+
+def test_a_checkpoint_that_a_refused_broker_rewrote_is_not_believed(store, clock):
+    """RocketMQ loads, writes the checkpoint, and only then finds the lock taken."""
+    fill_a_file(store)
+    store.flush()
+    ours = checkpoint(store)
+    layout = Layout(store.path)
+    later = Checkpoint(ours.log_timestamp + 90_000, ours.queue_timestamp + 90_000, 7)
+    layout.checkpoint.write_bytes(encode_checkpoint(later))
+    assert read_checkpoint(layout) == ours
+    earlier = Checkpoint(ours.log_timestamp - 5, ours.queue_timestamp - 9, 0)
+    layout.checkpoint.write_bytes(encode_checkpoint(earlier))
+    assert read_checkpoint(layout) == earlier
+    layout.own_checkpoint.unlink()
+    assert read_checkpoint(layout) == earlier

@@ -1,4 +1,4 @@
-"""The key index of a store in use: built behind the appends, complete at a clean end."""
+"""The key index of a store in use: follows the appends, complete at a clean end."""
 
 import logging
 import os
@@ -124,9 +124,11 @@ def test_a_store_that_is_not_in_use_is_left_alone(eager, open_store, path):
 
 
 def test_a_damaged_log_is_indexed_up_to_the_damage(open_store, path, caplog):
-    store = open_store()
+    store = open_store(config=OFF)
     fill(store)
     damaged = store.read("t", 0, 50)[0].physical_offset
+    store.close(clean=False)
+    store = open_store()
     overwrite(log_files(path)[damaged // 4096 - 1], b"\xff" * 8, damaged % 4096)
     store.close()
     assert "stays incomplete" in caplog.text

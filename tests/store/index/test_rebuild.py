@@ -143,3 +143,34 @@ def test_queues_begin_where_the_log_begins_once_files_are_cleaned(path):
         first = store.min_offset("t", 0)
         assert 0 < first < COUNT
         assert bodies(store)[0] == numbered(COUNT - first, first=first)
+
+
+def test_queue_that_lost_entries_of_cleaned_messages_begins_where_the_log_does(path):
+    """Nobody needs them, but a hole would keep the queue from going on."""
+    filled(path, count=COUNT).close(clean=False)
+    log_files(path)[0].unlink()
+    with Store.open(path, read_only=True) as reader:
+        first = reader.min_offset("t", 0)
+    assert 10 < first < COUNT
+    for file in queue_files(path)[1:]:
+        file.unlink()
+    reboot(path)
+    with Store.open(path, config=SMALL) as store:
+        assert store.min_offset("t", 0) == first
+        assert bodies(store)[0] == numbered(COUNT - first, first=first)
+
+
+def test_queue_that_ends_before_its_deletion_was_noted_gives_no_offset_again(path):
+    """Deleting was interrupted, and the machine then lost its last messages."""
+    store = filled(path, count=12)
+    store._reader.topics.note_ends("t", {0: 12})
+    store.close(clean=False)
+    for file in queue_files(path)[1:]:
+        file.unlink()
+    (file,) = log_files(path)
+    half = file.read_bytes()[:1500]
+    file.write_bytes(half.ljust(SMALL.log_file_bytes, b"\0"))
+    reboot(path)
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store)[0] == []
+        assert store.append(message(b"next")).queue_offset == 12

@@ -1,6 +1,8 @@
 """Where recoveries have cut the log."""
 
+import pytest
 from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
 from pyrocket.services.epochs import Epochs
 
 
@@ -16,3 +18,19 @@ def test_offsets_of_an_older_epoch_are_good_up_to_the_smallest_later_end(tmp_pat
     assert [again.cut_since(epoch, "t", 0) for epoch in range(4)] == [40, 40, 60, None]
     assert [again.cut_since(epoch, "t", 1) for epoch in range(2)] == [7, None]
     assert again.cut_since(2, "u", 0) == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[{}", b"5", b"[5]", b'[{"t":5}]', b'[{"t":{"x":1}}]', b'[{"t":{"0":null}}]', b"\xa2"],
+)
+def test_a_file_that_makes_no_sense_is_damage_by_name(tmp_path, content):
+    layout = Layout(tmp_path)
+    layout.own.mkdir()
+    layout.epochs.write_bytes(content)
+    epochs = Epochs(layout)
+    with pytest.raises(StoreDamagedError, match=r"epochs\.json"):
+        epochs.cut_since(0, "t", 0)
+    with pytest.raises(StoreDamagedError, match=r"epochs\.json"):
+        epochs.begin({("t", 0): 1})
+    assert layout.epochs.read_bytes() == content

@@ -1,0 +1,71 @@
+"""What messages are found by, as their senders know it: the hashes that the key index will hold.
+
+Of each message its UNIQ_KEY first, then the words of its KEYS, which one space separates. Source:
+`IndexService.buildIndex`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.formats.key_table import key_hash, key_hashes
+from pyrocket.formats.runs import Ints, run_offsets, text_bytes
+
+_SPACE = 32
+
+
+@dataclass(frozen=True)
+class MessageKeys:
+    """The keys of a batch in RocketMQ's order: each one's row, from 0, and its keyHash."""
+
+    rows: Ints
+    hashes: Ints
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+def keys_of_message(topic: str, unique_id: str, words: Sequence[str]) -> MessageKeys:
+    """Return the keys of one message; empty words are none."""
+    hashes = [key_hash(topic, word) for word in (unique_id, *words) if word]
+    return MessageKeys(np.zeros(len(hashes), np.int64), np.array(hashes, np.int64))
+
+
+def keys_of_batch(
+    topic: str, unique_ids: pa.StringArray, keys: pa.StringArray | None
+) -> MessageKeys:
+    """Return the keys of messages of one topic; `keys` are joined by spaces, null for none."""
+    name = pa.scalar(topic, pa.string())
+    ids = key_hashes(name, unique_ids)
+    words, word_rows = _words(keys) if keys is not None else (None, _NO_ROWS)
+    if words is None or not len(words):
+        return MessageKeys(np.arange(len(ids)), ids)
+    # A word stands behind the words before it, and behind the ids up to its own message's.
+    at = np.arange(len(word_rows)) + word_rows + 1
+    rows, hashes = np.empty(len(ids) + len(at), np.int64), np.empty(len(ids) + len(at), np.int32)
+    is_id = np.ones(len(rows), bool)
+    is_id[at] = False
+    rows[at], hashes[at] = word_rows, key_hashes(name, words)
+    rows[is_id], hashes[is_id] = np.arange(len(ids)), ids
+    return MessageKeys(rows, hashes)
+
+
+_NO_ROWS = np.zeros(0, np.int64)
+
+
+def _words(keys: pa.StringArray) -> tuple[pa.StringArray, Ints]:
+    """Return all words that are not empty, and the row of each."""
+    if not (text_bytes(keys) == _SPACE).any():
+        filled = np.diff(run_offsets(keys)) > 0
+        if keys.null_count:  # A null may hide bytes.
+            filled &= keys.is_valid().to_numpy(zero_copy_only=False)
+        if filled.all():
+            return keys, np.arange(len(keys))
+        return keys.filter(pa.array(filled)), np.flatnonzero(filled)
+    lists = pc.split_pattern(keys, " ")
+    words, rows = lists.flatten(), pc.list_parent_indices(lists)
+    filled = pc.not_equal(words, "")
+    return words.filter(filled), rows.filter(filled).to_numpy().astype(np.int64)

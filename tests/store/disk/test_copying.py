@@ -1,0 +1,68 @@
+"""Files in a second place: the same bytes, and holes stay holes."""
+
+import errno
+import os
+
+import pytest
+from pyrocket.disk import io
+from pyrocket.disk.copying import Copies
+from pyrocket.disk.sparse import data_from
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def sparse(tmp_path):
+    """64 MiB, of which two places have been written."""
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(64 * MIB)
+        file.seek(5 * MIB)
+        file.write(b"middle")
+        file.seek(40 * MIB)
+        file.write(b"late")
+    return path
+
+
+def test_written_parts_are_found(sparse):
+    first = data_from(sparse, 0)
+    assert first <= 5 * MIB
+    assert data_from(sparse, 5 * MIB) == 5 * MIB
+    assert data_from(sparse, 63 * MIB) <= 64 * MIB
+    assert data_from(sparse, 70 * MIB) == 70 * MIB
+
+
+def test_a_copy_has_the_same_bytes_and_takes_no_more_space(sparse, tmp_path):
+    copies = Copies()
+    copies.copy(sparse, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == sparse.read_bytes()
+    assert (tmp_path / "copy").stat().st_blocks <= sparse.stat().st_blocks + 2 * 4 * MIB // 512
+    assert copies.copied_files == 1
+
+
+def test_what_is_behind_the_end_reads_as_zeros(sparse, tmp_path):
+    Copies().copy(sparse, tmp_path / "copy", 5 * MIB + 3)
+    copied = (tmp_path / "copy").read_bytes()
+    assert len(copied) == 64 * MIB
+    assert copied.rstrip(b"\0") == bytes(5 * MIB) + b"mid"
+
+
+def test_a_link_is_the_file_itself_and_a_copy_where_that_cannot_be(sparse, tmp_path, monkeypatch):
+    copies = Copies()
+    copies.link(sparse, tmp_path / "link")
+    copies.sync_links()
+    assert os.path.samefile(sparse, tmp_path / "link")
+
+    def refuse(one, other):
+        raise OSError(errno.EXDEV, "other file system")
+
+    monkeypatch.setattr(io, "link", refuse)
+    copies.link(sparse, tmp_path / "copy")
+    assert not os.path.samefile(sparse, tmp_path / "copy")
+    assert (copies.linked_files, copies.copied_files) == (1, 1)
+    assert copies.unlinkable == "other file system"
+
+
+def test_other_errors_are_not_hidden(sparse, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Copies().link(tmp_path / "nothing", tmp_path / "link")

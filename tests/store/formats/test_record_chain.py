@@ -1,0 +1,70 @@
+"""Records are followed by their sizes, and found again by the place that they name."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_chain import find_record, follow
+
+BASE = 8192
+
+
+def records(bodies, base=BASE):
+    data = b""
+    for number, body in enumerate(bodies):
+        data += encode_record(
+            topic="t",
+            queue_id=0,
+            queue_offset=number,
+            physical_offset=base + len(data),
+            body=body,
+            properties=b"",
+            born_timestamp=1,
+            store_timestamp=2,
+        )
+    return data
+
+
+BODIES = st.lists(st.binary(max_size=300), min_size=1, max_size=8)
+
+
+@given(BODIES, st.integers(0, 400))
+def test_whole_records_are_followed_and_no_others(bodies, cut):
+    whole = records(bodies)
+    data = whole[: max(0, len(whole) - cut)]
+    starts, end = follow(memoryview(data), 0)
+    expected, position = [], 0
+    for body in bodies:
+        size = len(records([body]))
+        if position + size > len(data):
+            break
+        expected.append(position)
+        position += size
+    assert (starts, end) == (expected, position)
+
+
+@given(BODIES, st.integers(0, 7), st.binary(max_size=100))
+def test_following_ends_at_what_is_no_record(bodies, zeros, garbage):
+    data = records(bodies)
+    behind = bytes(8 + zeros) + garbage
+    starts, end = follow(memoryview(data + behind), 0)
+    assert (len(starts), end) == (len(bodies), len(data))
+
+
+@given(st.binary(max_size=200), BODIES)
+def test_the_next_record_is_found_behind_anything(garbage, bodies):
+    data = garbage + records(bodies, BASE + len(garbage))
+    assert find_record(data, BASE) == len(garbage)
+
+
+def test_a_record_in_a_body_is_not_taken_for_one():
+    inner = records([b"inner"], base=0)
+    data = records([b"x", b".." + inner + b"..", b"y"])
+    starts, _ = follow(memoryview(data), 0)
+    assert find_record(data[1:], BASE + 1) == starts[1] - 1
+    assert find_record(data[starts[1] + 1 :], BASE + starts[1] + 1) == starts[2] - starts[1] - 1
+
+
+def test_nothing_is_found_where_nothing_is():
+    assert find_record(b"", 0) == -1
+    assert find_record(bytes(100), 0) == -1
+    assert find_record(records([b"x"])[:20], BASE) == -1

@@ -1,0 +1,304 @@
+"""Keys noted by appends: the index gets the bytes that it would get from the log, or Java's."""
+
+import os
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keyed import OFF, check_queries, contents, crash, fill, index_of, java
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.state_page import DISPATCHED, INDEXED, StatePage
+from pyrocket.formats.key_notes import NotesHeader
+from pyrocket.formats.key_table import Geometry
+from pyrocket.index import key_builder, key_notes, key_tail
+from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.key_items import key_items
+from pyrocket.index.key_notes import KeyNotes
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.walk import walk
+from stores import SMALL, batch, message, numbered, overwrite, words
+
+
+def from_log(path, folder):
+    """The bytes of an index that is built from the log alone."""
+    log = CommitLog(FileRun(path / "commitlog", SMALL.log_file_bytes, folder, writable=False))
+    index = KeyIndex(Layout(folder), Geometry(SMALL.index_slots, SMALL.index_items))
+    for run in walk(log, log.first_offset(), WHOLE_LOG):
+        index.append(key_items(run), 0)
+    log.run.close()
+    return [index.path(name).read_bytes() for name in index.names()]
+
+
+def noted(path):
+    """The range that is noted, and how many notes there are."""
+    notes = KeyNotes(Layout(path).waiting_keys)
+    header = notes.header()
+    notes.close()
+    return header
+
+
+KEYS = st.lists(st.sampled_from(["Aa", "BB", "k", "", "ключ", "polygenelubricants"]), max_size=3)
+ROWS = st.lists(
+    st.tuples(st.sampled_from("tu"), KEYS, st.integers(0, 900)), min_size=1, max_size=12
+)
+LIMITS = st.fixed_dictionaries(
+    {
+        "CATCH_UP_BYTES": st.sampled_from([1, 1500, 10**9]),
+        "SLICE_BYTES": st.sampled_from([1, 10**9]),
+        "PUT_ITEMS": st.sampled_from([7, 10**9]),
+        "AT_ONCE_BYTES": st.sampled_from([1, 10**9]),
+        "MOST_NOTES": st.sampled_from([0, 9, 40, 10**9]),
+    }
+)
+
+
+def send(store, rows, whole):
+    """A single append of one row, a batch of several."""
+    if len(rows) == 1:
+        ((topic, keys, size),) = rows
+        store.append(message(b"x" * size, topic, keys=keys))
+    else:
+        topics = pa.array([topic for topic, _, _ in rows], pa.string())
+        keys = pa.array([keys for _, keys, _ in rows], pa.list_(pa.string()))
+        sent = batch([b"x" * size for _, _, size in rows], 0, topic=topics, keys=keys)
+        store.append_batch(sent, whole=whole)
+
+
+@settings(max_examples=60)
+@given(
+    appends=st.lists(st.tuples(st.integers(0, 2), ROWS), max_size=12),
+    limits=LIMITS,
+    reopen=st.integers(0, 12),
+    whole=st.booleans(),
+)
+def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits, reopen, whole):
+    """By three writers in turn, one of which notes nothing; files of index and log roll over."""
+    folder = tmp_path_factory.mktemp("notes")
+    path = folder / "store"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            patch.setattr(key_builder, name, value)
+        patch.setattr(key_notes, "MOST_NOTES", limits["MOST_NOTES"])
+        stores = [Store.open(path, create=True, config=one) for one in (SMALL, SMALL, OFF)]
+        for topic in "tu":
+            stores[0].create_topic(topic, read_queues=1, write_queues=1)
+        for at, (writer, rows) in enumerate(appends):
+            if at == reopen:
+                stores[0].close(clean=False)
+                stores[0] = Store.open(path, config=SMALL)
+            send(stores[writer], rows, whole)
+        for store in stores[::-1]:
+            store.close()
+    assert contents(path) == from_log(path, folder)
+    assert not Layout(path).waiting_keys.exists(), "a closed store has nothing that waits"
+
+
+def test_what_is_noted_is_never_looked_for_in_the_log(open_store, path, monkeypatch):
+    store, other = open_store(), open_store()
+
+    def walked(*_):
+        raise AssertionError("the log was read")
+
+    monkeypatch.setattr(key_builder, "walk", walked)
+    monkeypatch.setattr(
+        key_tail, "walk", lambda log, start, end: iter(()) if start == end else walked()
+    )
+    monkeypatch.setattr(key_builder, "PUT_ITEMS", 100)
+    for first in range(0, 100, 20):
+        fill(store, 10, first)
+        fill(other, 10, first + 10)
+        check_queries(store, first + 20)
+    assert len(contents(path)) > 1
+    expected = java(store)
+    store.close()
+    other.close()
+    assert contents(path) == expected
+
+
+def test_enough_notes_are_put_at_once(store, path, monkeypatch):
+    monkeypatch.setattr(key_builder, "PUT_ITEMS", 30)
+    fill(store, 9)
+    assert contents(path) == []
+    fill(store, 1, 9)
+    assert contents(path) == java(store)
+    page = words(path)
+    assert page[INDEXED] == page[DISPATCHED]
+    page.close()
+    fill(store, 1, 10)
+    assert noted(path).total == 3
+
+
+def test_an_append_of_too_many_keys_is_left_to_the_log(store, path, monkeypatch):
+    monkeypatch.setattr(key_notes, "MOST_NOTES", 90)
+    monkeypatch.setattr(key_builder, "MOST_NOTES", 90)
+    fill(store, 10)
+    fill(store, 31, 10)
+    assert noted(path).total == 30
+    fill(store, 1, 41)
+    header = noted(path)
+    assert (header.total, header.end) == (3, store.position().dispatched)
+    check_queries(store, 42)
+    expected = java(store)
+    store.close()
+    assert contents(path) == expected
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, caplog, eagerly):
+    if eagerly:
+        monkeypatch.setattr(key_builder, "CATCH_UP_BYTES", 1)
+    real = io.write_at
+    for step in range(6):
+        taken = []
+
+        def write(descriptor, data, at, taken=taken, step=step):
+            name = os.readlink(f"/proc/self/fd/{descriptor}")
+            if "/index/" in name or name.endswith("/keys"):
+                taken.append(name)
+                if len(taken) > step:
+                    raise OSError(28, "No space left on device")
+            real(descriptor, data, at)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "write_at", write)
+            fill(store, 5, 10 * step)
+            check_queries(store, 10 * step + 5)
+        fill(store, 5, 10 * step + 5)
+    assert "No space left" in caplog.text
+    check_queries(store, 60)
+    expected = java(store)
+    store.close()
+    assert contents(path) == expected
+
+
+class DeathError(BaseException):
+    pass
+
+
+STEPS = ("write_at", "rename", "unlink", "set_length", "make_directory", "sync_directory")
+
+
+def dying(patch, step, half):
+    """From now on, the operation or move of a word with this number is where it ends."""
+    taken = []
+
+    def instead(name, real):
+        def operation(*given):
+            if name == "write_at" or not half:
+                if len(taken) == step:
+                    if half:
+                        descriptor, data, at = given
+                        real(descriptor, memoryview(data).cast("B")[: len(data) // 2], at)
+                    raise DeathError
+                taken.append(name)
+            return real(*given)
+
+        return operation
+
+    for name in STEPS:
+        patch.setattr(io, name, instead(name, getattr(io, name)))
+    patch.setattr(StatePage, "__setitem__", instead("word", StatePage.__setitem__))
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+@pytest.mark.parametrize("put", [False, True], ids=["noted", "put"])
+def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
+    open_store, path, monkeypatch, half, put
+):
+    """The survivor, and whoever opens the store anew, go on; both note, or put what is noted."""
+    monkeypatch.setattr(key_builder, "PUT_ITEMS", 1 if put else 60)
+    monkeypatch.setattr(key_builder, "SLICE_BYTES", 1)
+    survivor, died, step = open_store(), True, 0
+    fill(survivor, 3)
+    while died:
+        dead, died = open_store(), False
+        with monkeypatch.context() as patch:
+            dying(patch, step, half)
+            try:
+                fill(dead, 5, 1000 * step)
+            except DeathError:
+                died = True
+        dead.close(clean=False)
+        fill(survivor if step % 2 else open_store(), 2, 1000 * step + 500)
+        step += 1
+        assert step < 150
+    assert step > (5 if half else 12)
+    with open_store(read_only=True) as reader:
+        found = reader.query("t", "all", max_messages=10**6)
+        assert len(found) == len(reader.read("t", 0, 0, 10**6))
+    with survivor._writing().section():
+        survivor._writing()._keys.complete()
+    assert contents(path) == java(survivor)
+
+
+def test_after_a_recovery_nothing_is_noted(open_store, path):
+    """The log may have been cut, and go on with other messages at the same places."""
+    store = open_store()
+    fill(store)
+    assert noted(path).total == 300
+    crash(store, path)
+    store = open_store()
+    assert not Layout(path).waiting_keys.exists()
+    fill(store, 1, 100)
+    assert noted(path).total == 3
+    check_queries(store, 101)
+    expected = java(store)
+    store.close()
+    assert contents(path) == expected
+
+
+def test_a_torn_or_foreign_header_is_none(store, path):
+    fill(store)
+    whole = Layout(path).waiting_keys.read_bytes()
+    assert NotesHeader.decode(whole[:32]) == noted(path)
+    for at in range(32):
+        overwrite(Layout(path).waiting_keys, bytes([whole[at] ^ 1]), at)
+        assert noted(path) == (0, 0, 0)
+        check_queries(store, 100)
+        overwrite(Layout(path).waiting_keys, whole[at : at + 1], at)
+    assert NotesHeader.decode(b"") is None
+    assert NotesHeader.decode(NotesHeader(5, 4, 1).encode()) is None
+    Layout(path).waiting_keys.write_bytes(whole[:-1])
+    check_queries(store, 100)
+    fill(store, 1, 100)
+    expected = java(store)
+    store.close()
+    assert contents(path) == expected
+
+
+def test_a_reader_that_is_overtaken_by_new_notes_reads_the_log(tmp_path):
+    ours, theirs = KeyNotes(tmp_path / "keys", writable=True), KeyNotes(tmp_path / "keys")
+    assert theirs.header() == (0, 0, 0)
+    ours.add(4096, 5000, bytes(48), keep=True)
+    header = theirs.header()
+    assert (header, len(theirs.items(header))) == ((4096, 5000, 2), 2)
+    ours.add(5000, 6000, bytes(24), keep=True)
+    assert len(theirs.items(header)) == 2, "they are still there"
+    ours.add(6000, 7000, bytes(72), keep=False)
+    assert theirs.items(header) is None
+    assert theirs.header() == (6000, 7000, 3)
+    ours.close()
+    theirs.close()
+
+
+def test_a_long_log_without_keys_is_looked_through_once(open_store, path, monkeypatch):
+    """As a broker's, whose producers give none: then there is no file that says how far it is."""
+    store = open_store(config=OFF)
+    monkeypatch.setattr("pyrocket.services.unique_ids.UniqueIds.one", lambda self: "")
+    for body in numbered(60, 300):
+        store.append(message(body))
+    monkeypatch.undo()
+    store.close(clean=False)
+    monkeypatch.setattr(key_builder, "SLICE_BYTES", 1)
+    store = open_store()
+    store.append(message(b"x"))
+    assert index_of(path).names() == []
+    expected = store.read("t", 0, 60)[0].msg_id
+    store.close()
+    assert len(index_of(path).names()) == 1
+    assert open_store(read_only=True).message_by_id("t", expected).body == b"x"

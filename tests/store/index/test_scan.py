@@ -1,0 +1,15 @@
+"""One message by its entry: entry and record have to say the same."""
+
+import pytest
+from pyrocket.errors import StoreDamagedError
+from stores import filled, log_files, overwrite
+
+
+@pytest.mark.parametrize("at", [28, 35])
+def test_a_record_that_names_another_place_is_damage(path, at):
+    with filled(path, 3) as store:
+        second = store.read("t", 0, 1, 1)[0]
+        overwrite(log_files(path)[0], b"\x55", second.physical_offset % 4096 + at)
+        assert len(store.read("t", 0, 0, 1)) == 1
+        with pytest.raises(StoreDamagedError, match=r"offset 1 of queue 0.*another place"):
+            store.read("t", 0, 1, 1)
