@@ -66,11 +66,13 @@ class Cleaner:
         clock: Clock,
         retention: Retention | None,
         tell: Callable[[], None],
+        flush: Callable[[], None],
     ) -> None:
-        """Make one; `tell` tells every reader that files have gone."""
+        """Make one; `tell` tells every reader that files have gone, `flush` flushes the log."""
         self._layout, self._log, self._queues = layout, log, queues
         self._keys, self._topics = keys, topics
         self._clock, self._retention, self._tell = clock, retention, tell
+        self._flush = flush
         self._next_look_ms: int | None = None
 
     def run_if_due(self, section: Section) -> None:
@@ -122,6 +124,9 @@ class Cleaner:
     def remove(self, removals: Sequence[Removal]) -> CleanReport:
         """Remove log files, the log's oldest, and what points into them."""
         if removals:
+            # What a queue ends with must not be gone after a loss of power: its offsets would
+            # begin again.
+            self._flush()
             self._note_ends(removals[-1].file.start + self._log.file_bytes)
         for removal in removals:
             self._log.run.remove(removal.file.start)

@@ -48,9 +48,9 @@ class Writer:
         self._layout, self._clock = layout, clock
         self._timeout_ms = config.lock_timeout_ms
         self._appended = False
-        make_folders(layout)
-        self._turns = Turns(layout.mutex, layout.turnstile, lambda: last_holder(layout))
         try:
+            make_folders(layout)
+            self._turns = Turns(layout.mutex, layout.turnstile, lambda: last_holder(layout))
             # All of it in one turn: two processes that make a store at once must make one.
             with self._turns.turn(self._timeout_ms):
                 self._presence = Presence(layout)
@@ -64,6 +64,9 @@ class Writer:
                 else:
                     self._keys.join()
                 self._structure = self.page[STRUCTURE]
+        except OSError as error:
+            self._let_go()
+            raise _not_written(layout, error) from error
         except BaseException:
             self._let_go()
             raise
@@ -88,8 +91,8 @@ class Writer:
             self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync
         )
         indexes = self._queues, self._keys
-        tell, keep = self.structure_changed, config.retention
-        self._cleaner = Cleaner(layout, self._log, *indexes, topics, self._clock, keep, tell)
+        tell, keep, flush = self.structure_changed, config.retention, self._flusher.flush
+        self._cleaner = Cleaner(layout, self._log, *indexes, topics, self._clock, keep, tell, flush)
         policy = FlushPolicy.of(config)
         self._flush_service = FlushService(policy, self.page, self._flusher.flush)
 
@@ -104,6 +107,8 @@ class Writer:
         self.page.distrust()
         clear_folder(self._layout.scratch)
         clean = not self._layout.abort.exists() and not self.page[FAILED]
+        # Queues may be rebuilt: a Java broker must not trust them before they are durable.
+        self._announce()
         checkpoint = read_checkpoint(self._layout)
         ends = recover(
             self._log,
@@ -224,6 +229,8 @@ class Writer:
                         self._shut_down()
                     # Before the turn ends: the next to come in must not find us here.
                     self._presence.leave()
+        except OSError as error:
+            raise _not_written(self._layout, error) from error
         finally:
             self._let_go()
 
@@ -266,3 +273,11 @@ class Writer:
         log = getattr(self, "_log", None)
         if log is not None:
             log.run.close()
+
+
+def _not_written(layout: Layout, error: OSError) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"{layout.root} could not be written: {error}. Nothing is lost by it.",
+        remedy="Free space or repair the disk, then open it again.",
+        code="WRITE_FAILED",
+    )

@@ -11,6 +11,7 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.lock import Turns
 from pyrocket.disk.state_page import StatePage
+from pyrocket.errors import OffsetOutOfRangeError
 from stores import SMALL, batch, message
 
 MESSAGE_QUEUE, ROW = "m", "b"
@@ -154,3 +155,40 @@ def append_until_step(path, rows, step, half, trace):
     )
     store.append_batch(batch([row.encode() for row in rows], 0), topic="t")
     os._exit(0)
+
+
+def body_number(row):
+    """The number in a body that `produce` made."""
+    return int(row.split(b":")[1])
+
+
+def clean_and_append(path, rounds, ready):
+    """Append numbered bodies and keep only a few log files, again and again."""
+    with Store.open(path) as store:
+        for number in range(rounds):
+            rows = [b"%06d" % (number * 40 + row) + b"." * 100 for row in range(40)]
+            store.append_batch(batch(rows, 0), topic="t")
+            store.clean(total_bytes=3 * SMALL.log_file_bytes)
+            Path(ready).touch()
+            time.sleep(0.01)
+
+
+def read_forever(path, result, seed):
+    """Read queue 0 from offsets that were good a moment ago until a file says that it is over."""
+    rng, rows, losses = random.Random(seed), 0, 0
+    with Store.open(path, read_only=True) as store:
+        while not (Path(path) / "pyrocket/done").exists():
+            known = store.offsets("t")[0]
+            start = rng.randint(known.minimum, known.maximum)
+            try:
+                for found in store.scan("t", 0, start, known.maximum, ("queueOffset", "body")):
+                    pairs = zip(*(column.to_pylist() for column in found.columns), strict=True)
+                    assert all(int(body[:6]) == offset for offset, body in pairs)
+                    rows += found.num_rows
+                    time.sleep(rng.choice((0, 0.02)))
+                for one in store.read("t", 0, start, 50):
+                    assert int(one.body[:6]) == one.queue_offset
+                assert store.offset_by_time("t", 0, 0) >= known.minimum
+            except OffsetOutOfRangeError:
+                losses += 1
+    Path(result).write_text(f"{rows} {losses}")

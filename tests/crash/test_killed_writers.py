@@ -7,46 +7,65 @@ import sys
 import time
 
 import pytest
-from crash.children import produce
+from crash.children import produce, produce_in_threads
+from crash.follower import Follower
 from crash.nursery import wait_for
 from pyrocket import Store, StoreConfig
 from stores import scan
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
-SIZES = StoreConfig(log_file_bytes=64 * 1024, queue_file_entries=100)
+SIZES = StoreConfig(
+    log_file_bytes=64 * 1024, queue_file_entries=100, index_slots=1000, index_items=4000
+)
 
 SEED = int(os.environ.get("PYROCKET_SEED", "0")) or random.randrange(1, 10**6)
-PRODUCERS = 3
+PRODUCERS, ROUNDS = 3, 7
 
 
 def kill_some(nursery, path, diaries, seed, rounds):
-    """Start producers, kill them at a random moment, look, again and again in one store."""
+    """Start producers, kill them at a random moment, look, again and again in one store.
+
+    Two are processes, one is a process of two threads; a reader reads all the time.
+    """
     sys.stdout.write(f"PYROCKET_SEED={SEED}, this part: {seed}\n")
     rng = random.Random(seed)
     seen, next_offsets = {}, {0: 0, 1: 0}
-    for round_ in range(rounds):
-        names = [f"{round_}-{n}" for n in range(PRODUCERS)]
-        children = [
-            nursery.start(
-                produce,
-                path=path,
-                diaries=diaries,
-                producer=name,
-                count=10**6,
-                seed=rng.randrange(10**9),
-            )
-            for name in names
-        ]
-        wait_for_work(diaries, names[: rng.choice((1, 1, 2, 3))])
-        time.sleep(rng.uniform(0, 0.1))
-        for child in rng.sample(children, len(children)):
-            os.kill(child, signal.SIGKILL)
-            time.sleep(rng.choice((0, 0, 0.005)))
-        for child in children:
-            assert nursery.wait(child) == -signal.SIGKILL
-        check_round(path, diaries, seen, next_offsets, recover=round_ % 2 == 1)
+    follower = Follower(path)
+    follower.start()
+    try:
+        for round_ in range(rounds):
+            kill_a_few(nursery, path, diaries, rng, round_)
+            check_round(path, diaries, seen, next_offsets, recover=round_ % 2 == 1)
+    finally:
+        followed = follower.stop()
     assert sum(map(len, seen.values())) > 10 * rounds
+    assert {queue_id: len(rows) for queue_id, rows in followed.items()} == next_offsets
+    sys.stdout.write(f"{rounds * PRODUCERS} kills, {sum(next_offsets.values())} messages\n")
+
+
+def kill_a_few(nursery, path, diaries, rng, round_):
+    works = {f"{round_}-{n}": produce for n in range(PRODUCERS - 1)}
+    works[f"{round_}-t"] = produce_in_threads
+    children = [
+        nursery.start(
+            work,
+            path=path,
+            diaries=diaries,
+            producer=name,
+            count=10**6,
+            seed=rng.randrange(10**9),
+        )
+        for name, work in works.items()
+    ]
+    diary_names = [*list(works)[:-1], f"{round_}-t.0"]
+    wait_for_work(diaries, diary_names[: rng.choice((1, 1, 2, 3))])
+    time.sleep(rng.uniform(0, 0.1))
+    for child in rng.sample(children, len(children)):
+        os.kill(child, signal.SIGKILL)
+        time.sleep(rng.choice((0, 0, 0.005)))
+    for child in children:
+        assert nursery.wait(child) == -signal.SIGKILL
 
 
 def wait_for_work(diaries, names):
@@ -80,13 +99,13 @@ def check_round(path, diaries, seen, next_offsets, *, recover):
 
 
 @pytest.mark.parametrize("path", [SIZES], indirect=True, ids=["64K"])
-def test_twenty_rounds_of_killed_writers(nursery, path, diaries):
-    kill_some(nursery, path, diaries, SEED, 20)
+def test_twenty_one_killed_writers(nursery, path, diaries):
+    kill_some(nursery, path, diaries, SEED, ROUNDS)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("path", [SIZES], indirect=True, ids=["64K"])
 @pytest.mark.parametrize("part", range(25))
-def test_five_hundred_rounds_of_killed_writers(nursery, path, diaries, part):
+def test_five_hundred_killed_writers(nursery, path, diaries, part):
     """Resumable: run the parts that are left (`-k`), with PYROCKET_SEED of the first run."""
-    kill_some(nursery, path, diaries, SEED * 100 + part, 20)
+    kill_some(nursery, path, diaries, SEED * 100 + part, ROUNDS)

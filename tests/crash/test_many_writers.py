@@ -11,38 +11,15 @@ from crash.children import (
     produce_in_threads,
     take_turns,
 )
+from crash.follower import Follower
 from crash.nursery import wait_for
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import StoreLockedError
-from stores import SMALL, bodies, log_files, message, queue_files, scan
+from stores import SMALL, bodies, log_files, message, queue_files
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 COUNT = 400
-
-
-class Follower(threading.Thread):
-    """Reads everything as it appears, with checksums, and keeps it."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.seen, self.errors, self.done = {0: [], 1: []}, [], threading.Event()
-        self._store = Store.open(path, read_only=True)
-
-    def run(self):
-        try:
-            while not self.done.is_set():
-                self._look()
-            self._look()
-        except Exception as error:
-            self.errors.append(error)
-        self._store.close()
-
-    def _look(self):
-        for queue_id, seen in self.seen.items():
-            rows = scan(self._store, "t", queue_id, len(seen))
-            assert [row for row, _ in rows] == list(range(len(seen), len(seen) + len(rows)))
-            seen += [body for _, body in rows]
 
 
 def check_producers(seen, producers, count):

@@ -52,7 +52,7 @@ class Queues:
             for topic in root.iterdir()
             if topic.is_dir()
             for queue in topic.iterdir()
-            if queue.name.isdigit()
+            if queue.name.isascii() and queue.name.isdigit() and queue.is_dir()
         )
 
     def close(self) -> None:

@@ -142,7 +142,7 @@ class Steps:
         dispatcher = Dispatcher(self._queues, self._topics.ended_at)
         try:
             runs = walk_all(self._log, first, max(first, self._report.log_end))
-            dispatcher.dispatch(runs, dispatched=first, only=keys)
+            dispatcher.dispatch(runs, dispatched=first, only=keys, whole=True)
         except PyrocketError:
             self._queues.close()
             for key, grave in graves.items():

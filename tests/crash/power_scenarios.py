@@ -1,0 +1,202 @@
+"""What stores do while the power may go: each function is one scenario, given a Session.
+
+A new scenario is a function here; its name in SCENARIOS is its own.
+"""
+
+SCENARIOS = {}
+
+
+def scenario(function):
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+@scenario
+def single_appends_sync(session):
+    store = session.open(flush="sync")
+    session.create(store)
+    for number in range(6):
+        session.append(store, queue_id=number % 2)
+    session.close(store)
+
+
+@scenario
+def single_appends_async(session):
+    store = session.open()
+    session.create(store)
+    for number in range(9):
+        session.append(store, queue_id=number % 2)
+        if number % 4 == 3:
+            session.flush(store)
+
+
+@scenario
+def batches_sync(session):
+    store = session.open(flush="sync")
+    session.create(store)
+    for _ in range(3):
+        session.append_batch(store, queue_ids=(0, 1, 1, 0, 0))
+
+
+@scenario
+def batches_async(session):
+    store = session.open()
+    session.create(store)
+    for number in range(5):
+        session.append_batch(store, queue_ids=(0, 1, 1, 0, 0))
+        if number == 2:
+            session.flush(store)
+
+
+@scenario
+def files_roll_over(session):
+    """Log files of 4 KiB and queue files of ten entries begin all the time."""
+    store = session.open()
+    session.create(store, queues=1)
+    for number in range(4):
+        session.append_batch(store, queue_ids=[0] * 9, size=500)
+        if number == 1:
+            session.flush(store)
+    session.close(store)
+
+
+@scenario
+def files_roll_over_sync(session):
+    store = session.open(flush="sync")
+    session.create(store, queues=1)
+    for _ in range(12):
+        session.append(store, size=1500)
+
+
+@scenario
+def much_is_not_durable(session):
+    """A recovery has to cut several log and queue files."""
+    store = session.open(flush="manual")
+    session.create(store, queues=1)
+    session.append(store)
+    session.flush(store)
+    for _ in range(3):
+        session.append_batch(store, queue_ids=[0] * 12, size=900)
+
+
+@scenario
+def topics_come_and_go(session):
+    store = session.open()
+    session.create(store, "t")
+    session.append_batch(store, "t")
+    session.update(store, "t", 3)
+    session.create(store, "u", 1)
+    session.append(store, "u")
+    session.flush(store)
+    session.delete(store, "t")
+    session.create(store, "t")
+    session.append(store, "t")
+    session.delete(store, "u")
+    session.append_batch(store, "t")
+    session.close(store)
+
+
+@scenario
+def deleted_before_it_was_durable(session):
+    """The ends of a deleted topic are durable at once, its messages need not be."""
+    store = session.open()
+    session.create(store, "t", 1)
+    session.append_batch(store, "t", (0, 0, 0))
+    session.delete(store, "t")
+    session.create(store, "t", 1)
+    session.append(store, "t")
+    session.flush(store)
+
+
+@scenario
+def close_and_reopen(session):
+    store = session.open()
+    session.create(store)
+    session.append_batch(store)
+    session.close(store)
+    session.clock.now += 10_000
+    store = session.open(flush="sync")
+    session.append_batch(store, queue_ids=[0] * 8, size=600)
+    session.close(store)
+    session.clock.now += 10_000
+    store = session.open()
+    session.append(store)
+    session.append_batch(store)
+    session.close(store)
+
+
+@scenario
+def two_writers(session):
+    one, two = session.open(flush="sync"), session.open()
+    session.create(one)
+    for _ in range(3):
+        session.append(two)
+        session.append_batch(one)
+        session.append_batch(two)
+    session.close(one)
+    session.append(two)
+    session.close(two)
+
+
+@scenario
+def left_without_a_clean_end(session):
+    store = session.open()
+    session.create(store)
+    session.append_batch(store)
+    session.close(store, clean=False)
+    store = session.open()
+    session.append(store)
+    session.flush(store)
+    session.append(store)
+
+
+@scenario
+def long_properties(session):
+    """Records whose properties span sectors that no checksum covers."""
+    store = session.open(flush="manual")
+    session.create(store, queues=1)
+    for size in (300, 900, 1400, 2000):
+        session.append(store, size=0, properties={"long": "p" * size})
+    session.flush(store)
+    for _ in range(10):
+        session.append(store, size=0, properties={"long": "q" * 1500})
+
+
+@scenario
+def whole_batches(session):
+    """All of a batch or nothing, also where it fills several log files."""
+    store = session.open()
+    session.create(store)
+    session.append(store)
+    session.append_batch(store, queue_ids=(0, 1, 1, 0), whole=True)
+    session.append_batch(store, queue_ids=[0, 1] * 6, size=700, whole=True)
+    session.append_batch(store)
+    session.append_batch(store, queue_ids=[1, 0] * 2, whole=True)
+    session.close(store)
+
+
+@scenario
+def old_files_are_cleaned(session):
+    store = session.open()
+    session.create(store)
+    for _ in range(3):
+        session.append_batch(store, queue_ids=[0, 1, 0, 0] * 4, size=600)
+    session.create(store, "quiet", 1)
+    session.append(store, "quiet")
+    session.flush(store)
+    session.clean(store, total_bytes=12_000)
+    session.append_batch(store, queue_ids=[0, 0] * 6, size=900)
+    session.clean(store, total_bytes=9_000)
+    session.append(store, "quiet")
+    session.close(store)
+
+
+@scenario
+def files_a_snapshot_shares(session):
+    """Whole files have a second name in the snapshot; what follows must not change those."""
+    store = session.open(flush="sync")
+    session.create(store)
+    session.append_batch(store, queue_ids=[0, 1, 0, 0] * 4, size=600)
+    store.snapshot(session.path.parent / "snapshot")
+    session.append_batch(store, queue_ids=[0, 1, 0, 0] * 2, size=600)
+    session.close(store)

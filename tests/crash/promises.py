@@ -1,0 +1,89 @@
+"""What a store has promised by some moment, noted by whoever works with it."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Promises:
+    """Queues are named (topic, queue id). Every change of it is a method, so it can be replayed."""
+
+    created: bool = False
+    topics: dict = field(default_factory=dict)
+    """Name → queue counts it may have; False among them while it may be missing."""
+    deleted: set = field(default_factory=set)
+    doubtful: set = field(default_factory=set)
+    """Topics being deleted, or whose deletion the power loss interrupted."""
+    sent: dict = field(default_factory=lambda: defaultdict(dict))
+    """Queue → offset → body, of everything that an append has begun to write."""
+    first: dict = field(default_factory=dict)
+    """Queue → the least and the greatest offset at which it may begin."""
+    seen: dict = field(default_factory=dict)
+    durable: dict = field(default_factory=dict)
+    whole: list = field(default_factory=list)
+    """Queue → (first, end) of each batch that has to be there wholly or not at all."""
+    epoch: int = 0
+    watchers: list = field(default_factory=list)
+    """(epoch, what readers had seen by then, the least of the ends since)."""
+
+    def is_offered(self, queue, offset, bodies):
+        for number, body in enumerate(bodies):
+            self.sent[queue][offset + number] = body
+
+    def is_offered_whole(self, bounds):
+        self.whole.append(bounds)
+
+    def is_seen(self, ends):
+        self.seen.update(ends)
+
+    def is_durable(self):
+        self.durable = dict(self.seen)
+
+    def is_recovered(self, epoch, ends):
+        """A recovery is over: what is there is durable, what is not there never comes back."""
+        self.created = True
+        self.watchers = [
+            (then, seen, {queue: min(end, least.get(queue, end)) for queue, end in ends.items()})
+            for then, seen, least in [*self.watchers, (self.epoch, dict(self.seen), {})]
+        ]
+        self.epoch, self.seen, self.durable = epoch, dict(ends), dict(ends)
+        self.whole = [
+            bounds
+            for bounds in self.whole
+            if all(end <= ends.get(queue, 0) for queue, (_, end) in bounds.items())
+        ]
+        for queue, rows in self.sent.items():
+            for offset in [one for one in rows if one >= ends.get(queue, 0)]:
+                del rows[offset]
+
+    def may_clean(self):
+        self.first = {
+            queue: (low, self.seen.get(queue, high)) for queue, (low, high) in self.first.items()
+        }
+
+    def is_cleaned(self, minima):
+        self.first = {queue: (minimum, minimum) for queue, minimum in minima.items()}
+
+    def topic_is_offered(self, topic, queues):
+        self.deleted.discard(topic)
+        self.topics[topic] = [*self.topics.get(topic, [False]), queues]
+
+    def topic_is_made(self, topic, queues, minima):
+        self.topics[topic] = [queues]
+        self.doubtful.discard(topic)
+        for queue, minimum in minima.items():
+            if queue[0] == topic:
+                self.first.setdefault(queue, (minimum, minimum))
+
+    def topic_is_missing(self, topic):
+        del self.topics[topic]
+
+    def topic_may_go(self, topic):
+        self.doubtful.add(topic)
+
+    def topic_is_gone(self, topic):
+        self.deleted.add(topic)
+        del self.topics[topic]
+        for table in (self.first, self.durable, self.seen):
+            for queue in [queue for queue in table if queue[0] == topic]:
+                del table[queue]

@@ -1,0 +1,217 @@
+"""A disk that is full: writes are refused by name, reads go on, and nothing acknowledged is lost.
+
+Each test has a disk of its own, a small tmpfs; mounting one takes root.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import StoreUnavailableError
+from stores import SMALL, batch, bodies, message, reboot
+
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
+
+DISK_BYTES = 1024 * 1024
+CONFIG = replace(SMALL, log_file_bytes=64 * 1024, queue_file_entries=1000)
+
+
+class Disk:
+    """A small file system, and a file on it that takes all the room there is left."""
+
+    def __init__(self, folder):
+        self.store, self._ballast = folder / "store", folder / "ballast"
+
+    def fill(self, left=0):
+        """Take the room but for `left` bytes."""
+        usage = os.statvfs(self.store.parent)
+        with self._ballast.open("ab") as file:
+            file.write(bytes(max(0, usage.f_bavail * usage.f_frsize - left)))
+
+    def free(self):
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "pyrocket-test", folder]
+    if not shutil.which("mount") or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs is refused here: it takes root")
+    yield Disk(folder)
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def opened(disk, **options):
+    return Store.open(disk.store, create=True, config=replace(CONFIG, **options))
+
+
+def attempt(write):
+    """Do it; returns what comes of it, and the code it is refused with."""
+    try:
+        return write(), None
+    except StoreUnavailableError as error:
+        return None, error.code
+
+
+def refuse(write):
+    """Do it on the full disk; returns the code it is refused with."""
+    with pytest.raises(StoreUnavailableError) as caught:
+        write()
+    assert caught.value.remedy
+    return caught.value.code
+
+
+def fill_with_messages(store, size=400):
+    """Append until the disk is full; returns what was acknowledged, and the last refusal."""
+    sent = []
+    while True:
+        body = b"%06d" % len(sent) + b"." * size
+        _, code = attempt(lambda body=body: store.append(message(body)))
+        if code:
+            return sent, body, code
+        sent.append(body)
+
+
+def check_both(disk, store, expected):
+    """A writer and a reader see the same; so does the next to open it, after a boot too."""
+    assert bodies(store)[0] == expected
+    with Store.open(disk.store, read_only=True) as reader:
+        assert bodies(reader)[0] == expected
+
+
+@pytest.mark.parametrize("flush", ["sync", "manual"])
+def test_appends_until_the_disk_is_full_and_after(disk, flush):
+    """The log's files are sparse: the end comes in the middle of one, or where one begins."""
+    store = opened(disk, flush=flush)
+    store.create_topic("t", read_queues=1, write_queues=1)
+    disk.fill(left=200 * 1024)
+    sent, last, code = fill_with_messages(store)
+    assert len(sent) > 100
+    for _ in range(3):
+        if code == "QUEUES_NOT_WRITTEN":
+            sent.append(last)  # It is in the log: it shows with the next turn, it is said.
+            break
+        assert code == "WRITE_FAILED"
+        with Store.open(disk.store, read_only=True) as reader:
+            assert bodies(reader)[0] == sent
+        code = refuse(lambda: store.append(message(last)))
+    disk.free()
+    store.append(message(b"after"))
+    check_both(disk, store, [*sent, b"after"])
+    store.close()
+    reboot(disk.store)
+    with opened(disk) as again:
+        check_both(disk, again, [*sent, b"after"])
+
+
+def test_a_log_file_that_cannot_be_begun(disk):
+    """Where a new file is made, not a byte of it has room."""
+    with opened(disk) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        body = random.Random(1).randbytes(10_000)
+        for _ in range(6):
+            store.append(message(body))
+        disk.fill()
+        assert refuse(lambda: store.append(message(body))) == "WRITE_FAILED"
+        assert refuse(lambda: store.append_batch(batch([body] * 9, 0), topic="t")) == "WRITE_FAILED"
+        check_both(disk, store, [body] * 6)
+        disk.free()
+        store.append(message(body))
+        check_both(disk, store, [body] * 7)
+
+
+def test_a_queue_file_that_cannot_be_made(disk):
+    """The message is in the log already: it is there once, whenever its queue can be written."""
+    with opened(disk) as store:
+        store.create_topic("t", read_queues=2, write_queues=2)
+        store.append(message(b"first"))
+        page = os.statvfs(disk.store).f_frsize
+        for left in range(4):
+            disk.fill(left=left * page)
+            code = refuse(lambda: store.append(message(b"x" * 3000, queue_id=1)))
+            if code == "QUEUES_NOT_WRITTEN":
+                break
+            disk.free()
+        assert code == "QUEUES_NOT_WRITTEN"
+        with Store.open(disk.store, read_only=True) as reader:
+            assert bodies(reader) == {0: [b"first"], 1: []}
+        disk.free()
+        store.append(message(b"next", queue_id=1))
+        assert bodies(store) == {0: [b"first"], 1: [b"x" * 3000, b"next"]}
+
+
+def test_topics_that_cannot_be_saved(disk):
+    with opened(disk) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        store.append(message(b"here"))
+        disk.fill()
+        assert refuse(lambda: store.create_topic("new")) == "WRITE_FAILED"
+        assert refuse(lambda: store.update_topic("t", read_queues=3)) == "WRITE_FAILED"
+        assert refuse(lambda: store.delete_topic("t")) == "WRITE_FAILED"
+        assert list(store.topics()) == ["t"]
+        assert bodies(store) == {0: [b"here"]}
+        disk.free()
+        store.create_topic("new")
+        store.delete_topic("t")
+        assert list(store.topics()) == ["new"]
+
+
+def test_a_new_store_on_a_full_disk(disk):
+    """Whatever of it there was room for, it is made once there is room for the rest."""
+    page = os.statvfs(disk.store.parent).f_frsize
+    codes = set()
+    for left in range(12):
+        disk.fill(left=left * page)
+        store, code = attempt(lambda: opened(disk))
+        codes.add(code)
+        disk.free()
+        if store:
+            store.close()
+    assert codes == {"WRITE_FAILED", None}
+    with opened(disk) as store:
+        store.append(message(b"here"))
+        assert bodies(store)[0] == [b"here"]
+
+
+@pytest.mark.parametrize("booted", [False, True], ids=["same boot", "after a boot"])
+@pytest.mark.parametrize("clean", [False, True], ids=["unclean", "clean"])
+def test_an_old_store_is_opened_on_a_full_disk(disk, booted, clean):
+    with opened(disk) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        store.append_batch(batch([b"%d" % n for n in range(2000)], 0), topic="t")
+        store.close(clean=clean)
+    expected = [b"%d" % n for n in range(2000)]
+    if booted:
+        reboot(disk.store)
+    disk.fill()
+    with Store.open(disk.store, read_only=True) as reader:
+        assert bodies(reader)[0] == expected
+    store, code = attempt(lambda: opened(disk))
+    assert code in (None, "WRITE_FAILED")
+    if store:
+        assert bodies(store)[0] == expected
+        store.close(clean=False)
+    disk.free()
+    with opened(disk) as store:
+        store.append(message(b"after"))
+        check_both(disk, store, [*expected, b"after"])
+
+
+def test_a_clean_end_waits_for_room(disk):
+    """Queues and checkpoint cannot be written: the store is left as after a crash, not as clean."""
+    store = opened(disk)
+    store.create_topic("t", read_queues=1, write_queues=1)
+    store.append(message(b"here"))
+    disk.fill()
+    assert refuse(store.close) == "WRITE_FAILED"
+    assert (disk.store / "abort").exists()
+    disk.free()
+    with opened(disk) as again:
+        check_both(disk, again, [b"here"])
+    assert not (disk.store / "abort").exists()

@@ -1,0 +1,63 @@
+"""Writers that keep the key index are killed anywhere: it ends with the bytes Java would make."""
+
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+from java_index import JavaIndex
+from pyrocket import Store
+from pyrocket.disk.layout import Layout
+from pyrocket.formats.key_table import Geometry
+from pyrocket.index.key_index import KeyIndex
+from stores import SMALL
+
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
+
+APPEND = """
+import sys
+import pyarrow as pa
+from pyrocket import Store
+from pyrocket.index import key_builder
+
+key_builder.CATCH_UP_BYTES, key_builder.SLICE_BYTES = 2000, 1
+store = Store.open(sys.argv[1])
+keys = [["k", f"{sys.argv[2]}.{at % 7}"] for at in range(30)]
+queues = pa.array([0] * 30, pa.int32())
+batch = pa.record_batch({"body": [b"x" * 20] * 30, "keys": keys, "queueId": queues})
+for _ in range(100_000):
+    store.append_batch(batch, topic="t")
+"""
+KILLS = 4
+
+
+def test_the_index_is_java_s_after_any_number_of_kills(path):
+    rng = random.Random(7)
+    for number in range(KILLS):
+        command = [sys.executable, "-c", APPEND, str(path), str(number)]
+        writers = [subprocess.Popen(command) for _ in range(2)]
+        grow(path)
+        time.sleep(rng.random() * 0.05)
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+    with Store.open(path) as store:
+        store.create_topic("other")  # Completes what the dead have left.
+        messages = store.read("t", 0, 0, 10**7)
+        assert len(store.query("t", "k", max_messages=10**7)) == len(messages)
+    index = KeyIndex(Layout(path), Geometry(SMALL.index_slots, SMALL.index_items))
+    java = JavaIndex(SMALL.index_slots, SMALL.index_items)
+    for one in messages:
+        java.build("t", one.physical_offset, one.store_timestamp, [one.msg_id, *one.keys])
+    assert [index.path(name).read_bytes() for name in index.names()] == java.contents()
+    assert len(index.names()) > 3
+
+
+def grow(path):
+    """Wait until somebody has indexed something."""
+    index = KeyIndex(Layout(path), Geometry(SMALL.index_slots, SMALL.index_items))
+    before, deadline = len(index.names()), time.monotonic() + 60
+    while len(index.names()) < before + 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)

@@ -1,0 +1,84 @@
+"""The power goes at every point of what stores do; nothing acknowledged is lost, ever.
+
+Run the heavy part with `-m heavy`: ten parts of at least a thousand crash points each. Parts that
+are left can be run alone (`-k part7`), with PYROCKET_SEED of the first run.
+"""
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from crash.power_loss import NoPower, Recording, recover_and_go_on, recover_only
+from crash.power_scenarios import SCENARIOS
+
+pytestmark = pytest.mark.crash
+
+SEED = int(os.environ.get("PYROCKET_SEED", "0")) or random.randrange(1, 10**6)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where disks are brought back to life: in memory where there is some."""
+    if not os.path.isdir("/dev/shm"):
+        yield tmp_path
+        return
+    place = Path(tempfile.mkdtemp(prefix="pyrocket-", dir="/dev/shm"))
+    yield place
+    if (place / "failed").exists():
+        shutil.copytree(place / "failed", tmp_path / "failed")
+    shutil.rmtree(place)
+
+
+def lose_power(name, folder, seed, *, share=1.0, variants=1, chains=1, depth=1):
+    """Record a scenario, check its crash points, and go on from some; returns how many."""
+    sys.stdout.write(f"PYROCKET_SEED={SEED}, this run: {name} {seed}\n")
+    rng = random.Random(seed)
+    recording = Recording(SCENARIOS[name], folder, seed)
+    with NoPower():
+        return _check_all(recording, name, rng, share, variants, chains, depth)
+
+
+def _check_all(recording, name, rng, share, variants, chains, depth):
+    points = 0
+    for label, image, promises in recording.crash_points(variants, share):
+        recording.check(f"{name}, {label}", image, promises)
+        points += 1
+    if not depth:
+        return points
+    for label, image, promises in recording.chosen_points(chains, rng):
+        seed = rng.randrange(10**9)
+        after = Recording(recover_and_go_on, recording.folder, seed, image, promises)
+        points += _check_all(after, f"{name}, {label}; then", rng, share, variants, 1, depth - 1)
+    return points
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_power_loss_at_some_points(name, folder):
+    assert lose_power(name, folder, SEED, share=0.1) > 5
+
+
+def test_power_loss_at_every_point_of_a_long_recovery(folder):
+    """The names of many files are durable, and nothing of what is in them."""
+    recording = Recording(SCENARIOS["much_is_not_durable"], folder, SEED)
+    image, promises = recording.last_point("lost", "kept")
+    recovery = Recording(recover_only, folder, SEED, image, promises)
+    assert sum(op[0] == "unlink" for op in recovery.ops) > 5
+    with NoPower():
+        assert _check_all(recovery, "recovery", random.Random(SEED), 1.0, 1, 0, 0) > 20
+
+
+HEAVY = [pytest.param(part, id=f"part{part}") for part in range(10)]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("part", HEAVY)
+def test_power_loss_at_every_point(part, folder):
+    points = 0
+    for name in SCENARIOS:
+        points += lose_power(name, folder, SEED * 100 + part, share=0.25, depth=2)
+    sys.stdout.write(f"part {part}: {points} crash points\n")
+    assert points >= 1000
