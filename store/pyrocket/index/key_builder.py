@@ -24,6 +24,7 @@ from pyrocket.formats.key_notes import NotesHeader, encode_notes
 from pyrocket.formats.key_table import Geometry
 from pyrocket.formats.record import read_header
 from pyrocket.index.appender import Appended
+from pyrocket.index.checkpointer import read_checkpoint
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
 from pyrocket.index.key_notes import MOST_NOTES, KeyNotes
@@ -222,15 +223,16 @@ class KeyBuilder:
         return len(head) == _HEAD_BYTES and read_header(head).is_message
 
     def _checkpointed(self) -> int:
-        return decode_checkpoint(read_or_none(self._layout.checkpoint) or b"").index_timestamp
+        return read_checkpoint(self._layout).index_timestamp
 
     def _lower_checkpoint(self) -> None:
         """Take back what the checkpoint says about files that are gone.
 
         Those built in their place end at the same times, but are not durable yet.
         """
-        known = read_or_none(self._layout.checkpoint) or b""
-        checkpoint, until = decode_checkpoint(known), self._index.full_until()
-        if checkpoint.index_timestamp > until:
-            content = encode_checkpoint(replace(checkpoint, index_timestamp=until))
-            replace_file(self._layout.checkpoint, content, self._layout.scratch)
+        until = self._index.full_until()
+        for path in (self._layout.own_checkpoint, self._layout.checkpoint):
+            checkpoint = decode_checkpoint(read_or_none(path) or b"")
+            if checkpoint.index_timestamp > until:
+                content = encode_checkpoint(replace(checkpoint, index_timestamp=until))
+                replace_file(path, content, self._layout.scratch)

@@ -3,7 +3,9 @@
 import pytest
 from keyed import OFF, check_queries, checkpointed, contents, crash, fill, index_of, java
 from pyrocket import Store
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from stores import overwrite, reboot
 
 
@@ -55,6 +57,23 @@ def test_files_built_in_place_of_lost_ones_are_not_durable_for_their_times(eager
     store = open_store(config=OFF)
     assert contents(path) == []
     check_queries(store, 101)
+
+
+def test_a_java_broker_s_word_for_files_that_are_not_durable_is_not_taken(
+    eager, open_store, path, clock
+):
+    """It rewrites the checkpoint before it finds our lock; our own copy says less."""
+    store = open_store()
+    fill(store)
+    clock.now += 5000
+    crash(store, path)
+    claim = Checkpoint(clock.now, clock.now, clock.now)
+    (path / "checkpoint").write_bytes(encode_checkpoint(claim))
+    Layout(path).own_checkpoint.write_bytes(encode_checkpoint(Checkpoint(0, 0, 0)))
+    store = open_store(config=OFF)
+    assert contents(path) == []
+    assert checkpointed(path) == 0
+    check_queries(store, 100)
 
 
 def test_items_behind_the_end_of_a_cut_log_do_not_survive(eager, open_store, path):

@@ -1,0 +1,97 @@
+"""An append whose keys cannot be noted, or whose writer dies: the index gets Java's bytes."""
+
+import os
+
+import pytest
+from keyed import check_queries, contents, fill, java
+from pyrocket.disk import io
+from pyrocket.disk.state_page import StatePage
+from pyrocket.index import key_builder
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, caplog, eagerly):
+    if eagerly:
+        monkeypatch.setattr(key_builder, "CATCH_UP_BYTES", 1)
+    real = io.write_at
+    for step in range(6):
+        taken = []
+
+        def write(descriptor, data, at, taken=taken, step=step):
+            name = os.readlink(f"/proc/self/fd/{descriptor}")
+            if "/index/" in name or name.endswith("/keys"):
+                taken.append(name)
+                if len(taken) > step:
+                    raise OSError(28, "No space left on device")
+            real(descriptor, data, at)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "write_at", write)
+            fill(store, 5, 10 * step)
+            check_queries(store, 10 * step + 5)
+        fill(store, 5, 10 * step + 5)
+    assert "No space left" in caplog.text
+    check_queries(store, 60)
+    expected = java(store)
+    store.close()
+    assert contents(path) == expected
+
+
+class DeathError(BaseException):
+    pass
+
+
+STEPS = ("write_at", "rename", "unlink", "set_length", "make_directory", "sync_directory")
+
+
+def dying(patch, step, half):
+    """From now on, the operation or move of a word with this number is where it ends."""
+    taken = []
+
+    def instead(name, real):
+        def operation(*given):
+            if name == "write_at" or not half:
+                if len(taken) == step:
+                    if half:
+                        descriptor, data, at = given
+                        real(descriptor, memoryview(data).cast("B")[: len(data) // 2], at)
+                    raise DeathError
+                taken.append(name)
+            return real(*given)
+
+        return operation
+
+    for name in STEPS:
+        patch.setattr(io, name, instead(name, getattr(io, name)))
+    patch.setattr(StatePage, "__setitem__", instead("word", StatePage.__setitem__))
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+@pytest.mark.parametrize("put", [False, True], ids=["noted", "put"])
+def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
+    open_store, path, monkeypatch, half, put
+):
+    """The survivor, and whoever opens the store anew, go on; both note, or put what is noted."""
+    monkeypatch.setattr(key_builder, "PUT_ITEMS", 1 if put else 60)
+    monkeypatch.setattr(key_builder, "SLICE_BYTES", 1)
+    survivor, died, step = open_store(), True, 0
+    fill(survivor, 3)
+    while died:
+        dead, died = open_store(), False
+        with monkeypatch.context() as patch:
+            dying(patch, step, half)
+            try:
+                fill(dead, 5, 1000 * step)
+            except DeathError:
+                died = True
+        dead.close(clean=False)
+        fill(survivor if step % 2 else open_store(), 2, 1000 * step + 500)
+        step += 1
+        assert step < 150
+    assert step > (5 if half else 12)
+    with open_store(read_only=True) as reader:
+        found = reader.query("t", "all", max_messages=10**6)
+        assert len(found) == len(reader.read("t", 0, 0, 10**6))
+    with survivor._writing().section():
+        survivor._writing()._keys.complete()
+    assert contents(path) == java(survivor)
