@@ -23,7 +23,7 @@ from pyrocket.disk.state_page import (
     STORE_TIME,
     STRUCTURE,
 )
-from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
+from pyrocket.errors import PyrocketError, StoreFailedError, StoreLockedError, StoreUnavailableError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.index.appender import Appended, Appender
 from pyrocket.index.checkpointer import Checkpointer, read_checkpoint
@@ -37,8 +37,11 @@ from pyrocket.log.flusher import Flusher
 from pyrocket.presence import Presence, last_holder, make_folders
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.identity import settle_identity
+from pyrocket.services.queue_ends import QueueEnds
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import Topics
+
+_YEAR_MS = 365 * 24 * 3_600_000
 
 
 class Writer:
@@ -107,22 +110,28 @@ class Writer:
         self.page.distrust()
         clear_folder(self._layout.scratch)
         clean = not self._layout.abort.exists() and not self.page[FAILED]
-        # Queues may be rebuilt: a Java broker must not trust them before they are durable.
-        self._announce()
         checkpoint = read_checkpoint(self._layout)
-        ends = recover(
-            self._log,
-            self._queues,
-            self._dispatcher,
-            self.page,
-            checkpoint,
-            clean=clean,
-            topics=topics.all(),
-        )
-        if not clean:
-            Epochs(self._layout).begin(ends)
-        self._keys.settle(clean=clean)
-        self.page[CHECKPOINT_TIME] = self._clock()
+        try:
+            ends = recover(
+                self._log,
+                self._queues,
+                self._dispatcher,
+                self.page,
+                checkpoint,
+                clean=clean,
+                topics=topics.all(),
+                least=QueueEnds(self._layout).read(),
+            )
+            if not clean:
+                Epochs(self._layout).begin(ends)
+            self._keys.settle(clean=clean)
+        except PyrocketError:
+            self.page.give_up()
+            raise
+        self.page[CHECKPOINT_TIME] = now = self._clock()
+        if self.page[STORE_TIME] > now + _YEAR_MS:
+            # No checksum covers a record's time, and later ones must not follow a flipped bit.
+            self.page[STORE_TIME] = now
         self._presence.vouch(self.identity.key)
         self._presence.share()
 
@@ -246,6 +255,8 @@ class Writer:
         with self._failing_for_good():
             end, stored = self.page[PUBLISHED], self.page[STORE_TIME]
             self._checkpointer.advance(end, stored, index_timestamp=self._keys.complete())
+        ends = {key: self._dispatcher.next_offset(*key) for key in self._queues.on_disk()}
+        QueueEnds(self._layout).note(ends)
         clear_folder(self._layout.scratch)
         self.page.rest()
         io.unlink(self._layout.abort)

@@ -6,7 +6,8 @@ import pytest
 from pyrocket import Store, writer
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import PUBLISHED, RESTED, StatePage
-from stores import SMALL, bodies, filled, log_files, message, numbered, overwrite, words
+from pyrocket.errors import StoreDamagedError
+from stores import SMALL, FakeClock, bodies, filled, log_files, message, numbered, overwrite, words
 
 _BOOT_WORD = 8
 
@@ -85,9 +86,10 @@ def test_a_log_that_goes_on_behind_the_end_is_looked_at(rested, recoveries):
     assert recoveries == [True]
 
 
-def test_a_log_that_lost_its_last_file_is_looked_at(rested, recoveries):
+def test_a_log_that_lost_its_last_file_is_no_clean_end(rested, recoveries):
     log_files(rested)[-1].unlink()
-    Store.open(rested, config=SMALL).close()
+    with pytest.raises(StoreDamagedError, match="STORE_FILE_MISSING"):
+        Store.open(rested, config=SMALL)
     assert recoveries == [True]
 
 
@@ -110,3 +112,16 @@ def test_the_words_are_durable_before_the_end_is_called_clean(tmp_path, monkeypa
     store.close()
     assert done == [True]
     assert not Layout(path).abort.exists()
+
+
+def test_a_time_centuries_ahead_in_the_last_record_is_not_followed(tmp_path):
+    """No checksum covers it: a flipped bit must not date all later messages."""
+    path, clock = tmp_path / "store", FakeClock()
+    with filled(path, count=3, clock=clock) as store:
+        place = store.read("t", 0, 2)[0].physical_offset
+    last = log_files(path)[-1]
+    overwrite(last, (clock.now << 12).to_bytes(8, "big"), place - int(last.name) + 56)
+    Layout(path).abort.touch()
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        store.append(message(b"after"))
+        assert store.read("t", 0, 3)[0].store_timestamp == clock.now

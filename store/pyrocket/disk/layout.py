@@ -113,6 +113,11 @@ class Layout:
         return self.own / "epochs.json"
 
     @cached_property
+    def queue_ends(self) -> Path:
+        """Where the queues ended when the store was last closed cleanly."""
+        return self.own / "ends.json"
+
+    @cached_property
     def state(self) -> Path:
         """The shared words."""
         return self.own / "state"

@@ -40,7 +40,7 @@ from pyrocket.disk.machine import boot_id
 from pyrocket.message import Position
 
 STATE_FORMAT = 0x7079726F_00000001
-_RECOVERING = STATE_FORMAT + 1
+_RECOVERING = 0x7265636F_76657279
 PAGE_BYTES = 4096
 
 PUBLISHED, DISPATCHED, RESERVED, FLUSHED, INDEXED, STRUCTURE, STORE_TIME = range(1, 8)
@@ -56,6 +56,8 @@ class StatePage:
     def __init__(self, path: Path, *, writable: bool) -> None:
         descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
+            if os.fstat(descriptor).st_size < PAGE_BYTES:
+                raise FileNotFoundError(f"{path} is too short to be the page")
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self._map = mmap.mmap(descriptor, PAGE_BYTES, access=access)
             status = os.fstat(descriptor)
@@ -70,7 +72,7 @@ class StatePage:
 
         Two pages, one renamed over the other, would be two truths about one log.
         """
-        if not path.exists():
+        if not path.exists() or path.stat().st_size < PAGE_BYTES:
             replace_file(path, bytes(PAGE_BYTES), scratch)
 
     def __getitem__(self, word: int) -> int:
@@ -127,6 +129,10 @@ class StatePage:
         for at, value in zip(_PLACE_WORDS, self._place(), strict=True):
             self._words[at] = value
         self._words[0] = _RECOVERING
+
+    def give_up(self) -> None:
+        """Say that the recovery has ended without true words."""
+        self._words[0] = 0
 
     def is_recovering(self) -> bool:
         """Whether somebody began to recover in this boot, and has not finished."""

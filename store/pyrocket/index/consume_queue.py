@@ -203,6 +203,19 @@ class ConsumeQueue:
         self._hint = 0
         return end
 
+    def has_behind_damage(self, log_end: int, before: int) -> bool:
+        """Whether behind the end that `cut` finds there are entries of records before `before`."""
+        end = self._sound_end(log_end)
+        for start in self.run.starts():
+            first = start // ENTRY_BYTES
+            behind = first + self.run.file_bytes // ENTRY_BYTES
+            if behind > end:
+                rest = self.entries(max(first, end), behind)
+                used = (rest["size"] > 0) & (rest["size"] != PRE_BLANK_SIZE)
+                if (used & (rest["physical_offset"] < before)).any():
+                    return True
+        return False
+
     def _sound_end(self, log_end: int) -> int:
         """Return one past the last of the entries that lie below `log_end` and keep ascending."""
         starts = self._files_in_doubt(log_end)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.io import SyncError
+from pyrocket.disk.layout import file_name
 from pyrocket.disk.state_page import (
     APPENDS,
     CHECKPOINTED,
@@ -63,6 +64,7 @@ def recover(
     *,
     clean: bool,
     topics: Container[str],
+    least: QueueEnds | None = None,
 ) -> QueueEnds:
     """Make log, queues and words agree and durable; return where the queues end.
 
@@ -70,7 +72,9 @@ def recover(
     StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
     """
     try:
-        return _Recovery(log, queues, dispatcher, page, checkpoint, clean, topics).run()
+        return _Recovery(
+            log, queues, dispatcher, page, checkpoint, clean, topics, least or {}
+        ).run()
     except SyncError as error:
         page[FAILED] = 1
         raise StoreFailedError(
@@ -94,6 +98,7 @@ class _Recovery:
     checkpoint: Checkpoint
     clean: bool
     topics: Container[str]
+    least: QueueEnds
 
     def run(self) -> QueueEnds:
         if self.page[FAILED]:
@@ -105,13 +110,20 @@ class _Recovery:
             check_nothing_behind(self.log, end)
             self._check_no_entry_behind(end)
         self._erase(end, stored)
-        self._cut_queues(start, end)
-        begin, end = self._complete_queues(start, end)
+        lost = self._cut_queues(start, end)
+        first = self.log.first_offset()
+        begin, end = self._complete_queues(first if lost else start, end)
+        if begin > first and self._is_one_short():
+            begin, end = self._complete_queues(first, end)
         self._drop_ended_queues()
         self.log.run.sync(start, end)
         self._settle_queues(begin, end)
         self._set_words(end, stored, begin)
         return {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
+
+    def _is_one_short(self) -> bool:
+        """Whether a queue ends before where it is known to have ended."""
+        return any(self.dispatcher.next_offset(*key) < end for key, end in self.least.items())
 
     @property
     def _trusted_ms(self) -> int:
@@ -144,6 +156,7 @@ class _Recovery:
         After a clean end queues and log agree, so it was a message, and what follows it may be.
         """
         for topic, queue_id in self.queues.on_disk():
+            self._check_no_file_missing(self.queues.get(topic, queue_id), end)
             last = self.queues.get(topic, queue_id).last_entry()
             if last and last[0] + last[1] > end and self._is_written(*last):
                 raise StoreDamagedError(
@@ -151,6 +164,21 @@ class _Recovery:
                     f" {topic!r} goes on until {last[0]}.",
                     remedy="Restore the log from a backup; nothing has been changed. To give up"
                     " what follows the damage, make an empty file `abort` in the store.",
+                )
+
+    def _check_no_file_missing(self, queue: ConsumeQueue, end: int) -> None:
+        """Raise StoreDamagedError if the queue goes on in the file that would be the log's next."""
+        files = self.log.run.starts()
+        ahead = queue.max_offset(end)
+        for entry in queue.entries(ahead, ahead + 1) if files else ():
+            gone, place = files[-1] + self.log.file_bytes, int(entry["physical_offset"])
+            if entry["size"] > 0 and self.log.run.start_of(place) == gone:
+                raise StoreDamagedError(
+                    f"{self.log.run.folder} lacks the file {file_name(gone)}: queue"
+                    f" {queue.queue_id} of {queue.topic!r} goes on in it.",
+                    remedy="Restore it from a backup; nothing has been changed. To give up what it"
+                    " held, make an empty file `abort` in the store.",
+                    code="STORE_FILE_MISSING",
                 )
 
     def _is_written(self, offset: int, size: int) -> bool:
@@ -169,11 +197,16 @@ class _Recovery:
         if last in files and stored and not self.clean:
             self.log.run.set_time(last, stored)
 
-    def _cut_queues(self, start: int, end: int) -> None:
+    def _cut_queues(self, start: int, end: int) -> bool:
+        """Cut them; return whether that took entries of messages before `start`."""
         # Pre-blank entries point at 0.
         bound = end if self.clean else max(start, 1)
+        lost = False
         for key in self.queues.on_disk():
-            self.queues.get(*key).cut(bound)
+            queue = self.queues.get(*key)
+            lost |= queue.has_behind_damage(bound, start)
+            queue.cut(bound)
+        return lost
 
     def _complete_queues(self, start: int, end: int) -> tuple[int, int]:
         """Write the entries of [start, end) anew; of the whole log where that leaves a gap.

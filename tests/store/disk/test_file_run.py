@@ -9,7 +9,7 @@ from pyrocket.disk.durable import clear_folder, read_or_none, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.machine import refuse_network_file_system
-from pyrocket.errors import StoreDamagedError, UnsupportedError
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError, UnsupportedError
 
 SIZE = 4096
 
@@ -174,6 +174,6 @@ def test_nothing_is_written_past_the_seam(tmp_path, monkeypatch):
     """With the seam refusing everything, an attempt to make a store leaves nothing."""
     for name in ("write_at", "rename", "set_length", "make_directory"):
         monkeypatch.setattr(io, name, lambda *given: (_ for _ in ()).throw(OSError(30, "no")))
-    with pytest.raises(OSError, match="no"):
+    with pytest.raises(StoreUnavailableError, match="could not be written"):
         Store.open(tmp_path / "new", create=True)
     assert not (tmp_path / "new").exists()

@@ -1,0 +1,197 @@
+"""A small store with something of everything in it, and ways to damage one of its files."""
+
+import os
+import random
+from itertools import count
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+from pyrocket import Message, Store
+from pyrocket.formats.properties import encode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.testing import FileClock
+from stores import SMALL, batch, numbered, reboot
+
+NOW = 1_700_000_000_000
+GROUP = "readers"
+RECREATED, DELETED = "again", "gone"
+ROWS = 5
+"""Messages that each of these had before it was deleted."""
+
+KINDS = {
+    "log": "commitlog/*",
+    "queue": "consumequeue/*/*/*",
+    "keys": "index/*",
+    "checkpoint": "checkpoint",
+    "table": "config/*.json",
+    "backup": "config/*.bak",
+    "identity": "pyrocket/store.json",
+    "topic ids": "pyrocket/topics.json",
+    "epochs": "pyrocket/epochs.json",
+    "state": "pyrocket/state",
+    "abort": "abort",
+    "lock": "lock",
+    "clock": "pyrocket/clock",
+}
+"""Every kind of file that a store has, and where."""
+
+REBUILT = frozenset(["queue", "keys", "checkpoint", "backup", "state", "abort", "lock", "clock"])
+"""Kinds that hold nothing that is not elsewhere, too: all messages outlive the loss of one."""
+
+_DRAWN = [*KINDS, "log", "log", "log", "queue", "queue", "queue", "keys"]
+
+
+def make_template(root: Path):
+    """Make the store; twice made, it has the same bytes but for the shared words."""
+    numbers = count()
+
+    def urandom(length):
+        return random.Random(next(numbers)).randbytes(length)
+
+    random.seed(0)
+    with mock.patch("os.urandom", urandom), mock.patch("os.getpid", return_value=7):
+        clock = FileClock(root)
+        clock.set(NOW)
+        _fill(root, clock)
+        # An unclean end, after which the first of two epochs begins; then more, and a clean end.
+        reboot(root)
+        with Store.open(root) as store:
+            _go_on(store, clock)
+
+
+def _fill(root, clock):
+    store = Store.open(root, create=True, config=SMALL)
+    store.create_topic("orders", read_queues=2, write_queues=2)
+    for name in ("wide", DELETED, RECREATED):
+        store.create_topic(name, read_queues=1, write_queues=1)
+    for number in range(36):
+        clock.advance(1000)
+        store.append(_order(number))
+    store.append_batch(batch(numbered(25, 150), 0), topic="wide")
+    for name in (DELETED, RECREATED):
+        store.append_batch(batch(numbered(ROWS, 50), 0, keys=_keys(name, ROWS)), topic=name)
+        store.delete_topic(name)
+    store.groups.commit(GROUP, "orders", {0: 5, 1: 7})
+    store.close(clean=False)
+
+
+def _go_on(store, clock):
+    store.create_topic(RECREATED, read_queues=1, write_queues=1)
+    store.append_batch(batch(numbered(15, 60), 0), topic=RECREATED)
+    store.append(Message(topic="orders", body=b"packed " * 800, keys=["packed"], queue_id=0))
+    delayed, half = {"DELAY": "1", "REAL_TOPIC": "orders"}, {"TRAN_MSG": "true", "PGROUP": "p"}
+    _append_as_broker(store, "SCHEDULE_TOPIC_XXXX", delayed, clock() + 1000)
+    _append_as_broker(store, "RMQ_SYS_TRANS_HALF_TOPIC", half, 0)
+    for number in range(36, 60):
+        clock.advance(1000)
+        store.append(_order(number))
+    store.groups.commit("others", "wide", {0: 3})
+    store.groups.commit(GROUP, "orders", {0: 9})
+
+
+def _order(number):
+    return Message(
+        topic="orders",
+        body=b"order %d " % number * (1 + number % 20),
+        tags=("blue", "grün", None)[number % 3],
+        keys=[f"key{number}", f"tens{number // 10}"],
+        properties={"größe": "übergroß", "n": str(number)} if number % 2 else {},
+        flag=number,
+        queue_id=number % 2,
+    )
+
+
+def _append_as_broker(store, topic, properties, tags_code):
+    """Append to queue 0 of a system topic, as only brokers do."""
+    block = encode_properties(properties)
+    own = {"physical_offset": 0, "born_timestamp": NOW, "store_timestamp": 0}
+    record = encode_record(
+        topic=topic, queue_id=0, queue_offset=0, body=b"parked", properties=block, **own
+    )
+    batch = EncodedBatch(
+        topic=topic,
+        data=pa.py_buffer(bytearray(record)),
+        bounds=np.array([0, len(record)]),
+        queue_ids=np.zeros(1, np.int32),
+        tags_codes=np.array([tags_code], np.int64),
+    )
+    writer = store._writing()
+    with writer.section():
+        writer.append([batch])
+
+
+def _keys(name, rows):
+    return pa.array([[f"{name}{row}"] for row in range(rows)], pa.list_(pa.string()))
+
+
+def damage(root: Path, rng: random.Random) -> tuple[str, str]:
+    """Do one thing to one file of the store; return the file's kind, and what was done."""
+    kind = rng.choice(_DRAWN)
+    if kind == "abort":
+        (root / "abort").touch()
+    path = rng.choice(sorted(root.glob(KINDS[kind])))
+    action = rng.choice(
+        [_flip, _flip, _flip, _overwrite, _overwrite, _cut, _extend, _swap, _remove]
+    )
+    what = action(path, rng)
+    return kind, f"{path.relative_to(root)}: {what}"
+
+
+def _place(data, rng):
+    """A byte; in half of all cases one that is not zero, which are few."""
+    used = [at for at, byte in enumerate(data) if byte] if rng.random() < 0.5 else []
+    return rng.choice(used) if used else rng.randrange(max(len(data), 1))
+
+
+def _flip(path, rng):
+    data = bytearray(path.read_bytes()) or bytearray(1)
+    at, bit = _place(data, rng), rng.randrange(8)
+    data[at] ^= 1 << bit
+    _rewrite(path, data)
+    return f"bit {bit} of byte {at} flipped"
+
+
+def _overwrite(path, rng):
+    data = bytearray(path.read_bytes())
+    at, length = _place(data, rng), rng.randint(1, 64)
+    fill = rng.choice([bytes(length), b"\xff" * length, rng.randbytes(length)])
+    data[at : at + length] = fill[: max(len(data) - at, 1)]
+    _rewrite(path, data)
+    return f"{length} bytes at {at} overwritten with {fill.hex()}"
+
+
+def _cut(path, rng):
+    length = _place(path.read_bytes(), rng)
+    os.truncate(path, length)
+    return f"cut to {length} bytes"
+
+
+def _extend(path, rng):
+    more = rng.choice([b"\0", bytes(4096), b"}", rng.randbytes(rng.randint(1, 200))])
+    _rewrite(path, path.read_bytes() + more)
+    return f"extended by {len(more)} bytes"
+
+
+def _swap(path, rng):
+    data = path.read_bytes()
+    length = rng.choice([1, 8, 20, 64, 512])
+    low, high = sorted((_place(data, rng), _place(data, rng)))
+    middle = min(low + length, high)
+    parts = data[high : high + length], data[middle:high], data[low:middle], data[high + length :]
+    _rewrite(path, data[:low] + b"".join(parts))
+    return f"{length} bytes at {low} and {high} swapped"
+
+
+def _remove(path, rng):
+    path.unlink()
+    return "removed"
+
+
+def _rewrite(path, data):
+    """Change the content of the file that is there: the same inode, which tells copies apart."""
+    with path.open("r+b") as file:
+        file.write(data)
+        file.truncate()

@@ -1,0 +1,185 @@
+"""Rounds of damage: a copy of one store each, damaged, read, checked, recovered, repaired.
+
+No field but the body is under a checksum in RocketMQ's format. So what is promised of a damaged
+log is that a message returned has the body, queue, offsets and size that were written; times,
+hosts, flags, the topic's name and properties can be others without anybody noticing. Nor can a
+JSON file be told from another that is as good: topics and groups' offsets may be others then.
+
+To repeat rounds: PYTHONPATH=store:tests python -m crash.damage_rounds FIRST-SEED [COUNT]
+"""
+
+import faulthandler
+import logging
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from crash.damage import GROUP, REBUILT, damage, make_template
+from crash.damage_look import Look, Truth, look
+from pyrocket import Message, Store, reader
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import lock_identity
+from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
+from pyrocket.repair.run import repair
+from pyrocket.services.identity import load_identity
+from pyrocket.verify import verify
+from stores import SMALL, reboot, words
+
+LONGEST_ROUND = 30
+"""Seconds; a round takes a tenth of one."""
+
+MEMORY = 8 << 30
+
+
+class Round:
+    """One copy of the template and what happens to it, decided by the seed."""
+
+    def __init__(self, template, truth, root, seed):
+        self.root, self.truth = root, truth
+        rng = random.Random(seed)
+        shutil.copytree(template, root, symlinks=True)
+        self.clean, self.trusted = rng.random() < 0.5, rng.random() < 0.5
+        if not self.clean:
+            (root / "abort").touch()
+            if rng.random() < 0.5:
+                (root / "checkpoint").write_bytes(encode_checkpoint(Checkpoint()))
+        if self.trusted:
+            _trust_words(root)
+        self.kind, self.what = damage(root, rng)
+
+    def run(self):
+        """Do it all; return what became of it."""
+        before = look(self.root, self.truth, all_columns=True)
+        report = before.attempt(verify, self.root)
+        if self.kind in REBUILT and report is not None and report.ok and not before.errors:
+            lost = before.lacks(self.truth)
+            assert not lost or self.kind in ("state", "lock", "clock"), f"verify misses {lost}"
+        _reboot(self.root)
+        sent, refused = self._write()
+        truth = self.truth.with_more(sent)
+        after = look(self.root, truth)
+        after.errors += refused
+        self._check_nothing_lost(after, truth)
+        if self.kind in REBUILT:
+            self._check_mended(after, truth)
+        return self._outcome(before, report, after, refused)
+
+    def _write(self):
+        """Open for writing, append, close; return what was acknowledged, and errors."""
+        told, sent = Look(), []
+        store = told.attempt(lambda: Store.open(self.root))
+        if store is not None:
+            topics = told.attempt(store.topics) or {}
+            for topic in sorted(topics):
+                message = Message(topic=topic, body=b"after " + topic.encode(), queue_id=0)
+                result = told.attempt(store.append, message)
+                if result is not None:
+                    found = told.attempt(store.read, topic, 0, result.queue_offset, 1)
+                    assert found is not None, told.errors
+                    assert found[0].body == message.body
+                    sent += found
+            told.attempt(store.groups.commit, GROUP, "orders", {1: 8})
+            told.attempt(store.close)
+        return sent, told.errors
+
+    def _check_nothing_lost(self, after, truth):
+        """What was acknowledged is there, or somebody has been told that it is not."""
+        lost = after.lacks(truth)
+        if not lost or after.errors or self.kind in ("table", "backup", "topic ids", "identity"):
+            return
+        if self.kind in REBUILT:
+            return  # There is more to say about it.
+        for queue, offsets in lost.items():
+            # A first log file that is gone looks like one that was cleaned away.
+            offsets = [offset for offset in offsets if offset >= after.minima.get(queue, 0)]
+            if not offsets:
+                continue
+            cut = after.cuts.get(queue)
+            assert cut is not None, f"{queue} has silently lost {offsets}"
+            assert cut <= offsets[0], f"{queue} has lost {offsets}, but {cut} is told"
+
+    def _check_mended(self, after, truth):
+        """The log is whole: all is there, at the latest after a repair."""
+        if not after.lacks(truth) and not after.errors and after.keys == truth.keys:
+            return
+        if "CLOCK_DAMAGED" in after.errors:
+            (self.root / "pyrocket/clock").unlink()  # As the error says.
+        repair(self.root)
+        mended = look(self.root, truth)
+        lost = mended.lacks(truth)
+        assert not lost, f"not mended: {lost} {mended.errors} {after.errors}"
+        keys = [key for key in truth.keys if mended.keys.get(key) != truth.keys[key]]
+        assert not keys, f"not found by key after repair: {keys} {mended.errors}"
+
+    def _outcome(self, before, report, after, refused):
+        if before.errors:
+            return "reported to readers"
+        if report is not None and not report.ok:
+            return "found by verify"
+        if refused:
+            return "reported to writers"
+        return "cut" if after.lacks(self.truth) else "harmless"
+
+
+def _trust_words(root):
+    """Let the copy's words be true: otherwise a copy is known by its inode."""
+    layout = Layout(root)
+    page = words(root)
+    page.vouch(load_identity(layout, SMALL).key, lock_identity(layout.lock))
+    page.close()
+
+
+def _reboot(root):
+    try:
+        reboot(root)
+    except (FileNotFoundError, ValueError):
+        return  # The page itself has been damaged.
+
+
+def main(first, count=1):
+    """Run the rounds; print each seed before it begins, and to stderr what failed."""
+    faulthandler.enable()
+    logging.disable()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    io.sync = io.sync_directory = lambda target: None
+    # No process here recovers while another one reads.
+    reader._RECOVERY_SECONDS = reader._POLL_SECONDS = 0.0001
+    shared = Path("/dev/shm")
+    outcomes, failed = Counter(), 0
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
+        template = Path(folder) / "template"
+        make_template(template)
+        truth = Truth.of(template)
+        for seed in range(first, first + count):
+            sys.stdout.write(f"{seed}\n")
+            sys.stdout.flush()
+            faulthandler.dump_traceback_later(LONGEST_ROUND, exit=True)
+            failed += _run_one(template, truth, Path(folder) / "store", seed, outcomes)
+    faulthandler.cancel_dump_traceback_later()
+    sys.stdout.write(f"{dict(sorted(outcomes.items()))}\n")
+    return 1 if failed else 0
+
+
+def _run_one(template, truth, root, seed, outcomes):
+    one = None
+    try:
+        one = Round(template, truth, root, seed)
+        outcome = one.run()
+        outcomes[f"{one.kind}: {outcome}"] += 1
+    except Exception:
+        how = (one.kind, one.what, one.clean, one.trusted) if one else ""
+        sys.stderr.write(f"\nseed {seed}: {how}\n{traceback.format_exc(limit=-6)}")
+        return 1
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,0 +1,43 @@
+"""One bit, one block, one end, one file: whatever is damaged is noticed, or does no harm.
+
+What is promised of damaged logs and of JSON files, which no checksum covers, is in `damage_rounds`.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from crash.damage_rounds import LONGEST_ROUND
+
+pytestmark = pytest.mark.crash
+
+ROUNDS, HEAVY_ROUNDS, PART = 200, 5000, 200
+
+
+def run_rounds(first, count):
+    """Run them in a process of their own: whatever kills it, its last seed is known."""
+    repeat = f"PYTHONPATH=store:tests python -m crash.damage_rounds {first} {count}"
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    run = subprocess.run(
+        [sys.executable, "-m", "crash.damage_rounds", str(first), str(count)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=count * LONGEST_ROUND,
+    )
+    told = run.stdout.splitlines()[-1:] or ["none began"]
+    failed = f"{repeat}\nstatus {run.returncode}, last told: {told[0]}\n{run.stderr[-20_000:]}"
+    assert run.returncode == 0, failed
+    sys.stdout.write(f"seeds {first} to {first + count - 1}: {told[0]}\n")
+
+
+def test_two_hundred_damages():
+    run_rounds(0, ROUNDS)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("first", range(ROUNDS, ROUNDS + HEAVY_ROUNDS, PART))
+def test_five_thousand_damages(first):
+    """Resumable: run the parts that are left, by `-k`."""
+    run_rounds(first, PART)

@@ -1,0 +1,172 @@
+"""One function a parser: any bytes in, no error out but the named ones.
+
+Where a parser exists twice, once for one thing and once for a column of them, both have to say the
+same. `fuzz.run` gives each to a fuzzer; `test_corpus` repeats what once was interesting.
+"""
+
+import json
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats import fastjson
+from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
+from pyrocket.formats.compression import inflate
+from pyrocket.formats.message_id import offset_message_id, parse_offset_message_id
+from pyrocket.formats.properties import RESERVED_PROPERTIES, decode_properties
+from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, decode_columns
+from pyrocket.formats.record_decode import decode_record, read_store_timestamp
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import to_text
+from pyrocket.index.key_items import key_items
+
+COLUMNS = [name for name in SCAN_COLUMNS if name not in ("bodyText", "bornTimestamp")]
+_SAME = {
+    "queueOffset": "queue_offset",
+    "physicalOffset": "physical_offset",
+    "storeSize": "store_size",
+    "body": "body",
+    "tags": "tags",
+    "msgId": "msg_id",
+    "bornHost": "born_host",
+    "storeHost": "store_host",
+    "flag": "flag",
+    "sysFlag": "sys_flag",
+    "reconsumeTimes": "reconsume_times",
+    "preparedTransactionOffset": "prepared_transaction_offset",
+}
+"""Column → field of a message."""
+
+
+def record(data):
+    """One record, taken apart alone and in columns."""
+    read_store_timestamp(data)
+    with suppress(StoreDamagedError):
+        decode_record(data)
+    one = _decoded(data)
+    if one is None or one.size != len(data) or not 0 < len(one.topic.encode()) < 128:
+        return
+    buffer = pa.py_buffer(data)
+    fields = RecordFields(buffer, one.physical_offset, np.array([0]), np.array([len(data)]))
+    run = QueueRun(one.topic, "broker", one.queue_id, one.queue_offset)
+    message, batch = _attempt(one.to_message), _attempt(decode_columns, fields, run, COLUMNS)
+    assert (message is None) == (batch is None), "only one of the two takes it"
+    if message is None:
+        return
+    batch.validate(full=True)
+    row = {
+        name: column[0].as_py()
+        for name, column in zip(COLUMNS, batch.columns, strict=True)
+        if name != "storeTimestamp"
+    }
+    for column, name in _SAME.items():
+        assert row[column] == getattr(message, name), column
+    assert tuple(row["keys"]) == message.keys
+    assert dict(row["properties"] + row["systemProperties"]) == message.properties
+
+
+def _decoded(data):
+    return _attempt(lambda: decode_record(data, verify_crc=False))
+
+
+def _attempt(ask, *arguments):
+    with suppress(StoreDamagedError):
+        return ask(*arguments)
+    return None
+
+
+def records(data):
+    """Records where hostile entries say: a count, (start, size) of 16 bits each, then the bytes."""
+    count = data[0] % 8 + 1 if data else 0
+    if len(data) < 2 + 4 * count or not count:
+        return
+    entries = np.frombuffer(data, ">i2", 2 * count, 1).astype(np.int64).reshape(-1, 2)
+    rest = data[1 + 4 * count :]
+    starts, sizes = entries[:, 0].copy(), entries[:, 1].copy()
+    fields = RecordFields(pa.py_buffer(rest), 0, starts, sizes)
+    ends = starts + sizes
+    ordered = (starts[1:] >= ends[:-1]).all() and (starts >= 0).all() and (ends <= len(rest)).all()
+    try:
+        fields.check_structure()
+    except StoreDamagedError:
+        parts = zip(starts.tolist(), ends.tolist(), strict=True)
+        assert not ordered or not all(_is_record(rest[low:high], low) for low, high in parts)
+        return
+    assert ordered, "records overlap"
+    _compare_fields(fields, rest)
+
+
+def _is_record(data, position):
+    one = _decoded(data)
+    return (
+        one is not None
+        and one.size == len(data)
+        and one.physical_offset == position
+        and bool(one.topic)
+    )
+
+
+def _compare_fields(fields, rest):
+    bounds = zip(fields.starts.tolist(), fields.sizes.tolist(), strict=True)
+    bodies, blocks = fields.bodies().to_pylist(), fields.properties().to_pylist()
+    topics, times = fields.topics().to_pylist(), fields.store_timestamp.tolist()
+    for at, (start, size) in enumerate(bounds):
+        one = _decoded(rest[start : start + size])
+        if one is None:
+            # Only one of the two decodes the topic.
+            assert to_text(pa.array([topics[at]], pa.binary()))[0].as_py().encode() != topics[at]
+            continue
+        assert (one.body, one.properties) == (bodies[at], blocks[at])
+        assert (one.topic.encode(), one.store_timestamp) == (topics[at], times[at])
+    assert len(key_items(fields)) >= 0
+
+
+def properties(data):
+    """Blocks, separated by zeros: parsed one by one and in columns."""
+    blocks = data.split(b"\0")
+    wanted = [decode_properties(block) for block in blocks]
+    columns = PropertyColumns(pa.array(blocks, pa.binary()))
+    names = {name for found in wanted for name in found}
+    for name in ["TAGS", "KEYS", *sorted(names)[:4]]:
+        assert columns.column(name).to_pylist() == [found.get(name) for found in wanted], name
+    for reserved in (True, False):
+        found = columns.as_map(reserved=reserved)
+        found.validate(full=True)
+        assert [dict(each) for each in found.to_pylist()] == [
+            {name: each[name] for name in each if (name in RESERVED_PROPERTIES) is reserved}
+            for each in wanted
+        ]
+
+
+def body(data):
+    """A body as stored; its first two bytes are the sysFlag."""
+    flags = int.from_bytes(data[:2], "big")
+    with suppress(StoreDamagedError):
+        inflate(data[2:], flags)
+
+
+def checkpoint(data):
+    """The file of that name."""
+    known = decode_checkpoint(data)
+    assert known.safe_timestamp >= 0
+    assert encode_checkpoint(known)[:24] == data[:24].ljust(24, b"\0")
+
+
+def message_id(data):
+    """A broker's message id."""
+    text = data.decode("utf-8", "replace")
+    known = parse_offset_message_id(text)
+    if known is not None:
+        assert offset_message_id(*known) == text.upper()
+
+
+def json_text(data):
+    """RocketMQ's JSON: what can be parsed is written so that it is parsed again."""
+    try:
+        value = fastjson.loads(data.decode())
+    except ValueError:
+        return
+    again = fastjson.loads(fastjson.dumps(value))
+    assert json.dumps(again) == json.dumps(value)
