@@ -34,7 +34,7 @@ class FileRun:
     ) -> None:
         self.folder, self.file_bytes, self._scratch = folder, file_bytes, scratch
         self._writable = writable
-        self._open: OrderedDict[int, int] = OrderedDict()
+        self._open: OrderedDict[int, tuple[int, tuple[int, int]]] = OrderedDict()
         self._lock = Lock()
 
     def starts(self) -> list[int]:
@@ -125,23 +125,18 @@ class FileRun:
         """
         start = self.start_of(offset)
         with self._lock:
-            descriptor = self._descriptor(start)
-            if os.fstat(descriptor).st_nlink > 1:
+            descriptor, links = self._checked(start)
+            if links > 1:
                 descriptor = self._unshare(start, descriptor)
             io.write_at(descriptor, data, offset - start)
 
-    def has(self, start: int) -> bool:
-        """Whether there is a file that begins at `start`."""
-        with self._lock:
-            descriptor = self._open.get(start)
-            if descriptor is not None and os.fstat(descriptor).st_nlink:
-                return True
-        return (self.folder / file_name(start)).exists()
-
-    def ensure(self, start: int) -> None:
-        """Make the file that begins at `start` if it is missing."""
-        if not os.path.exists(f"{self.folder}/{file_name(start)}"):
-            self.create(start)
+    def write_or_create(self, offset: int, data: bytes | memoryview) -> None:
+        """Write at `offset`, within one file, which is made if it is missing."""
+        try:
+            self.write(offset, data)
+        except FileNotFoundError:
+            self.create(self.start_of(offset))
+            self.write(offset, data)
 
     def create(self, start: int, content: bytes = b"", at: int = 0) -> None:
         """Make the file that begins at `start`, with `content` at byte `at`; it is durable."""
@@ -217,9 +212,9 @@ class FileRun:
     def remove(self, start: int) -> None:
         """Remove the file that begins at `start`."""
         with self._lock:
-            descriptor = self._open.pop(start, None)
-        if descriptor is not None:
-            os.close(descriptor)
+            known = self._open.pop(start, None)
+        if known is not None:
+            os.close(known[0])
         io.unlink(self.folder / file_name(start))
         io.sync_directory(self.folder)
 
@@ -244,7 +239,7 @@ class FileRun:
     def close(self) -> None:
         """Close what is open."""
         with self._lock:
-            for descriptor in self._open.values():
+            for descriptor, _ in self._open.values():
                 os.close(descriptor)
             self._open.clear()
 
@@ -253,24 +248,26 @@ class FileRun:
 
     def _descriptor(self, start: int) -> int:
         """Return an open descriptor of the file that begins at `start`; the lock is held."""
+        return self._checked(start)[0]
+
+    def _checked(self, start: int) -> tuple[int, int]:
+        """Return an open descriptor of the file, and how many names it has.
+
+        Another process may have removed the file or put a new one in its place, while a snapshot
+        keeps the old one alive: the one at the path counts.
+        """
         path = f"{self.folder}/{file_name(start)}"
-        descriptor = self._open.pop(start, None)
-        if descriptor is not None and not _is_at(descriptor, path):
-            # Another process removed the file or put a new one in its place; a snapshot may keep
-            # the old one alive.
-            os.close(descriptor)
-            descriptor = None
-        if descriptor is None:
-            descriptor = os.open(path, os.O_RDWR if self._writable else os.O_RDONLY)
-        self._open[start] = descriptor
-        if len(self._open) > _KEPT_OPEN:
-            os.close(self._open.popitem(last=False)[1])
-        return descriptor
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    try:
         there = os.stat(path)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(descriptor), there)
+        known = self._open.pop(start, None)
+        place = there.st_dev, there.st_ino
+        if known is not None and known[1] != place:
+            os.close(known[0])
+            known = None
+        if known is None:
+            descriptor = os.open(path, os.O_RDWR if self._writable else os.O_RDONLY)
+            there = os.fstat(descriptor)
+            known = descriptor, (there.st_dev, there.st_ino)
+        self._open[start] = known
+        if len(self._open) > _KEPT_OPEN:
+            os.close(self._open.popitem(last=False)[1][0])
+        return known[0], there.st_nlink

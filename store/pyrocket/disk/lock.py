@@ -102,9 +102,9 @@ class Turns:
         if not self._threads.acquire(timeout=timeout_ms / 1000):
             raise self._late(timeout_ms)
         try:
-            self._wait(self._turnstile, deadline, timeout_ms)
+            self._wait(self._turnstile, deadline, timeout_ms, _LONGEST_WAIT)
             try:
-                self._wait(self._mutex, deadline, timeout_ms)
+                self._wait(self._mutex, deadline, timeout_ms, _SHORTEST_WAIT)
             finally:
                 self._turnstile.unlock()
             try:
@@ -119,7 +119,8 @@ class Turns:
         self._mutex.close()
         self._turnstile.close()
 
-    def _wait(self, lock: FileLock, deadline: float, timeout_ms: int) -> None:
+    def _wait(self, lock: FileLock, deadline: float, timeout_ms: int, longest: float) -> None:
+        """Take a lock; the next in line looks often, the others less and less."""
         patient_from = time.monotonic() + _SHORT_TURN
         pause = _SHORTEST_WAIT
         while not lock.try_lock():
@@ -127,8 +128,7 @@ class Turns:
             if now > deadline:
                 raise self._late(timeout_ms)
             time.sleep(pause)
-            if now > patient_from:
-                pause = min(2 * pause, _LONGEST_WAIT)
+            pause = min(2 * pause, _LONGEST_WAIT if now > patient_from else longest)
 
     def _late(self, timeout_ms: int) -> StoreLockedError:
         return StoreLockedError(

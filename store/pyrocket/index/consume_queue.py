@@ -176,14 +176,16 @@ class ConsumeQueue:
         return None
 
     def _write(self, start: int, position: int, part: memoryview) -> None:
-        if position > start and not self.run.has(start) and not self.run.starts():
+        try:
+            self.run.write(position, part)
+        except FileNotFoundError:
+            if position == start or self.run.starts():
+                self.run.write_or_create(position, part)
+                return
             # The first file of a queue that does not begin at 0 appears whole: a queue must never
             # end with pre-blank entries.
             lead = pre_blank((position - start) // ENTRY_BYTES)
             self.run.create(start, lead + bytes(part))
-            return
-        self.run.ensure(start)
-        self.run.write(position, part)
 
     def cut(self, log_end: int) -> int:
         """Forget the entries from the first unsound one on, durably; return the queue's new end.

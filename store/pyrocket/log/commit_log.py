@@ -101,12 +101,10 @@ class CommitLog:
         """Write placed records (record i is data[bounds[i]:bounds[i+1]]) and the blanks."""
         view = memoryview(data)
         for blank in placement.blanks:
-            self._ensure_file(blank)
-            self.run.write(blank, encode_blank(self.file_end(blank) - blank))
+            self.run.write_or_create(blank, encode_blank(self.file_end(blank) - blank))
         for first, last in self._runs_in_files(placement):
-            offset = int(placement.offsets[first])
-            self._ensure_file(offset)
-            self.run.write(offset, view[bounds[first] : bounds[last]])
+            part = view[bounds[first] : bounds[last]]
+            self.run.write_or_create(int(placement.offsets[first]), part)
 
     def _runs_in_files(self, placement: Placement) -> list[tuple[int, int]]:
         """Return [first, last) of the records in each file."""
@@ -123,6 +121,3 @@ class CommitLog:
                 self.run.remove(first)
         self.run.zero(start, end)
         self.run.sync(start, end)
-
-    def _ensure_file(self, offset: int) -> None:
-        self.run.ensure(self.run.start_of(offset))

@@ -29,7 +29,7 @@ def test_names_are_rocketmqs():
 
 
 def test_files_are_made_whole_sparse_and_never_half_named(run, tmp_path):
-    run.ensure(SIZE)
+    run.create(SIZE)
     (file,) = (tmp_path / "run").iterdir()
     assert (file.name, file.stat().st_size, file.stat().st_blocks) == (file_name(SIZE), SIZE, 0)
     assert list((tmp_path / "tmp").iterdir()) == []
@@ -37,7 +37,7 @@ def test_files_are_made_whole_sparse_and_never_half_named(run, tmp_path):
 
 def test_write_and_read_back_across_many_files(run):
     for start in range(0, 8 * SIZE, SIZE):
-        run.ensure(start)
+        run.create(start)
         run.write(start + 5, b"%d" % start)
     for start in range(0, 8 * SIZE, SIZE):
         assert run.read(start + 5, 5).rstrip(b"\0") == b"%d" % start
@@ -48,7 +48,7 @@ def test_write_and_read_back_across_many_files(run):
 
 
 def test_window_is_aligned_and_outlives_the_run(run):
-    run.ensure(0)
+    run.create(0)
     run.write(100, b"hello")
     buffer, base = run.window(100, 5)
     run.close()
@@ -59,7 +59,7 @@ def test_window_is_aligned_and_outlives_the_run(run):
 
 @pytest.mark.parametrize("name", ["x", file_name(1), file_name(SIZE - 1), file_name(0) + ".tmp"])
 def test_foreign_names_are_refused_by_name(run, tmp_path, name):
-    run.ensure(0)
+    run.create(0)
     (tmp_path / "run" / name).touch()
     with pytest.raises(StoreDamagedError, match=name) as caught:
         run.starts()
@@ -68,11 +68,11 @@ def test_foreign_names_are_refused_by_name(run, tmp_path, name):
 
 def test_file_removed_and_made_again_by_another_is_opened_anew(run, tmp_path):
     other = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
-    run.ensure(0)
+    run.create(0)
     run.write(0, b"old")
     assert other.read(0, 3) == b"old"
     run.remove(0)
-    run.ensure(0)
+    run.create(0)
     run.write(0, b"new")
     assert other.read(0, 3) == b"new"
     other.close()
@@ -81,17 +81,17 @@ def test_file_removed_and_made_again_by_another_is_opened_anew(run, tmp_path):
 def test_file_that_another_removed_is_made_again(run, tmp_path):
     """A writer whose append failed kept files open that the next writer's turn removed."""
     other = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
-    run.ensure(0)
+    run.create(0)
     run.write(0, b"old")
     other.remove(0)
-    run.ensure(0)
+    run.create(0)
     run.write(0, b"new")
     assert other.read(0, 3) == b"new"
     other.close()
 
 
 def test_short_file_is_an_error_and_no_crash(run, tmp_path):
-    run.ensure(0)
+    run.create(0)
     os.truncate(tmp_path / "run" / file_name(0), 100)
     with pytest.raises(StoreDamagedError, match="shorter"):
         run.window(50, 100)
@@ -99,7 +99,7 @@ def test_short_file_is_an_error_and_no_crash(run, tmp_path):
 
 def test_zero_leaves_holes_alone(run, tmp_path):
     big = FileRun(tmp_path / "big", 8 << 20, tmp_path / "tmp")
-    big.ensure(0)
+    big.create(0)
     big.write(5 << 20, b"x" * 10)
     big.write((5 << 20) - 5, b"y" * 5)
     big.zero(5 << 20, 8 << 20)
@@ -120,7 +120,7 @@ def test_failed_creation_leaves_neither_file_nor_draft(run, tmp_path, monkeypatc
 
 def test_many_files_take_few_descriptors(run):
     for start in range(0, 64 * SIZE, SIZE):
-        run.ensure(start)
+        run.create(start)
         run.write(start, b"x")
     mine = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if _is_open(n)]
     assert sum(str(run.folder) in name for name in mine) <= 4

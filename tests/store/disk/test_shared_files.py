@@ -36,7 +36,7 @@ def run(tmp_path):
 @pytest.fixture
 def linked(run, tmp_path):
     """A file of the run and its second name, as a snapshot gives it."""
-    run.ensure(0)
+    run.create(0)
     run.write(5, b"old")
     run.write(SIZE - 3, b"end")
     file, other = tmp_path / "run" / file_name(0), tmp_path / "snapshot"
