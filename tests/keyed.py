@@ -1,19 +1,28 @@
 """Stores whose messages have keys, their index, and what both have to be."""
 
+import os
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 from java_index import JavaIndex
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checkpoint import decode_checkpoint
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.key_table import HEADER_BYTES, Geometry, KeyHeader, name_after, table_name
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.key_items import key_items
+from pyrocket.log.walk import walk
 from stores import SMALL, batch, numbered, reboot
 
 OFF = replace(SMALL, key_index=False)
+GEOMETRY = Geometry(SMALL.index_slots, SMALL.index_items)
 
 
 def index_of(path):
-    return KeyIndex(Layout(path), Geometry(SMALL.index_slots, SMALL.index_items))
+    return KeyIndex(Layout(path), GEOMETRY)
 
 
 def contents(path):
@@ -25,6 +34,29 @@ def fill(store, count=100, first=0):
     """Messages with a key of their own and one that all have."""
     keys = [[f"k{first + number}", "all"] for number in range(count)]
     store.append_batch(batch(numbered(count, 20, first), 0, keys=keys), topic="t")
+
+
+def keyless(store, count, body_bytes=50):
+    """Records without keys, as only other producers write them."""
+    records = [
+        encode_record(
+            topic="t",
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            body=body,
+            properties=b"",
+            born_timestamp=1,
+            store_timestamp=0,
+        )
+        for body in numbered(count, body_bytes)
+    ]
+    bounds = np.cumsum([0, *map(len, records)])
+    data = pa.py_buffer(bytearray(b"".join(records)))
+    queues, tags = np.zeros(count, np.int32), np.zeros(count, np.int64)
+    writer = store._writing()
+    with writer.section():
+        writer.append([EncodedBatch("t", data, bounds, queues, tags)])
 
 
 def java(store):
@@ -53,3 +85,63 @@ def check_queries(store, count):
 def crash(store, path):
     store.close(clean=False)
     reboot(path)
+
+
+class Refused:
+    """What a RocketMQ broker does to the index of a store that it will find locked.
+
+    It removes files that are not full, and the last `more` of the others, then indexes the log from
+    `start` on, step by step, into files of its own, of which it holds the last one open.
+    """
+
+    def __init__(self, path, log, start, more=0):
+        index = index_of(path)
+        full = [name for name in index.names() if index.is_full(index.header(name))]
+        kept = full[: len(full) - more]
+        for name in index.names():
+            if name not in kept:
+                index.path(name).unlink()
+        self._path, self._log, self._last_name = path, log, ""
+        self._place = max(start, index.header(kept[-1]).end_offset if kept else 0)
+        self.made = []
+
+    def goes_on(self, until):
+        """Index what lies before `until` into its own files, wherever they are now."""
+        for run in walk(self._log, self._place, until):
+            self._put(key_items(run))
+        self._place = until
+
+    def _put(self, items):
+        while len(items):
+            if not self.made or self._is_full(self.made[-1]):
+                self.made.append(self._new())
+            with KeyFile(f"/proc/self/fd/{self.made[-1]}", GEOMETRY, writable=True) as file:
+                done = file.put(items)
+            items = items[done:]
+
+    def _new(self):
+        index = index_of(self._path)
+        # It made them later than we made ours.
+        name = table_name(1_700_000_000_500)
+        while index.path(name).exists() or name <= self._last_name:
+            name = name_after(name)
+        self._last_name = name
+        before = KeyHeader()
+        if self.made:
+            before = self._header(self.made[-1])
+        elif index.names():
+            before = index.header(index.names()[-1])
+        start = KeyHeader(*(before.end_timestamp,) * 2, *(before.end_offset,) * 2)
+        index.path("x").parent.mkdir(exist_ok=True)
+        index.path(name).write_bytes(start.encode().ljust(GEOMETRY.file_bytes, b"\0"))
+        return os.open(index.path(name), os.O_RDWR)
+
+    def _header(self, descriptor):
+        return KeyHeader.decode(os.pread(descriptor, HEADER_BYTES, 0))
+
+    def _is_full(self, descriptor):
+        return self._header(descriptor).count >= GEOMETRY.items
+
+    def ends(self):
+        for descriptor in self.made:
+            os.close(descriptor)

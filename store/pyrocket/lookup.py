@@ -4,24 +4,25 @@ The index is a hint. Whatever it says, a message is found only if its record is 
 the index says, and has exactly the topic and the key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 
 import numpy as np
 
-from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
-from pyrocket.formats.checkpoint import decode_checkpoint
 from pyrocket.formats.key_table import Geometry
 from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.record import HEADER_BYTES, read_header
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_header import HEADER
+from pyrocket.index.checkpointer import read_checkpoint
 from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.key_index import IndexChangedError, IndexFile, KeyIndex
+from pyrocket.index.key_span import KeySpan
 from pyrocket.index.key_tail import KeyTail
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
@@ -29,6 +30,7 @@ from pyrocket.reader import Reader
 
 _FIRST_READ = 4096
 _SAME_ID = 64
+_ATTEMPTS = 5
 
 
 class Lookup:
@@ -41,6 +43,7 @@ class Lookup:
         self._log = CommitLog(run)
         geometry = Geometry(config.index_slots, config.index_items)
         self._index = KeyIndex(layout, geometry)
+        self._span = KeySpan(self._log, self._index)
         self._tail = KeyTail(self._log, layout.waiting_keys)
 
     def close(self) -> None:
@@ -55,10 +58,27 @@ class Lookup:
             raise InvalidInputError(
                 f"max_messages is {max_messages}.", remedy="Use at least 1.", code="MAX_MESSAGES"
             )
-        bound = self._reader.bound()
+        for _ in range(_ATTEMPTS):
+            bound = self._reader.bound()
+            with suppress(IndexChangedError):
+                files = self._files(bound)
+                return self._find(topic, key, begin_ms, end_ms, max_messages, bound, files)
+        # Index files come and go all the time. The log has all there is.
+        return self._find(topic, key, begin_ms, end_ms, max_messages, self._reader.bound(), ())
+
+    def _find(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int,
+        end_ms: int,
+        max_messages: int,
+        bound: int,
+        files: Sequence[IndexFile],
+    ) -> list[StoredMessage]:
         found: dict[int, StoredMessage] = {}
         seen: set[int] = set()
-        for offset in self._candidates(topic, key, begin_ms, end_ms, bound):
+        for offset in self._candidates(topic, key, begin_ms, end_ms, bound, files):
             if offset in seen:
                 continue
             seen.add(offset)
@@ -100,19 +120,31 @@ class Lookup:
                 return message
         raise _not_found(msg_id, self._layout)
 
-    def _candidates(
-        self, topic: str, key: str, begin_ms: int, end_ms: int, bound: int
-    ) -> Iterator[int]:
-        """Return log offsets, newest first: the end of the log first, then the index."""
-        trusted = None
+    def _files(self, bound: int) -> list[IndexFile]:
+        """Return the index files that count. Raises StoreDamagedError."""
         if bound == WHOLE_LOG and self._layout.abort.exists():
             # Nobody has recovered this directory: what the next writer would remove is not used.
-            checkpoint = decode_checkpoint(read_or_none(self._layout.checkpoint) or b"")
-            trusted = self._index.durable(checkpoint.index_timestamp)
-        start = max(self._index.end(trusted), self._log.first_offset())
+            durable = self._index.durable(read_checkpoint(self._layout).index_timestamp)
+            return self._span.unbroken(self._index.sound(WHOLE_LOG)[:durable])
+        files = self._index.sound(WHOLE_LOG, strict=True)
+        end = self._reader.bound()  # What has been appended since may be indexed already.
+        return self._span.unbroken([file for file in files if file.header.end_offset < end])
+
+    def _candidates(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int,
+        end_ms: int,
+        bound: int,
+        files: Sequence[IndexFile],
+    ) -> Iterator[int]:
+        """Return log offsets, newest first: the end of the log first, then the index."""
+        end = files[-1].header.end_offset if files else 0
+        start = max(end, self._log.first_offset())
         mark = None if bound == WHOLE_LOG else self._reader.position().structure
         tail = self._tail.candidates(topic, key, start, max(start, bound), mark)
-        return chain(tail, self._index.candidates(topic, key, begin_ms, end_ms, trusted))
+        return chain(tail, self._index.candidates(topic, key, begin_ms, end_ms, files))
 
     def _record_at(self, offset: int, bound: int) -> Record | None:
         """Return the record that begins at `offset` and ends by `bound`; None where none does.

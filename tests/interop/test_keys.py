@@ -96,14 +96,9 @@ def test_keys_that_we_indexed_are_found_by_java(java, store_path, clean, zone):
             assert java_s(broker, topic, key) == expected, key
 
 
-def test_our_keys_are_found_by_us_though_java_has_indexed_only_the_newest(
-    java, store_path, request
-):
+def test_our_keys_are_found_by_us_though_java_has_indexed_only_the_newest(java, store_path):
     """After an unclean end Java forgets index files that are not full and indexes what came after
     the checkpoint: older keys are lost to it, but need not be to us."""
-    if not java.is_5:
-        reason = "what Java indexed is taken for all there is"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     store = written(store_path)
     store.flush()
     time.sleep(4)  # RocketMQ takes three seconds off the checkpoint's time.

@@ -76,10 +76,8 @@ def expect_failure(request, reason):
     request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
 
 
-def test_keys_are_found_after_java_was_refused(java, store_path, request):
+def test_keys_are_found_after_java_was_refused(java, store_path):
     """While it loads, Java begins index files for a store without a clean end."""
-    if java.is_5:
-        expect_failure(request, "the part of an index that Java began is taken for all of it")
     with written(store_path) as store:
         store.flush()
         time.sleep(1)

@@ -24,6 +24,8 @@
     22    group         how many came to the last flush, or too late for it
     23    sync_ns       how long its fsync took
     24    rested        published, as of the last clean end; 0 since the first append after it
+    25    key_file      name of the last file of the key index, as a number: the one we have made
+    26    key_file_inode  its inode
 
 Native byte order, 8 bytes each. The words outlive a boot only if a clean end left them at rest.
 They are a cache of the truth, the log is the truth. Each is read and written by one aligned 8-byte
@@ -47,6 +49,7 @@ PUBLISHED, DISPATCHED, RESERVED, FLUSHED, INDEXED, STRUCTURE, STORE_TIME = range
 _BOOT, _DEVICE, _INODE, _STORE, _LOCK_MTIME, _LOCK_INODE = 8, 10, 11, 12, 14, 15
 HOLDER, FAILED, CHECKPOINTED, CHECKPOINT_TIME = 16, 17, 18, 19
 APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, RESTED = 20, 21, 22, 23, 24
+KEY_FILE, KEY_FILE_INODE = 25, 26
 _PLACE_WORDS = (_BOOT, _BOOT + 1, _DEVICE, _INODE)
 
 

@@ -4,28 +4,25 @@ Every append notes its keys (`KeyNotes`). Whoever is writing puts the notes into
 CATCH_UP_BYTES behind on, or PUT_ITEMS notes, in a turn of its own, and all of them before a clean
 end. What nobody has noted is indexed from the log, in slices of about SLICE_BYTES, a turn each, at
 most AT_ONCE_BYTES after one append: about 100 ms. The word INDEXED says how far the index is; the
-files say it too, and are believed where the two differ, because files can be removed. Readers look
-through the rest themselves (`KeyTail`).
+files say it too, and are believed where the two differ, because files can be removed: before each
+slice, and soon after the folder has changed (`KeyFiles`). Readers look through the rest themselves
+(`KeyTail`).
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import DISPATCHED, INDEXED, STORE_TIME, StatePage
 from pyrocket.errors import PyrocketError, StoreDamagedError, StoreUnavailableError
-from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.key_notes import NotesHeader, encode_notes
 from pyrocket.formats.key_table import Geometry
-from pyrocket.formats.record import read_header
 from pyrocket.index.appender import Appended
-from pyrocket.index.checkpointer import read_checkpoint
-from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.key_files import KeyFiles
 from pyrocket.index.key_items import key_items
 from pyrocket.index.key_notes import MOST_NOTES, KeyNotes
 from pyrocket.log.commit_log import CommitLog
@@ -41,8 +38,6 @@ SLICE_BYTES = 8 * 1024 * 1024
 AT_ONCE_BYTES = 64 * 1024 * 1024
 """Then the append returns, and the next one goes on."""
 
-_HEAD_BYTES = 8
-
 
 class KeyBuilder:
     """Builds the key index of one store that is open for writing."""
@@ -56,32 +51,21 @@ class KeyBuilder:
         clock: Clock,
     ) -> None:
         self._layout, self._log, self._page, self._clock = layout, log, page, clock
-        self._index = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
+        geometry = Geometry(config.index_slots, config.index_items)
+        self._files = KeyFiles(layout, log, page, geometry)
+        self._index = self._files.index
         self._notes = KeyNotes(layout.waiting_keys, writable=True)
         self._enabled = config.key_index
         self._noted, self._keyless_until = 0, 0
 
     def settle(self, *, clean: bool) -> None:
-        """Begin after a recovery: forget the notes, then `join`.
-
-        After an unclean end only files that were surely durable are kept. What is missing then is
-        built again as the store is used.
-        """
+        """Begin after a recovery: forget the notes, set INDEXED; see `KeyFiles.settle`."""
         self._notes.remove()
-        self.join(clean=clean)
+        self._files.settle(clean=clean)
 
-    def join(self, *, clean: bool = True) -> None:
-        """Keep the files that agree with the log, and set INDEXED; the caller has the turn."""
-        end = self._page[DISPATCHED]
-        keep = self._index.sound(end)
-        if not clean:
-            keep = min(keep, self._index.durable(self._checkpointed()))
-        self._index.cut(keep)
-        while keep and not self._ends_at_a_record():
-            keep -= 1
-            self._index.cut(keep)
-        self._lower_checkpoint()
-        self._page[INDEXED] = self._start()
+    def join(self) -> None:
+        """Begin where nothing had to be recovered, and set INDEXED; the caller has the turn."""
+        self._files.join()
 
     def note(self, start: int, appended: Sequence[Appended]) -> None:
         """Note the keys of what has just been appended at `start`; the caller has the turn.
@@ -111,16 +95,18 @@ class KeyBuilder:
         store without `abort` is one whose index was made durable, so it is left as it is.
         """
         page, before, done = self._page, -1, 0
-        while self._is_behind() and done < AT_ONCE_BYTES:
-            if page[INDEXED] == before or not self._layout.abort.exists():
-                return
-            before = page[INDEXED]
-            try:
+        try:
+            if self._enabled and self._files.have_changed():
+                with turn():
+                    self._files.check()
+            while self._is_behind() and done < AT_ONCE_BYTES:
+                if page[INDEXED] == before or not self._layout.abort.exists():
+                    return
+                before = page[INDEXED]
                 with turn():
                     done += self._build_slice()
-            except PyrocketError as error:
-                _log.warning("the key index of %s stays behind: %s", self._layout.root, error)
-                return
+        except PyrocketError as error:
+            _log.warning("the key index of %s stays behind: %s", self._layout.root, error)
 
     def _is_behind(self) -> bool:
         if not self._enabled:
@@ -136,10 +122,13 @@ class KeyBuilder:
         StoreUnavailableError (WRITE_FAILED), SyncError.
         """
         try:
+            self._files.check()
             while self._enabled and self._page[INDEXED] < self._page[DISPATCHED]:
                 self._build_slice()
         except StoreDamagedError as error:
             _log.warning("the key index of %s stays incomplete: %s", self._layout.root, error)
+        except SyncError:
+            raise
         except OSError as error:
             raise StoreUnavailableError(
                 f"the key index of {self._layout.root} could not be completed: {error}.",
@@ -171,6 +160,7 @@ class KeyBuilder:
 
     def _build_slice(self) -> int:
         """Index what follows, from the notes or the log; return how many bytes of the log."""
+        self._files.check()
         start, noted, end = self._next_offset(), self._notes.header(), self._page[DISPATCHED]
         if start < noted.end <= end:
             if noted.start <= start and self._put_notes(noted, start):
@@ -181,7 +171,7 @@ class KeyBuilder:
     def _next_offset(self) -> int:
         """Return from where on to index: from the beginning if there are no files, or no more."""
         first = self._log.first_offset()
-        return max(self._page[INDEXED] if self._index.names() else self._keyless_until, first)
+        return max(self._page[INDEXED] if self._files.names else self._keyless_until, first)
 
     def _put_notes(self, noted: NotesHeader, start: int) -> bool:
         """Put the notes from the log's `start` on; False if they are not all there."""
@@ -189,17 +179,17 @@ class KeyBuilder:
         if items is None:
             return False
         items = items[int(items.offsets.searchsorted(start)) :]
-        self._index.append(items, self._clock())
+        self._files.append(items, self._clock())
         self._page[INDEXED], self._noted = noted.end, 0
         return True
 
     def _index_log(self, start: int, end: int) -> int:
         """Index a slice of the log's [start, end); return how far it goes."""
-        reached, keyless = start, not self._index.names()
+        reached, keyless = start, not self._files.names
         for run in walk(self._log, start, end):
-            self._index.append(key_items(run), self._clock())
+            self._files.append(key_items(run), self._clock())
             self._page[INDEXED] = reached = end_of(run)
-            keyless = keyless and not self._index.names()
+            keyless = keyless and not self._files.names
             if keyless:
                 self._keyless_until = reached
             if reached - start >= SLICE_BYTES:
@@ -210,29 +200,3 @@ class KeyBuilder:
                 remedy="Restore the log from a backup.",
             )
         return reached
-
-    def _start(self) -> int:
-        """Return where building begins: the last record indexed may lack items."""
-        return max(self._index.end(), self._log.first_offset())
-
-    def _ends_at_a_record(self) -> bool:
-        end = self._index.end()
-        if end < self._log.first_offset():
-            return True
-        head = self._log.read(end, _HEAD_BYTES)
-        return len(head) == _HEAD_BYTES and read_header(head).is_message
-
-    def _checkpointed(self) -> int:
-        return read_checkpoint(self._layout).index_timestamp
-
-    def _lower_checkpoint(self) -> None:
-        """Take back what the checkpoint says about files that are gone.
-
-        Those built in their place end at the same times, but are not durable yet.
-        """
-        until = self._index.full_until()
-        for path in (self._layout.own_checkpoint, self._layout.checkpoint):
-            checkpoint = decode_checkpoint(read_or_none(path) or b"")
-            if checkpoint.index_timestamp > until:
-                content = encode_checkpoint(replace(checkpoint, index_timestamp=until))
-                replace_file(path, content, self._layout.scratch)

@@ -54,7 +54,8 @@ class KeyFile:
     def __init__(self, path: Path, geometry: Geometry, *, writable: bool = False) -> None:
         self.path, self._geometry = path, geometry
         self._descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
-        length = os.fstat(self._descriptor).st_size
+        status = os.fstat(self._descriptor)
+        length, self.inode = status.st_size, status.st_ino
         if length != geometry.file_bytes:
             self.close()
             raise damaged(path, f"it has {length} bytes, not {geometry.file_bytes}")

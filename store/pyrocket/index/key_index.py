@@ -1,13 +1,13 @@
 """The key index: a run of index files, the newest of which grows.
 
-Only whoever has the turn appends. Nothing is remembered between batches: the files say themselves
-how far they go. Source: `IndexService`.
+Only whoever has the turn appends. The files say themselves how far they go; whether one goes on
+where the one before it ended tells `KeySpan`. Source: `IndexService`.
 """
 
 import os
-import uuid
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyrocket.disk import io
@@ -21,16 +21,31 @@ from pyrocket.formats.key_table import (
     name_after,
     table_name,
 )
+from pyrocket.index.key_draft import Made, install
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_items import KeyItems
 
 
-class KeyIndex:
-    """The index files of one store. Holds nothing open."""
+@dataclass(frozen=True)
+class IndexFile:
+    """A file as it was when somebody looked; `inode` tells it from others of its name."""
 
-    def __init__(self, layout: Layout, geometry: Geometry) -> None:
+    name: str
+    inode: int
+    header: KeyHeader
+
+
+class IndexChangedError(Exception):
+    """A file that was to be looked through has gone: look again which there are."""
+
+
+class KeyIndex:
+    """The index files of one store. Holds nothing open. Safe to share between readers."""
+
+    def __init__(self, layout: Layout, geometry: Geometry, made: Made | None = None) -> None:
         self._folder, self._scratch = layout.index, layout.scratch
-        self._geometry = geometry
+        self._geometry, self._made = geometry, made
+        self._full: dict[tuple[str, int], IndexFile] = {}
 
     def names(self) -> list[str]:
         """Return the names of the files, oldest first; others in the folder are none of ours."""
@@ -38,6 +53,28 @@ class KeyIndex:
             return sorted(filter(is_table_name, os.listdir(self._folder)))
         except FileNotFoundError:
             return []
+
+    def files(self) -> Iterator[IndexFile]:
+        """Yield the files, oldest first. Raises StoreDamagedError at one that cannot be used.
+
+        What is full no longer changes, and is opened once. A file may go meanwhile.
+        """
+        try:
+            with os.scandir(self._folder) as entries:
+                keys = sorted((one.name, one.inode()) for one in entries if is_table_name(one.name))
+        except FileNotFoundError:
+            keys = []
+        known = self._full
+        self._full = {key: known[key] for key in keys if key in known}
+        for key in keys:
+            file = self._full.get(key)
+            if file is None:
+                with suppress(FileNotFoundError), self.open(key[0]) as opened:
+                    file = IndexFile(key[0], opened.inode, opened.header())
+                    if self.is_full(file.header):
+                        self._full[key] = file
+            if file is not None:
+                yield file
 
     def path(self, name: str) -> Path:
         """Return where a file is."""
@@ -72,26 +109,28 @@ class KeyIndex:
                 return header.end_timestamp
         return 0
 
-    def append(self, items: KeyItems, now_ms: int) -> None:
+    def append(self, items: KeyItems, now_ms: int, names: Sequence[str] | None = None) -> list[str]:
         """Append the items of consecutive records but for those that are there already.
 
         Java skips records before endPhyOffset; of the record there, which a dead writer may have
-        left unfinished, we add what is missing.
+        left unfinished, we add what is missing. `names` are the files that count, all unless they
+        are given. Returns what there is then.
         """
-        items = items[self._known(items) :]
+        names = self.names() if names is None else list(names)
+        items = items[self._known(items, names) :]
         while len(items):
-            names = self.names()
-            name = names[-1] if names else self._create(KeyHeader(), "", now_ms)
-            with self.open(name, writable=True) as file:
+            if not names:
+                names.append(self._create(KeyHeader(), "", now_ms))
+            with self.open(names[-1], writable=True) as file:
                 done = file.put(items)
                 header = file.header()
             items = items[done:]
             if len(items):
-                self._create(header, name, now_ms)
+                names.append(self._create(header, names[-1], now_ms))
+        return names
 
-    def _known(self, items: KeyItems) -> int:
+    def _known(self, items: KeyItems, names: Sequence[str]) -> int:
         """Return how many of the first items are in the files."""
-        names = self.names()
         if not names or not len(items):
             return 0
         last = self.header(names[-1]).end_offset
@@ -99,14 +138,18 @@ class KeyIndex:
         if before == len(items) or items.offsets[before] != last:
             return before
         of_last = int(items.offsets.searchsorted(last, side="right")) - before
+        return before + min(self.count_last(names, last), of_last)
+
+    def count_last(self, names: Sequence[str], offset: int) -> int:
+        """Return how many items the record at `offset`, the last in these files, has there."""
         present = 0
         for name in reversed(names):
             with self.open(name) as file:
-                trailing, count = file.trailing(last), file.header().count
+                trailing, count = file.trailing(offset), file.header().count
             present += trailing
             if trailing < count - 1:
                 break
-        return before + min(present, of_last)
+        return present
 
     def _create(self, previous: KeyHeader, previous_name: str, now_ms: int) -> str:
         """Make the file behind a full one, with whose end it begins; return its name."""
@@ -119,39 +162,39 @@ class KeyIndex:
             previous.end_offset,
             previous.end_offset,
         )
-        io.make_directory(self._folder)
-        io.make_directory(self._scratch)
-        draft = self._scratch / f"{name}.{uuid.uuid4().hex}"
-        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-        try:
-            try:
-                io.set_length(descriptor, self._geometry.file_bytes)
-                io.write_at(descriptor, begin.encode(), 0)
-            finally:
-                os.close(descriptor)
-            io.rename(draft, self.path(name))
-        except OSError:
-            io.unlink(draft)
-            raise
-        io.sync_directory(self._folder)
+        install(self.path(name), self._geometry.file_bytes, begin, self._scratch, self._made)
         return name
 
     def candidates(
-        self, topic: str, key: str, begin_ms: int, end_ms: int, trusted: int | None = None
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int,
+        end_ms: int,
+        files: Sequence[IndexFile] | None = None,
     ) -> Iterator[int]:
         """Yield log offsets of messages that may have the key, newest first, perhaps repeated.
 
         Others can have the same hash, and times are known to the second: compare with the record.
-        Files that are cleaned away meanwhile are passed over. Raises StoreDamagedError.
+        `files` are those that count, all unless they are given. Raises IndexChangedError where one
+        of them has gone, StoreDamagedError.
         """
         wanted = key_hash(topic, key)
-        names = self.names()[:trusted]
-        for name in reversed(names):
-            with suppress(FileNotFoundError), self.open(name) as file:
-                header = file.header()
-                over = name != names[-1] and header.end_timestamp < begin_ms
-                if not over and header.begin_timestamp <= end_ms:
+        files = list(self.files()) if files is None else files
+        for known in reversed(files):
+            over = known is not files[-1] and known.header.end_timestamp < begin_ms
+            if not over and known.header.begin_timestamp <= end_ms:
+                with self._again(known) as file:
                     yield from file.candidates(wanted, begin_ms, end_ms)
+
+    def _again(self, known: IndexFile) -> KeyFile:
+        """Open a file that somebody has looked at. Raises IndexChangedError."""
+        with suppress(FileNotFoundError):
+            file = self.open(known.name)
+            if file.inode == known.inode:
+                return file
+            file.close()
+        raise IndexChangedError
 
     def remove_below(self, log_start: int) -> int:
         """Remove the leading files that only know records before `log_start`, never the last.
@@ -166,23 +209,25 @@ class KeyIndex:
         self._remove(gone)
         return len(gone)
 
-    def cut(self, keep: int) -> None:
-        """Remove all but the first `keep` files; the newest goes first."""
-        self._remove(self.names()[keep:][::-1])
+    def keep(self, names: Sequence[str]) -> int:
+        """Remove all files but these, the newest first; return how many."""
+        gone = [name for name in self.names() if name not in names]
+        self._remove(gone[::-1])
+        return len(gone)
 
-    def sound(self, log_end: int) -> int:
-        """Return how many of the first files make sense for a log that ends at `log_end`."""
-        before = 0
-        for count, name in enumerate(self.names()):
-            try:
-                header = self.header(name)
-            except StoreDamagedError:
-                return count
-            behind = header.count > 1 and header.end_offset >= log_end
-            if header.end_offset < before or behind:
-                return count
-            before = header.end_offset
-        return len(self.names())
+    def sound(self, log_end: int, *, strict: bool = False) -> list[IndexFile]:
+        """Return the first files, as far as they make sense for a log that ends at `log_end`.
+
+        Raises StoreDamagedError for one that cannot be used if `strict`; else it ends them.
+        """
+        found: list[IndexFile] = []
+        with nullcontext() if strict else suppress(StoreDamagedError):
+            for file in self.files():
+                end, before = file.header.end_offset, found[-1].header.end_offset if found else 0
+                if end < before or (file.header.count > 1 and end >= log_end):
+                    break
+                found.append(file)
+        return found
 
     def durable(self, index_timestamp: int) -> int:
         """Return how many of the first files outlive a machine that stopped.

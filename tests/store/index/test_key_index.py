@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from java_index import JavaIndex
 from pyrocket.disk import io
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import Geometry, KeyHeader, key_hash
 from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.key_index import IndexChangedError, KeyIndex
 from pyrocket.index.key_items import KeyItems, key_items
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import walk
@@ -177,7 +179,7 @@ def test_foreign_files_are_left_alone(tmp_path):
     names = index.names()
     (tmp_path / "index" / "20261121014518383.bak").write_bytes(b"x")
     assert index.names() == names
-    index.cut(0)
+    assert index.keep([]) == len(names)
     assert [path.name for path in (tmp_path / "index").iterdir()] == ["20261121014518383.bak"]
 
 
@@ -191,14 +193,19 @@ def test_a_window_leaves_whole_files_out(tmp_path, monkeypatch):
     assert len(found) <= len(inside) + 4
 
 
-def test_a_file_that_is_cleaned_away_meanwhile_is_passed_over(tmp_path):
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_goes_while_it_is_being_looked_for_is_told(tmp_path, replaced):
     some, index = messages([["k"]] * 40), make(tmp_path)
     index.append(items_of(some), NOW)
     found = index.candidates("t", "k", *FOREVER)
     assert next(found) == some[-1][0]
     for name in index.names()[:-2]:
-        index.path(name).unlink()
-    assert [next(found), *found] == [one[0] for one in some[-2:26:-1]]
+        file = index.path(name)
+        file.rename(file.with_suffix(".gone"))
+        if replaced:
+            shutil.copy(file.with_suffix(".gone"), file)
+    with pytest.raises(IndexChangedError):
+        list(found)
 
 
 def test_leading_files_below_the_log_go_but_never_the_last(tmp_path):
@@ -216,16 +223,20 @@ def test_leading_files_below_the_log_go_but_never_the_last(tmp_path):
 def test_files_are_sound_up_to_the_first_that_is_not(tmp_path):
     some, index = messages([["k"]] * 30), make(tmp_path)
     index.append(items_of(some), NOW)
-    assert index.sound(some[-1][0] + 1) == 4
-    assert index.sound(some[-1][0]) == 3, "the log ends before its last message"
-    assert index.sound(some[8][0]) == 0
+    assert [file.name for file in index.sound(some[-1][0] + 1)] == index.names()
+    assert len(index.sound(some[-1][0])) == 3, "the log ends before its last message"
+    assert index.sound(some[8][0]) == []
     second = index.path(index.names()[1])
     whole = second.read_bytes()
     for content in (whole[:-1], b"", b"\xff" * len(whole), whole + b"\0"):
         second.write_bytes(content)
-        assert index.sound(WHOLE_LOG) == 1
+        assert len(make(tmp_path).sound(WHOLE_LOG)) == 1
+        with pytest.raises(StoreDamagedError, match=second.name):
+            make(tmp_path).sound(WHOLE_LOG, strict=True)
     second.write_bytes(KeyHeader(end_offset=1, count=9).encode().ljust(len(whole), b"\0"))
-    assert index.sound(WHOLE_LOG) == 1, "it ends before the first one does"
+    assert len(make(tmp_path).sound(WHOLE_LOG, strict=True)) == 1, (
+        "it ends before the first one does"
+    )
 
 
 def test_full_files_that_end_by_the_checkpoint_are_durable(tmp_path):

@@ -1,0 +1,116 @@
+"""Which files of the key index count: those that together know the log from its start on.
+
+Each knows all keys from its first record to its last. That nothing is missing between two of them
+is looked up in the log: RocketMQ leaves such gaps, because after an unclean end it removes files
+and goes on where it recovers from, and does so before it finds our lock.
+"""
+
+from collections.abc import Sequence
+
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.record import BLANK_BYTES, read_header
+from pyrocket.index.key_index import IndexFile, KeyIndex
+from pyrocket.index.key_items import key_items
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.walk import end_of, run_at
+
+_FIRST_LOOK = 64 * 1024
+_GROWTH = 16
+
+_Place = tuple[str, int] | None
+_NOTHING_MISSING = -1
+
+
+class KeySpan:
+    """Compares files with one log. Safe to share between threads.
+
+    What lies between two files is looked at once: neither the log nor where a file begins changes.
+    """
+
+    def __init__(self, log: CommitLog, index: KeyIndex) -> None:
+        self._log, self._index = log, index
+        self._missing: dict[tuple[_Place, _Place], int] = {}
+
+    def unbroken(self, files: Sequence[IndexFile]) -> list[IndexFile]:
+        """Return the first of the files, up to the first before which keys are missing.
+
+        Where the log cannot be read they may be missing.
+        """
+        while True:
+            first = self._log.first_offset()
+            count = self._unbroken_from(first, files)
+            if count == len(files) or self._log.first_offset() == first:
+                return list(files[:count])
+            # The start of the log was cleaned away meanwhile.
+
+    def _unbroken_from(self, first: int, files: Sequence[IndexFile]) -> int:
+        for count, file in enumerate(files):
+            begin, before = file.header.begin_offset, files[:count]
+            end = before[-1].header.end_offset if before else 0
+            if not end <= begin <= file.header.end_offset:
+                return count
+            # The record at which the one before ended may go on in this one.
+            goes_on = bool(before) and begin == end
+            if not goes_on and begin > first and self._lacks(before, file, first):
+                return count
+        return len(files)
+
+    def _lacks(self, before: Sequence[IndexFile], file: IndexFile, first: int) -> bool:
+        """Whether a record between the files, or the log's start and the file, is not indexed."""
+        if before and before[-1].header.end_offset < first:
+            before = ()
+        joint = _place(before[-1] if before else None), _place(file)
+        missing = self._missing.get(joint)
+        if missing is None or _NOTHING_MISSING < missing < first:
+            try:
+                missing = self._first_missing(before, file.header.begin_offset, first)
+            except (StoreDamagedError, FileNotFoundError):
+                return True
+            self._missing[joint] = missing
+        return missing != _NOTHING_MISSING
+
+    def _first_missing(self, before: Sequence[IndexFile], begin: int, first: int) -> int:
+        """Return where the first record lies of which keys are missing, or _NOTHING_MISSING."""
+        if not before:
+            return self._first_keyed(first, begin)
+        last = before[-1].header.end_offset
+        head = self._log.read(last, BLANK_BYTES)
+        size = read_header(head).size if len(head) == BLANK_BYTES else 0
+        record, _ = run_at(self._log, last, last + max(size, BLANK_BYTES))
+        if record is None:
+            raise _no_record(last)
+        names = [one.name for one in before]
+        if self._index.count_last(names, last) < len(key_items(record)):
+            return last
+        return self._first_keyed(end_of(record), begin)
+
+    def _first_keyed(self, start: int, end: int) -> int:
+        """Return where the first record of the log's [start, end) with a key lies.
+
+        Usually that is the first record, or there is none: little is read at first.
+        """
+        look = _FIRST_LOOK
+        while start < end:
+            file_end = self._log.file_end(start)
+            limit = min(end, file_end)
+            run, blank = run_at(self._log, start, min(start + look, limit))
+            if run is not None:
+                items = key_items(run)
+                if len(items):
+                    return int(items.offsets[0])
+                start = end_of(run)
+            elif not blank and start + look >= limit:
+                raise _no_record(start)
+            start = file_end if blank else start
+            look *= _GROWTH
+        return _NOTHING_MISSING
+
+
+def _place(file: IndexFile | None) -> _Place:
+    return (file.name, file.inode) if file is not None else None
+
+
+def _no_record(offset: int) -> StoreDamagedError:
+    return StoreDamagedError(
+        f"corrupt log: there is no record at {offset}.", remedy="Restore the log from a backup."
+    )

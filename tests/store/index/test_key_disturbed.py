@@ -1,0 +1,114 @@
+"""Whatever becomes of the index files, queries find every message."""
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keyed import Refused, fill, index_of, keyless
+from pyrocket import Store
+from pyrocket.disk.state_page import DISPATCHED, INDEXED
+from pyrocket.index import key_builder
+from stores import SMALL, FakeClock, reboot, words
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="opens by descriptor")
+
+
+@pytest.fixture(scope="module")
+def eager_always():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_builder, "CATCH_UP_BYTES", 1)
+        patch.setattr(key_builder, "SLICE_BYTES", 1)
+        yield
+
+
+class Disturbance:
+    """A store, what was appended, and the brokers that are loading it."""
+
+    def __init__(self, path):
+        self.path, self.clock, self.count, self.brokers = path, FakeClock(), 0, []
+        self.store = Store.open(path, create=True, config=SMALL, clock=self.clock)
+        self.reader = Store.open(path, read_only=True, clock=self.clock)
+        self.append(10)
+
+    def append(self, count):
+        fill(self.store, count, self.count)
+        self.count += count
+
+    def keyless(self, count):
+        keyless(self.store, count)
+
+    def java(self, percent, more):
+        """It begins at any place that is a record."""
+        end = self.store.offsets("t")[0].maximum
+        start = self.store.read("t", 0, percent * (end - 1) // 100)[0].physical_offset
+        self.brokers.append(Refused(self.path, self.store._writing()._log, start, more))
+        self.java_goes_on(50)
+
+    def java_goes_on(self, percent):
+        end = self.store.offsets("t")[0].maximum
+        place = self.store.read("t", 0, percent * (end - 1) // 100)[0].physical_offset
+        for broker in self.brokers[-1:]:
+            broker.goes_on(place if percent < 100 else self.store._writing().page[DISPATCHED])
+
+    def lose(self, number):
+        names = index_of(self.path).names()
+        if names:
+            index_of(self.path).path(names[number % len(names)]).unlink()
+
+    def reopen(self, clean, rebooted):
+        self._let_brokers_go()
+        self.store.close(clean=clean)
+        if rebooted:
+            reboot(self.path)
+        self.store = Store.open(self.path, clock=self.clock)
+
+    def check(self):
+        for one in (self.store, self.reader):
+            assert len(one.query("t", "all", max_messages=10**6)) == self.count
+            assert len(one.query("t", f"k{self.count // 2}")) == 1
+
+    def check_files(self):
+        """What is there goes as far as INDEXED says, and no further."""
+        index, page = index_of(self.path), words(self.path)
+        assert index.end() == page[INDEXED] or page[INDEXED] == page[DISPATCHED]
+        page.close()
+
+    def _let_brokers_go(self):
+        for broker in self.brokers:
+            broker.ends()
+        self.brokers = []
+
+    def end(self):
+        self._let_brokers_go()
+        self.reader.close()
+        self.store.close()
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 40)),
+        st.tuples(st.just("keyless"), st.integers(1, 40)),
+        st.tuples(st.just("java"), st.integers(0, 100), st.integers(0, 3)),
+        st.tuples(st.just("java goes on"), st.integers(0, 100)),
+        st.tuples(st.just("lose"), st.integers(0, 20)),
+        st.tuples(st.just("reopen"), st.booleans(), st.booleans()),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=30)
+@given(steps=STEPS)
+def test_nothing_is_missed_whatever_becomes_of_the_files(eager_always, tmp_path_factory, steps):
+    path = tmp_path_factory.mktemp("any") / "store"
+    disturbance = Disturbance(path)
+    try:
+        for what, *given_ in steps:
+            getattr(disturbance, what.replace(" ", "_"))(*given_)
+            disturbance.check()
+        disturbance.append(1)
+        disturbance.check()
+        disturbance.check_files()
+    finally:
+        disturbance.end()

@@ -1,0 +1,141 @@
+"""Which index files count: those that know the log from its start on, without a gap."""
+
+import pytest
+from keyed import fill, index_of, keyless
+from pyrocket.index import key_span
+from pyrocket.index.key_span import KeySpan
+from stores import log_files, message, overwrite
+
+
+def span_of(store, path):
+    index = index_of(path)
+    return KeySpan(store._writing()._log, index), index
+
+
+def counted(store, path):
+    """How many of the files count for somebody who looks for the first time."""
+    span, index = span_of(store, path)
+    return len(span.unbroken(list(index.files())))
+
+
+def test_files_behind_one_another_all_count(eager, store, path):
+    for first in range(0, 200, 20):
+        fill(store, 20, first)
+    assert counted(store, path) == len(index_of(path).names()) > 5
+
+
+@pytest.mark.parametrize("lost", [0, 1, 4])
+def test_none_counts_behind_one_that_is_missing(eager, store, path, lost):
+    fill(store, 200)
+    names = index_of(path).names()
+    index_of(path).path(names[lost]).unlink()
+    assert counted(store, path) == lost
+
+
+def test_a_file_that_goes_back_ends_them(eager, store, path):
+    """Two that overlap were not made one after the other."""
+    fill(store, 200)
+    index = index_of(path)
+    first, second, third = index.names()[:3]
+    index.path(second).unlink()
+    index.path(first).rename(index.path(second))
+    index.path(third).rename(index.path(first))
+    assert counted(store, path) == 0
+
+
+def test_what_lies_before_the_log_is_not_missed(eager, store, path):
+    fill(store, 200)
+    index = index_of(path)
+    headers = [index.header(name) for name in index.names()]
+    for file in log_files(path):
+        if int(file.name) < headers[2].end_offset - 4096:
+            file.unlink()
+    assert counted(store, path) == len(headers)
+    start = int(log_files(path)[0].name)
+    gone = sum(header.end_offset < start for header in headers)
+    assert gone
+    for name in index.names()[:gone]:
+        index.path(name).unlink()
+    assert counted(store, path) == len(headers) - gone
+
+
+def test_a_record_that_is_not_indexed_to_its_end_is_missing(eager, store, path):
+    """Its first keys are in a full file, the file with the others is lost, the next one follows."""
+    store.append(message(keys=[f"many{n}" for n in range(100)]))
+    place = store.read("t", 0, 0)[0].physical_offset
+    fill(store, 100)
+    index = index_of(path)
+    first, second, *_ = index.names()
+    header = index.header(second)
+    assert index.header(first).end_offset == header.begin_offset == place
+    # As if it had begun behind the record.
+    begin = store.read("t", 0, 1)[0].physical_offset
+    overwrite(index.path(second), begin.to_bytes(8, "big"), 16)
+    assert counted(store, path) == 1
+
+
+@pytest.mark.parametrize("count", [1, 30, 200])
+@pytest.mark.parametrize("look", [1, 100, 10**6])
+def test_records_without_keys_are_no_gap(eager, store, path, monkeypatch, count, look):
+    """Whatever lies between two files, before the first, and however little is read at once."""
+    monkeypatch.setattr(key_span, "_FIRST_LOOK", look)
+    keyless(store, count)
+    fill(store, 79)  # Exactly three files.
+    index = index_of(path)
+    assert index.is_full(index.header(index.names()[-1]))
+    keyless(store, count)
+    fill(store, 79)
+    assert counted(store, path) == 6
+    index.path(index.names()[3]).unlink()
+    assert counted(store, path) == 3
+    index.path(index.names()[0]).unlink()
+    assert counted(store, path) == 0
+
+
+def test_little_is_read_and_only_once(eager, store, path, monkeypatch):
+    for first in range(0, 200, 20):
+        fill(store, 20, first)
+    span, index = span_of(store, path)
+    read, real = [], key_span.run_at
+
+    def counting(log, start, end):
+        read.append(end - start)
+        return real(log, start, end)
+
+    monkeypatch.setattr(key_span, "run_at", counting)
+    files = list(index.files())
+    assert span.unbroken(files) == files
+    assert len(read) < len(files)
+    assert max(read) < 4096
+    del read[:]
+    fill(store, 20, 200)
+    files = list(index.files())
+    assert span.unbroken(files) == files
+    assert len(read) <= 1, "of files known before nothing is looked at again"
+
+
+def test_where_the_log_cannot_be_read_keys_may_be_missing(eager, store, path):
+    fill(store, 200)
+    index = index_of(path)
+    place = index.header(index.names()[2]).end_offset
+    assert index.header(index.names()[3]).begin_offset > place
+    overwrite(log_files(path)[place // 4096 - 1], b"\xff" * 8, place % 4096)
+    assert counted(store, path) == 3
+
+
+def test_a_start_that_is_cleaned_away_meanwhile_is_no_gap(eager, store, path, monkeypatch):
+    fill(store, 200)
+    index = index_of(path)
+    for name in index.names()[:2]:
+        index.path(name).unlink()
+    begin = index.header(index.names()[0]).begin_offset
+    real = key_span.run_at
+
+    def cleaned_under_us(log, start, end):
+        for file in log_files(path):
+            if int(file.name) < begin - begin % 4096 + 4096:
+                file.unlink()
+        return real(log, start, end)
+
+    monkeypatch.setattr(key_span, "run_at", cleaned_under_us)
+    assert counted(store, path) == len(index.names())
