@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from dying import DeathError, DyingAt
 from golden.java import CLEAN, GOLDEN, TXCHECK
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,6 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import walk
 
 NOW, FOREVER = 1_700_000_000_000, (0, 2**63 - 1)
-STEPS = ("write_at", "rename", "unlink", "set_length", "make_directory", "sync_directory")
 
 
 def make(folder, slots=7, items=10):
@@ -89,31 +89,6 @@ def test_java_s_own_index_is_rebuilt_byte_for_byte(tmp_path, name, log_bytes):
     assert contents(index) == [theirs.read_bytes()]
 
 
-class DeathError(BaseException):
-    pass
-
-
-def dying(patch, step, half):
-    """From now on, the operation with this number is where it ends."""
-    taken = []
-
-    def instead(name, real):
-        def operation(*given):
-            if name == "write_at" or not half:
-                if len(taken) == step:
-                    if half:
-                        descriptor, data, at = given
-                        real(descriptor, memoryview(data).cast("B")[: len(data) // 2], at)
-                    raise DeathError
-                taken.append(name)
-            return real(*given)
-
-        return operation
-
-    for name in STEPS:
-        patch.setattr(io, name, instead(name, getattr(io, name)))
-
-
 BEFORE = [["a", "b"], ["c", "a"], ["a"]]
 BATCH = [["a", "x", "y"], ["Aa", "BB"], [], ["a", "b", "c", "d", "e", "f", "g"], ["a"], ["z"]]
 
@@ -131,7 +106,7 @@ def test_who_dies_at_any_step_loses_nothing_and_the_next_writes_the_same(
         index.append(items_of(some[:known]), NOW)
         died = False
         with monkeypatch.context() as patch:
-            dying(patch, step, half)
+            DyingAt(patch, step, half)
             try:
                 index.append(items_of(some[known:]), NOW)
             except DeathError:

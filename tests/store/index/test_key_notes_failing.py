@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from dying import DeathError, DyingAt
 from keyed import check_queries, contents, fill, java
 from pyrocket.disk import io
 from pyrocket.disk.state_page import StatePage
@@ -37,35 +38,6 @@ def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, ca
     assert contents(path) == expected
 
 
-class DeathError(BaseException):
-    pass
-
-
-STEPS = ("write_at", "rename", "unlink", "set_length", "make_directory", "sync_directory")
-
-
-def dying(patch, step, half):
-    """From now on, the operation or move of a word with this number is where it ends."""
-    taken = []
-
-    def instead(name, real):
-        def operation(*given):
-            if name == "write_at" or not half:
-                if len(taken) == step:
-                    if half:
-                        descriptor, data, at = given
-                        real(descriptor, memoryview(data).cast("B")[: len(data) // 2], at)
-                    raise DeathError
-                taken.append(name)
-            return real(*given)
-
-        return operation
-
-    for name in STEPS:
-        patch.setattr(io, name, instead(name, getattr(io, name)))
-    patch.setattr(StatePage, "__setitem__", instead("word", StatePage.__setitem__))
-
-
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("put", [False, True], ids=["noted", "put"])
 def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
@@ -79,7 +51,9 @@ def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
     while died:
         dead, died = open_store(), False
         with monkeypatch.context() as patch:
-            dying(patch, step, half)
+            end = DyingAt(patch, step, half)
+            set_word = end.instead("word", StatePage.__setitem__)
+            patch.setattr(StatePage, "__setitem__", set_word)
             try:
                 fill(dead, 5, 1000 * step)
             except DeathError:

@@ -1,0 +1,33 @@
+"""An end at one step of what a store does to its disk, in this process."""
+
+from pyrocket.disk import io
+
+STEPS = ("write_at", "rename", "unlink", "set_length", "make_directory", "sync_directory")
+
+
+class DeathError(BaseException):
+    """Nobody handles it: what was not written by now is not written."""
+
+
+class DyingAt:
+    """From now on the operation with this number is the end; with `half`, a write half done."""
+
+    def __init__(self, patch, step, half):
+        self._taken, self._step, self._half = [], step, half
+        for name in STEPS:
+            patch.setattr(io, name, self.instead(name, getattr(io, name)))
+
+    def instead(self, name, real):
+        """An operation that counts, and may be the one."""
+
+        def operation(*given):
+            if name == "write_at" or not self._half:
+                if len(self._taken) == self._step:
+                    if self._half:
+                        descriptor, data, at = given
+                        real(descriptor, memoryview(data).cast("B")[: len(data) // 2], at)
+                    raise DeathError
+                self._taken.append(name)
+            return real(*given)
+
+        return operation
