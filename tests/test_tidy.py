@@ -9,15 +9,19 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
-BASE = ["errors", "message", "config", "clock"]
-LAYERS = [BASE, ["formats", "disk"], ["log", "json_table"], ["index"], ["services"]]
+BASE = ["errors", "message", "durations", "config", "clock"]
+LAYERS = [BASE, ["formats", "disk"], ["log", "json_table", "hooks"], ["index"], ["services"]]
 LAYERS += [
-    ["outgoing", "cleaner", "checks", "presence"],
-    ["reader", "writer", "verify"],
+    ["outgoing", "cleaner", "checks", "presence", "cursors"],
+    ["recovering"],
+    ["reader", "writer", "verify", "encoding"],
     ["write_queue"],
 ]
 LAYERS += [
-    ["lookup", "sender", "topic_admin", "group_admin", "repair", "snapshot"],
+    ["lookup", "sender", "topic_admin", "group_admin", "repair", "snapshot"]
+    + ["delivery", "timers", "transactions", "sink"],
+    ["reading"],
+    ["assembly"],
     ["store"],
     ["rpc"],
 ]

@@ -27,6 +27,7 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.hooks import Hooks
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_builder import KeyBuilder
 from pyrocket.index.queues import Queues
@@ -67,8 +68,10 @@ class Cleaner:
         retention: Retention | None,
         tell: Callable[[], None],
         flush: Callable[[], None],
+        hooks: Hooks,
     ) -> None:
         """Make one; `tell` tells every reader that files have gone, `flush` flushes the log."""
+        self._hooks = hooks
         self._layout, self._log, self._queues = layout, log, queues
         self._keys, self._topics = keys, topics
         self._clock, self._retention, self._tell = clock, retention, tell
@@ -122,8 +125,14 @@ class Cleaner:
         return CleanReport(removals, queue_files, index_files, log_start=self._log.first_offset())
 
     def remove(self, removals: Sequence[Removal]) -> CleanReport:
-        """Remove log files, the log's oldest, and what points into them."""
+        """Remove log files, the log's oldest, and what points into them.
+
+        None goes that holds what a service has to keep there; what it can move, it moves.
+        """
+        removals = self._not_held(removals)
         if removals:
+            for hook in self._hooks.before_removal:
+                hook(removals[-1].file.start + self._log.file_bytes)
             # What a queue ends with must not be gone after a loss of power: its offsets would
             # begin again.
             self._flush()
@@ -139,6 +148,12 @@ class Cleaner:
         if queue_files or index_files:
             self._tell()
         return CleanReport(tuple(removals), queue_files, index_files, log_start=log_start)
+
+    def _not_held(self, removals: Sequence[Removal]) -> Sequence[Removal]:
+        if not removals:
+            return removals
+        held = self._hooks.held_from()
+        return [one for one in removals if one.file.start + self._log.file_bytes <= held]
 
     def _remove_index_files(self, log_start: int) -> int:
         try:

@@ -1,8 +1,10 @@
 """Every knob of a store, its unit and its default."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+from pyrocket.durations import parse_delay_levels
 from pyrocket.errors import OptionError
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -16,13 +18,7 @@ COMPRESS_BODY_FROM_BYTES = 4096
 
 COMPRESS_LEVEL = 5
 
-_SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
-
-DELAY_LEVELS_MS = (
-    *(_SECOND * count for count in (1, 5, 10, 30)),
-    *(_MINUTE * count for count in (*range(1, 11), 20, 30)),
-    *(_HOUR * count for count in (1, 2)),
-)
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ's messageDelayLevel: what level 1, 2, … waits. Higher levels mean the last one."""
 
 MAX_QUEUES = 1024
@@ -87,6 +83,9 @@ class StoreConfig:
     flush_timeout_ms: how long a "sync" append waits for others' fsyncs before it returns with
         the status FLUSH_DISK_TIMEOUT: stored, but perhaps not durable.
     lock_timeout_ms: how long to wait for a turn to append.
+    delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: other ones are
+        refused later. None: the directory's, and RocketMQ's 18 for a new one.
+    timer_max_delay_ms: how far ahead a message's own due time may lie.
     retention: what the store may forget; None, and it keeps everything until `Store.clean` is
         called. Each process that writes cleans by its own.
     """
@@ -105,14 +104,17 @@ class StoreConfig:
     flush_thorough_interval_ms: int = 10_000
     flush_timeout_ms: int = 5000
     lock_timeout_ms: int = 30_000
+    delay_levels: str | None = None
+    timer_max_delay_ms: int = 40 * 86_400_000
     retention: Retention | None = None
 
     def __post_init__(self) -> None:
         if self.flush not in _FLUSH:
             raise OptionError(f"flush is {self.flush!r}.", remedy=f"Use one of {_FLUSH}.")
-        for name in ("flush_interval_ms", "flush_thorough_interval_ms", "flush_timeout_ms"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}.", remedy="Use at least 1.")
+        for name in ("interval_ms", "thorough_interval_ms", "timeout_ms"):
+            self._check_least(f"flush_{name}", 1)
+        self._check_least("timer_max_delay_ms", 0)
+        parse_delay_levels(self.delay_levels_text)
         # A window of the log is mapped at multiples of the page size; an int32 counts in a file.
         if not 4096 <= self.log_file_bytes < 2**31 or self.log_file_bytes % 4096:
             raise OptionError(
@@ -132,11 +134,25 @@ class StoreConfig:
                 f"default_queues is {self.default_queues}.", remedy=f"Use 1 to {MAX_QUEUES}."
             )
 
+    def _check_least(self, name: str, least: int) -> None:
+        if getattr(self, name) < least:
+            raise OptionError(f"{name} is {getattr(self, name)}.", remedy=f"Use at least {least}.")
+
     @property
     def queue_file_bytes(self) -> int:
         """Size of each ConsumeQueue file."""
         return self.queue_file_entries * _ENTRY_BYTES
 
+    @property
+    def delay_levels_text(self) -> str:
+        """The delay levels; RocketMQ's where nothing else is said."""
+        return DELAY_LEVELS if self.delay_levels is None else self.delay_levels
+
+    @cached_property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """What level 1, 2, … waits."""
+        return parse_delay_levels(self.delay_levels_text)
+
     def with_sizes(self, **sizes: Any) -> "StoreConfig":
-        """Return this configuration with the sizes that an existing directory dictates."""
+        """Return this configuration with what an existing directory dictates."""
         return replace(self, **sizes)

@@ -6,13 +6,14 @@ that a broker, which wants it alone, is refused. Whoever finds itself alone may 
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
 from pyrocket.disk.state_page import FAILED, HOLDER, PUBLISHED, StatePage
-from pyrocket.errors import StoreLockedError
+from pyrocket.errors import StoreLockedError, StoreUnavailableError
 
 
 class Presence:
@@ -97,3 +98,12 @@ def last_holder(layout: Layout) -> int:
         return page[HOLDER]
     finally:
         page.close()
+
+
+def not_written(root: Path, error: OSError) -> StoreUnavailableError:
+    """Return the error of a writer that could not come in or leave."""
+    return StoreUnavailableError(
+        f"{root} could not be written: {error}. Nothing is lost by it.",
+        remedy="Free space or repair the disk, then open it again.",
+        code="WRITE_FAILED",
+    )

@@ -14,7 +14,7 @@ from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.state_page import StatePage
+from pyrocket.disk.state_page import NEVER, NEXT_DUE, StatePage
 from pyrocket.errors import (
     REBUILD_QUEUES,
     OffsetOutOfRangeError,
@@ -27,7 +27,7 @@ from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
-from pyrocket.index.scan import Scanner, cleaned_away, read_message
+from pyrocket.index.scan import Scanner, Slice, cleaned_away, read_message
 from pyrocket.index.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import Position, QueueOffsets, StoredMessage
@@ -55,6 +55,16 @@ class Reader:
         """Return one look at the words; a directory without true ones is summed up instead."""
         page = self._true_page()
         return self._derived_position() if page is None else self._look(page)
+
+    def cursors(self) -> dict[int, int]:
+        """Return how far the services are, by word; nothing without true words."""
+        page = self._true_page()
+        return {} if page is None else page.cursors()
+
+    def next_due(self) -> int:
+        """Return when a service has something to do, ms; NEVER without true words."""
+        page = self._true_page()
+        return NEVER if page is None else page[NEXT_DUE]
 
     def _look(self, page: StatePage) -> Position:
         position = page.position()
@@ -123,6 +133,17 @@ class Reader:
         self._check_range(topic, queue_id, start, end)
         queue = self._queues.get(topic.name, queue_id)
         return self._scanner.scan(queue, start, end, columns, verify_crc=verify_crc)
+
+    def system_offsets(self, topic: str, queue_id: int = 0) -> QueueOffsets:
+        """Return the range of a queue of RocketMQ's own, which need not be in the topic table."""
+        return self._range(topic, queue_id, self.bound(), self._log.first_offset())
+
+    def records(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[Slice]:
+        """Yield the messages [start, end) of a queue as raw records, a few MiB at a time.
+
+        Raises OffsetOutOfRangeError, StoreDamagedError.
+        """
+        return self._scanner.records(self._queues.get(topic, queue_id), start, end)
 
     def estimate_bytes(self, topic: str, queue_id: int, start: int, end: int) -> int:
         """Return about how many log bytes [start, end) has: three records, not all, are asked."""

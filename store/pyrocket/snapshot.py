@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pyrocket.cursors import save_cursors, save_transaction_cursors
 from pyrocket.disk import io
 from pyrocket.disk.copying import Copies
 from pyrocket.disk.durable import replace_file
@@ -120,6 +121,7 @@ class _Snapshot:
         self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
         self._copies = Copies()
         self._last = (-1, 0)
+        self._cursors: dict[int, int] = {}
 
     def take(self, turn: Turn) -> SnapshotReport:
         """Make the copy. Raises _ChangedMeanwhileError, FileNotFoundError: try again."""
@@ -128,6 +130,8 @@ class _Snapshot:
             for folder in (draft.commit_log, draft.consume_queues, draft.own):
                 io.make_directory(folder)
             with turn():
+                # First: what they say is delivered has to be below the bound.
+                self._cursors = self._reader.cursors()
                 bound = self._reader.bound()
                 structure = self._reader.position().structure
                 self._copy_small_files()
@@ -214,6 +218,8 @@ class _Snapshot:
             content = encode_checkpoint(Checkpoint(stored, stored, index_timestamp))
             replace_file(draft.checkpoint, content, draft.scratch)
             Epochs(draft).begin(ends)
+            save_cursors(draft, self._cursors)
+            save_transaction_cursors(draft, self._cursors)
         self._copies.sync_links()
         for folder in _folders(draft.root):
             io.sync_directory(folder)

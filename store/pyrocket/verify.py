@@ -149,7 +149,8 @@ class _Check:
         start, dispatched, published = self._bounds()
         self._total = published - start
         log = LogCheck(self._log, self._tell, end_is_known=self._page is not None)
-        queues = QueueCheck(self._log, self._queues, self._ended_at())
+        levels = self._identity.config.delay_levels_ms
+        queues = QueueCheck(self._log, self._queues, self._ended_at(), levels)
         for run in log.runs(start, dispatched):
             queues.feed(run)
             keys.feed(run)

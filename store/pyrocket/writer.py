@@ -4,51 +4,56 @@ Whoever finds itself alone in the directory may recover at the start and shut do
 end; `presence` tells who is there.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 from pyrocket.cleaner import Cleaner
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
+from pyrocket.cursors import save_cursors, save_transaction_cursors
 from pyrocket.disk import io
 from pyrocket.disk.durable import clear_folder, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
 from pyrocket.disk.state_page import (
-    CHECKPOINT_TIME,
     FAILED,
     PUBLISHED,
     RESTED,
     STORE_TIME,
     STRUCTURE,
 )
-from pyrocket.errors import PyrocketError, StoreFailedError, StoreLockedError, StoreUnavailableError
+from pyrocket.errors import (
+    StoreFailedError,
+    StoreLockedError,
+    StoreUnavailableError,
+)
 from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.hooks import Hooks
 from pyrocket.index.appender import Appended, Appender
-from pyrocket.index.checkpointer import Checkpointer, read_checkpoint
+from pyrocket.index.checkpointer import Checkpointer
 from pyrocket.index.dispatcher import Dispatcher
 from pyrocket.index.key_builder import KeyBuilder
 from pyrocket.index.queues import Queues
-from pyrocket.index.rebuild import recover
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flush_service import FlushPolicy, FlushService
-from pyrocket.log.flusher import Flusher
-from pyrocket.presence import Presence, last_holder, make_folders
-from pyrocket.services.epochs import Epochs
+from pyrocket.log.flusher import Flusher, failing_for_good
+from pyrocket.presence import Presence, last_holder, make_folders, not_written
+from pyrocket.recovering import recover_alone
 from pyrocket.services.identity import settle_identity
 from pyrocket.services.queue_ends import QueueEnds
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import Topics
 
-_YEAR_MS = 365 * 24 * 3_600_000
-
 
 class Writer:
     """The writing half of an open store. Safe to share between threads, not across a fork."""
 
-    def __init__(self, layout: Layout, config: StoreConfig, clock: Clock) -> None:
-        self._layout, self._clock = layout, clock
+    def __init__(
+        self, layout: Layout, config: StoreConfig, clock: Clock, hooks: Hooks | None = None
+    ) -> None:
+        self._layout, self._clock, self._hooks = layout, clock, hooks or Hooks()
         self._timeout_ms = config.lock_timeout_ms
         self._appended = False
         try:
@@ -69,7 +74,7 @@ class Writer:
                 self._structure = self.page[STRUCTURE]
         except OSError as error:
             self._let_go()
-            raise _not_written(layout, error) from error
+            raise not_written(layout.root, error) from error
         except BaseException:
             self._let_go()
             raise
@@ -79,7 +84,7 @@ class Writer:
         run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch)
         self._log = CommitLog(run)
         self._queues = Queues(layout, config.queue_file_bytes, writable=True)
-        self._dispatcher = Dispatcher(self._queues, topics.ended_at)
+        self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock)
         self._keys = KeyBuilder(layout, self._log, self.page, config, self._clock)
         self._checkpointer = Checkpointer(
@@ -89,13 +94,16 @@ class Writer:
             self._clock,
             config.log_file_bytes,
             self._keys.sync_full,
+            partial(save_cursors, layout),
         )
         self._flusher = Flusher(
             self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync
         )
         indexes = self._queues, self._keys
         tell, keep, flush = self.structure_changed, config.retention, self._flusher.flush
-        self._cleaner = Cleaner(layout, self._log, *indexes, topics, self._clock, keep, tell, flush)
+        self._cleaner = Cleaner(
+            layout, self._log, *indexes, topics, self._clock, keep, tell, flush, self._hooks
+        )
         policy = FlushPolicy.of(config)
         self._flush_service = FlushService(policy, self.page, self._flusher.flush)
 
@@ -107,31 +115,16 @@ class Writer:
                 remedy="Close it everywhere first.",
                 code="STORE_NEEDS_RECOVERY",
             )
-        self.page.distrust()
-        clear_folder(self._layout.scratch)
-        clean = not self._layout.abort.exists() and not self.page[FAILED]
-        checkpoint = read_checkpoint(self._layout)
-        try:
-            ends = recover(
-                self._log,
-                self._queues,
-                self._dispatcher,
-                self.page,
-                checkpoint,
-                clean=clean,
-                topics=topics.all(),
-                least=QueueEnds(self._layout).read(),
-            )
-            if not clean:
-                Epochs(self._layout).begin(ends)
-            self._keys.settle(clean=clean)
-        except PyrocketError:
-            self.page.give_up()
-            raise
-        self.page[CHECKPOINT_TIME] = now = self._clock()
-        if self.page[STORE_TIME] > now + _YEAR_MS:
-            # No checksum covers a record's time, and later ones must not follow a flipped bit.
-            self.page[STORE_TIME] = now
+        recover_alone(
+            self._layout,
+            self._log,
+            self._queues,
+            self._dispatcher,
+            self._keys,
+            self.page,
+            self._clock(),
+            topics,
+        )
         self._presence.vouch(self.identity.key)
         self._presence.share()
 
@@ -144,7 +137,16 @@ class Writer:
         with self._turn(self._timeout_ms):
             yield
         self._keys.catch_up(lambda: self._turn(self._timeout_ms))
-        self._cleaner.run_if_due(lambda: self._turn(0))
+        self._cleaner.run_if_due(self.try_section)
+        for hook in self._hooks.after_section:
+            hook()
+
+    def try_section(self) -> AbstractContextManager[None]:
+        """Hold the turn as `section` does, for a service: others' writes go before.
+
+        Raises StoreLockedError (LOCK_TIMEOUT) at once where somebody has the turn.
+        """
+        return self._turn(0)
 
     @contextmanager
     def _turn(self, timeout_ms: int) -> Iterator[None]:
@@ -178,15 +180,34 @@ class Writer:
         for batch in batches:
             self._log.check_fits(batch.sizes)
 
-    def append(self, batches: Sequence[EncodedBatch], *, whole: bool = False) -> list[Appended]:
-        """Append the batches as one; the caller is in a section. See `Appender.append`."""
-        self._cleaner.make_room()
+    def append(
+        self,
+        batches: Sequence[EncodedBatch],
+        *,
+        whole: bool = False,
+        moves: Mapping[int, int] | None = None,
+        make_room: bool = True,
+    ) -> list[Appended]:
+        """Append the batches as one; the caller is in a section. See `Appender.append`.
+
+        Without `make_room` the disk may be fuller than the retention allows: for what is appended
+        so that files can go.
+        """
+        if make_room:
+            self._cleaner.make_room()
         if not self._appended:
             self._announce()
         start = self.page[PUBLISHED]
-        appended = self._appender.append(batches, whole=whole)
+        appended = self._appender.append(batches, whole=whole, moves=moves)
         self._keys.note(start, appended)
         return appended
+
+    def move(self, moves: Mapping[int, int]) -> None:
+        """Move words of services, all or none, whoever dies; the caller is in a section."""
+        if not self._appended:
+            self._announce()
+        self.page.intend(self.page[PUBLISHED], moves)
+        self.page.fulfil()
 
     def _announce(self) -> None:
         """Say that the store is in use before the first byte is written."""
@@ -224,9 +245,9 @@ class Writer:
         """Have everything published before the call flushed in a while, without waiting."""
         self._flush_service.wake()
 
-    def _after_sync(self, end: int, stored: int) -> None:
-        with self._failing_for_good():
-            self._checkpointer.after_flush(end, stored)
+    def _after_sync(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
+        with failing_for_good(self.page):
+            self._checkpointer.after_flush(end, stored, cursors)
 
     def close(self, *, clean: bool) -> None:
         """Leave; with `clean`, the last to leave shuts the store down cleanly."""
@@ -239,7 +260,7 @@ class Writer:
                     # Before the turn ends: the next to come in must not find us here.
                     self._presence.leave()
         except OSError as error:
-            raise _not_written(self._layout, error) from error
+            raise not_written(self._layout.root, error) from error
         finally:
             self._let_go()
 
@@ -251,27 +272,19 @@ class Writer:
         if not self._layout.abort.exists():
             return
         self._appender.roll_forward()
+        for hook in self._hooks.before_rest:
+            hook()
         self._flusher.flush()
-        with self._failing_for_good():
-            end, stored = self.page[PUBLISHED], self.page[STORE_TIME]
-            self._checkpointer.advance(end, stored, index_timestamp=self._keys.complete())
+        with failing_for_good(self.page):
+            end, stored, cursors = self.page[PUBLISHED], self.page[STORE_TIME], self.page.cursors()
+            self._checkpointer.advance(end, stored, cursors, index_timestamp=self._keys.complete())
+        save_transaction_cursors(self._layout, cursors)
         ends = {key: self._dispatcher.next_offset(*key) for key in self._queues.on_disk()}
         QueueEnds(self._layout).note(ends)
         clear_folder(self._layout.scratch)
         self.page.rest()
         io.unlink(self._layout.abort)
         io.sync_directory(self._layout.root)
-
-    @contextmanager
-    def _failing_for_good(self) -> Iterator[None]:
-        try:
-            yield
-        except io.SyncError as error:
-            self.page[FAILED] = 1
-            raise StoreFailedError(
-                f"fsync of the indexes failed: {error}.",
-                remedy="Check the disk, close the store everywhere and open it again.",
-            ) from error
 
     def _let_go(self) -> None:
         service = getattr(self, "_flush_service", None)
@@ -284,11 +297,3 @@ class Writer:
         log = getattr(self, "_log", None)
         if log is not None:
             log.run.close()
-
-
-def _not_written(layout: Layout, error: OSError) -> StoreUnavailableError:
-    return StoreUnavailableError(
-        f"{layout.root} could not be written: {error}. Nothing is lost by it.",
-        remedy="Free space or repair the disk, then open it again.",
-        code="WRITE_FAILED",
-    )

@@ -1,7 +1,7 @@
 """Log and queues agree: each record has its entry, and each entry its record."""
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -57,8 +57,15 @@ class _Seen:
 class QueueCheck:
     """Compares the queues with the log, run by run."""
 
-    def __init__(self, log: CommitLog, queues: Queues, ended_at: Callable[[str, int], int]) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: Queues,
+        ended_at: Callable[[str, int], int],
+        delay_levels_ms: Sequence[int],
+    ) -> None:
         self._log, self._queues, self._ended_at = log, queues, ended_at
+        self._levels = delay_levels_ms
         self._seen: dict[Key, _Seen] = {}
         self.entries = 0
 
@@ -69,7 +76,7 @@ class QueueCheck:
 
     def feed(self, run: RecordFields) -> None:
         """Compare the records of a run, all of them whole, with their entries."""
-        for part in queue_parts(run):
+        for part in queue_parts(run, self._levels):
             first = int(part.offsets[0])
             seen = self._seen.setdefault((part.topic, part.queue_id), _Seen(first, first))
             self.entries += len(part.offsets)

@@ -9,6 +9,7 @@
     pyrocket/topics.json                          topic ids, and where deleted topics ended
     pyrocket/epochs.json                          where recoveries have cut the log
     pyrocket/checkpoint                           a copy of ours
+    pyrocket/cursors.json                         how far the services have come
     pyrocket/state                                the shared words
     pyrocket/keys                                 keys that wait for the key index
     pyrocket/mutex  turnstile  flush              locks
@@ -111,6 +112,11 @@ class Layout:
     def epochs(self) -> Path:
         """Where recoveries have cut the log."""
         return self.own / "epochs.json"
+
+    @cached_property
+    def cursors(self) -> Path:
+        """How far the services have come, as of the last checkpoint."""
+        return self.own / "cursors.json"
 
     @cached_property
     def queue_ends(self) -> Path:

@@ -26,6 +26,13 @@
     24    rested        published, as of the last clean end; 0 since the first append after it
     25    key_file      name of the last file of the key index, as a number: the one we have made
     26    key_file_inode  its inode
+    27    next_due      the earliest time at which a service has something to do, ms; NEVER for none
+    28    timed         queue offset up to which timers are in the buckets
+    29,30 timer_due, timer_offset  the last timer delivered: its time, ms, and its queue offset
+    31,32 half, op      queue offsets up to which half messages and their ends are settled
+    33    intent_end    published, once the moves that follow are to be made; 0 for none
+    34    intent_count  how many; then (word, value) for each, up to 16
+    128…  level         from level 1 on: the queue offset up to which it is delivered
 
 Native byte order, 8 bytes each. The words outlive a boot only if a clean end left them at rest.
 They are a cache of the truth, the log is the truth. Each is read and written by one aligned 8-byte
@@ -35,13 +42,14 @@ access (`memoryview.cast`), which no other process can see half of.
 import mmap
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.machine import boot_id
 from pyrocket.message import Position
 
-STATE_FORMAT = 0x7079726F_00000001
+STATE_FORMAT = 0x7079726F_00000002
 _RECOVERING = 0x7265636F_76657279
 PAGE_BYTES = 4096
 
@@ -50,7 +58,25 @@ _BOOT, _DEVICE, _INODE, _STORE, _LOCK_MTIME, _LOCK_INODE = 8, 10, 11, 12, 14, 15
 HOLDER, FAILED, CHECKPOINTED, CHECKPOINT_TIME = 16, 17, 18, 19
 APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, RESTED = 20, 21, 22, 23, 24
 KEY_FILE, KEY_FILE_INODE = 25, 26
+NEXT_DUE, TIMED, TIMER_DUE, TIMER_OFFSET, HALF_CURSOR, OP_CURSOR = range(27, 33)
+_INTENT_END, _INTENT_COUNT, _INTENT = 33, 34, 35
+MOST_MOVES = 16
+MOST_DELAY_LEVELS = 64
+_LEVELS = 127
+NEVER = 2**62
+"""As a time at which something is due: nothing is."""
+
+CURSORS = (TIMED, TIMER_DUE, TIMER_OFFSET, HALF_CURSOR, OP_CURSOR)
+"""Where the services are, besides the delay levels."""
+
 _PLACE_WORDS = (_BOOT, _BOOT + 1, _DEVICE, _INODE)
+
+
+def level_word(level: int) -> int:
+    """Return the word with the cursor of a delay level, counted from 1."""
+    if not 1 <= level <= MOST_DELAY_LEVELS:
+        raise ValueError(f"there is no delay level {level}")
+    return _LEVELS + level
 
 
 class StatePage:
@@ -88,6 +114,38 @@ class StatePage:
         """Return what a reader needs to know."""
         words = self._words
         return Position(words[PUBLISHED], words[DISPATCHED], words[STRUCTURE])
+
+    def cursors(self) -> dict[int, int]:
+        """Return the services' cursors that have moved, by word."""
+        words = self._words[: _LEVELS + 1 + MOST_DELAY_LEVELS].tolist()
+        levels = range(_LEVELS + 1, len(words))
+        return {word: words[word] for word in (*CURSORS, *levels) if words[word]}
+
+    def intend(self, end: int, moves: Mapping[int, int]) -> None:
+        """Have words moved, all or none, iff `published` gets to `end`: see `fulfil`."""
+        if len(moves) > MOST_MOVES:
+            raise ValueError(f"{len(moves)} words are too many for one intent")
+        for index, (word, value) in enumerate(moves.items()):
+            self._words[_INTENT + 2 * index] = word
+            self._words[_INTENT + 2 * index + 1] = value
+        self._words[_INTENT_COUNT] = len(moves)
+        self._words[_INTENT_END] = end
+
+    def fulfil(self) -> None:
+        """Make the intended moves if what they belong to is published; drop them otherwise.
+
+        Repeating it does no harm: nobody else moves these words before it is done.
+        """
+        end = self._words[_INTENT_END]
+        if end and self._words[PUBLISHED] >= end:
+            for at in range(_INTENT, _INTENT + 2 * self._words[_INTENT_COUNT], 2):
+                self._words[self._words[at]] = self._words[at + 1]
+        self._words[_INTENT_END] = 0
+
+    def lower_due(self, due_ms: int) -> None:
+        """Note that a service has something to do at a time. The caller is in a section."""
+        if due_ms < self._words[NEXT_DUE]:
+            self._words[NEXT_DUE] = due_ms
 
     def is_true(self, store: bytes, lock: tuple[int, int]) -> bool:
         """Whether the words were written in this boot, for this store, and by us alone."""

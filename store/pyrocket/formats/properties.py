@@ -20,7 +20,43 @@ TAGS = "TAGS"
 KEYS = "KEYS"
 UNIQ_KEY = "UNIQ_KEY"
 SHARDING_KEY = "__SHARDINGKEY"
+WAIT = "WAIT"
+
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QID = "REAL_QID"
+"""Where a message in a system topic is to go: topic name and queue id in decimal."""
+
 DELAY = "DELAY"
+"""Delay level in decimal."""
+
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+"""Due time in epoch milliseconds, as the sender wants it."""
+
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+"""Other ways to say when: so long after the store time. The order of precedence in RocketMQ is
+TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS; a DELAY above 0 goes before all."""
+
+TIMER_OUT_MS = "TIMER_OUT_MS"
+"""Due time in epoch milliseconds of a message in the timer topic, as the broker took it."""
+
+TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
+"""On a message in the timer topic: do not deliver the one with this unique id."""
+
+TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
+TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
+TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
+
+TRAN_MSG = "TRAN_MSG"
+"""`true` on a half message."""
+
+PGROUP = "PGROUP"
+"""Producer group, which is asked about a half message."""
+
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRAN_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+TRANSACTION_ID = "__transactionId__"
 
 RESERVED_PROPERTIES = frozenset(
     [

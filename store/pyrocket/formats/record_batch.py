@@ -7,7 +7,7 @@ records lie, without a copy.
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,15 @@ from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.java_hash import java_hash_column
 from pyrocket.formats.message_keys import MessageKeys, keys_of_batch
 from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
-from pyrocket.formats.record import CRC_MASK, FIXED_BYTES, HEADER_BYTES, MAGIC_V1, STORE_HOST
+from pyrocket.formats.record import (
+    CRC_MASK,
+    FIXED_BYTES,
+    HEADER_BYTES,
+    HOST_V6_EXTRA,
+    MAGIC_V1,
+    STORE_HOST,
+    SYS_BORN_HOST_V6,
+)
 from pyrocket.formats.record_header import HEADER
 from pyrocket.formats.runs import Ints, crc32_of_runs, run_offsets
 from pyrocket.formats.send_columns import SendColumns
@@ -40,7 +48,9 @@ class EncodedBatch:
     """Records of one topic, ready but for their places.
 
     `bounds` (n + 1) are the records' offsets in `data`; rows of one queue lie together, in order.
-    `keys` is None where nobody has looked for them.
+    `keys` is None where nobody has looked for them. With `born_v6` some were born on IPv6
+    hosts. Records of delay levels have `delays`, how long after their store time they are due, in
+    ms; of those with due times of their own, `due` is the earliest, in epoch ms.
     """
 
     topic: str
@@ -49,6 +59,9 @@ class EncodedBatch:
     queue_ids: npt.NDArray[np.int32]
     tags_codes: Ints
     keys: MessageKeys | None = None
+    born_v6: bool = False
+    delays: Ints | None = None
+    due: int | None = None
 
     def __len__(self) -> int:
         return len(self.queue_ids)
@@ -58,22 +71,43 @@ class EncodedBatch:
         """Bytes of each record."""
         return np.diff(self.bounds)
 
+    def load(self) -> "EncodedBatch":
+        """Return itself: it is read already."""
+        return self
+
     def withhold_head(self) -> bytes:
         """Make the size and magic of the first record zero, and return what they were."""
         head = ctypes.string_at(self.data.address, _HEAD_BYTES)
         ctypes.memset(self.data.address, 0, _HEAD_BYTES)
         return head
 
-    def place(self, physical_offsets: Ints, queue_offsets: Ints, store_timestamp: int) -> None:
-        """Write where and when the records are stored into them."""
-        # The buffer was made by the join below and nobody else has seen it, so it may be written.
+    def headers(self) -> npt.NDArray[np.void]:
+        """Return a header at each byte of `data`, to be written in place.
+
+        That is legal while the batch is being made and placed: the buffer came from a join that
+        nobody else has seen.
+        """
         raw = (ctypes.c_ubyte * self.data.size).from_address(self.data.address)
         count = self.data.size - HEADER_BYTES + 1
-        every = np.ndarray((count,), HEADER, raw, strides=(1,))
-        starts = self.bounds[:-1]
+        return np.ndarray((count,), HEADER, raw, strides=(1,))
+
+    def place(self, physical_offsets: Ints, queue_offsets: Ints, store_timestamp: int) -> None:
+        """Write where and when the records are stored into them, and when they are due."""
+        every, starts = self.headers(), self.bounds[:-1]
         every["queue_offset"][starts] = queue_offsets
         every["physical_offset"][starts] = physical_offsets
+        if self.born_v6:
+            longer = every["sys_flag"][starts] & SYS_BORN_HOST_V6 != 0
+            starts = starts + longer * np.int64(HOST_V6_EXTRA)
         every["store_timestamp"][starts] = store_timestamp
+        if self.delays is not None:
+            self.tags_codes[:] = store_timestamp + self.delays
+
+    def earliest_due(self, store_timestamp: int) -> int | None:
+        """Return when the first of them is due if they are stored at that time; None for never."""
+        if self.delays is not None:
+            return store_timestamp + int(self.delays.min())
+        return self.due
 
 
 def encode_batch(
@@ -82,8 +116,14 @@ def encode_batch(
     queue_ids: npt.NDArray[np.int32],
     unique_ids: pa.StringArray,
     born_timestamp: int,
+    *,
+    delays: Ints | None = None,
+    dues: Ints | None = None,
 ) -> Iterator[EncodedBatch]:
-    """Yield the rows as records, in runs of about ENCODE_BYTES. Raises MessageError."""
+    """Yield the rows as records, in runs of about ENCODE_BYTES. Raises MessageError.
+
+    `delays` and `dues` have one element a row, see `EncodedBatch`.
+    """
     properties = _join_properties(columns, unique_ids)
     lengths = pc.binary_length(columns.body).to_numpy().astype(np.int64)
     totals = np.cumsum(lengths + pc.binary_length(properties).to_numpy() + FIXED_BYTES)
@@ -94,7 +134,12 @@ def encode_batch(
         rows = columns.slice(start, end - start)
         block = properties.slice(start, end - start)
         keys = keys_of_batch(topic, unique_ids.slice(start, end - start), rows.keys)
-        yield _encode(rows, topic, queue_ids[start:end], block, keys, born_timestamp)
+        encoded = _encode(rows, topic, queue_ids[start:end], block, keys, born_timestamp)
+        yield replace(
+            encoded,
+            delays=None if delays is None else delays[start:end],
+            due=None if dues is None else int(dues[start:end].min()),
+        )
         start = end
 
 
@@ -122,10 +167,10 @@ def _encode(
     header["born_host"] = header["store_host"] = _HOST
     header["body_length"] = body_lengths
     joined = pc.binary_join_element_wise(
-        _fixed(header.view(np.uint8), HEADER_BYTES),
+        fixed_width(header.view(np.uint8), HEADER_BYTES),
         body,
         pa.scalar(bytes((len(name),)) + name, pa.binary()),
-        _fixed(property_lengths.astype(">u2").view(np.uint8), 2),
+        fixed_width(property_lengths.astype(">u2").view(np.uint8), 2),
         properties,
         pa.scalar(b"", pa.binary()),
     )
@@ -133,7 +178,7 @@ def _encode(
     return EncodedBatch(topic, joined.buffers()[2], bounds, queue_ids, _tags_codes(rows), keys)
 
 
-def _fixed(data: npt.NDArray[np.uint8], width: int) -> pa.BinaryArray:
+def fixed_width(data: npt.NDArray[np.uint8], width: int) -> pa.BinaryArray:
     """Return the bytes as values of `width` bytes each, without a copy."""
     count = data.size // width
     offsets = np.arange(0, data.size + 1, width, dtype=np.int32)

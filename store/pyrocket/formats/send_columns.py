@@ -9,23 +9,29 @@
     shardingKey  string; equal keys go to one queue, in order
     flag         int32
 
+and when to deliver, see `send_delays`:
+
+    delayLevel        int32
+    delay             string, such as `10m`
+    deliverTimestamp  timestamp of any unit
+
 Text is UTF-8 without \\x01 and \\x02. Everything is checked before anything is written; errors name
 the row.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.config import MAX_BODY_BYTES
-from pyrocket.errors import MessageError, SchemaError
+from pyrocket.errors import SchemaError
 from pyrocket.formats.properties import RESERVED_PROPERTIES
+from pyrocket.formats.refusing import Rows, refuse
 from pyrocket.formats.runs import is_utf8, text_bytes
+from pyrocket.formats.send_delays import read_delays
 
 SEND_COLUMNS: dict[str, tuple[pa.DataType, ...]] = {
     "body": (pa.binary(), pa.string()),
@@ -36,13 +42,13 @@ SEND_COLUMNS: dict[str, tuple[pa.DataType, ...]] = {
     "queueId": (pa.int32(), pa.int64()),
     "shardingKey": (pa.string(),),
     "flag": (pa.int32(),),
+    "delayLevel": (pa.int32(),),
+    "delay": (pa.string(),),
+    "deliverTimestamp": (pa.timestamp("us", "UTC"),),
 }
-"""Every column that an append takes, with the Arrow types it may have."""
+"""Every column that an append takes, with the Arrow types it may have (of timestamps: any)."""
 
 _SEPARATORS, _SPACE = (1, 2), (32,)
-
-Rows = npt.NDArray[np.integer[Any]]
-"""The row of each element of a flattened column."""
 
 
 def check_send_schema(schema: pa.Schema) -> None:
@@ -76,7 +82,12 @@ def check_send_schema(schema: pa.Schema) -> None:
 
 
 def _is_kind(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether the types are the same but for names and nullability inside lists and maps."""
+    """Whether the types are the same but for names and nullability inside lists and maps.
+
+    A timestamp is one in any unit and zone.
+    """
+    if pa.types.is_timestamp(given) and pa.types.is_timestamp(kind):
+        return True
     if pa.types.is_list(given) and pa.types.is_list(kind):
         return bool(given.value_type.equals(kind.value_type))
     if pa.types.is_map(given) and pa.types.is_map(kind):
@@ -89,6 +100,7 @@ class SendColumns:
     """The columns of a batch, checked, in one type each; a column that is absent is None.
 
     `keys` are joined by spaces; `properties` are encoded blocks of the user's properties.
+    `delay` and `deliver_at` are in milliseconds, the latter since the epoch.
     """
 
     body: pa.BinaryArray
@@ -98,6 +110,9 @@ class SendColumns:
     sharding_key: pa.StringArray | None
     queue_id: pa.Array | None
     flag: pa.Array | None
+    delay_level: pa.Int64Array | None = None
+    delay: pa.Int64Array | None = None
+    deliver_at: pa.Int64Array | None = None
 
     def __len__(self) -> int:
         return len(self.body)
@@ -119,6 +134,7 @@ def check_send_batch(batch: pa.RecordBatch) -> SendColumns:
     """Return the batch's columns, or raise SchemaError or MessageError naming the row."""
     check_send_schema(batch.schema)
     columns = {name: batch.column(name) for name in batch.schema.names}
+    delays = read_delays(columns)
     return SendColumns(
         body=_check_body(columns["body"]),
         tags=_check_text(columns.get("tags"), "tags"),
@@ -127,13 +143,16 @@ def check_send_batch(batch: pa.RecordBatch) -> SendColumns:
         sharding_key=_check_text(columns.get("shardingKey"), "shardingKey"),
         queue_id=columns.get("queueId"),
         flag=columns.get("flag"),
+        delay_level=delays.level,
+        delay=delays.delay,
+        deliver_at=delays.deliver_at,
     )
 
 
 def _check_body(body: pa.Array) -> pa.BinaryArray:
-    _refuse(body.is_null(), "BODY_NULL", lambda row: "has a null body")
+    refuse(body.is_null(), "BODY_NULL", lambda row: "has a null body")
     lengths = pc.binary_length(body)
-    _refuse(
+    refuse(
         pc.greater(lengths, MAX_BODY_BYTES),
         "BODY_TOO_LARGE",
         lambda row: f"has a body of {lengths[row]} bytes; {MAX_BODY_BYTES} is the most",
@@ -157,7 +176,7 @@ def _join_keys(keys: pa.Array | None) -> pa.StringArray | None:
     flat = keys.flatten()
     counts = pc.fill_null(pc.list_value_length(keys), 0).to_numpy()
     rows = np.repeat(np.arange(len(keys)), counts)
-    _refuse(flat.is_null(), "MESSAGE_ILLEGAL", lambda at: "has a null among its keys", rows)
+    refuse(flat.is_null(), "MESSAGE_ILLEGAL", lambda at: "has a null among its keys", rows)
     _refuse_bytes(flat, _SEPARATORS + _SPACE, "a key", rows)
     return _null_if_empty(pc.binary_join(keys, " "))
 
@@ -176,7 +195,7 @@ def _encode_properties(properties: pa.MapArray | None) -> pa.StringArray | None:
     _refuse_bytes(names, _SEPARATORS, "a property name", rows)
     _refuse_names(names, rows)
     empty = pc.fill_null(pc.equal(pc.binary_length(values), 0), True)
-    _refuse(empty, "MESSAGE_ILLEGAL", lambda at: f"has no value for property {names[at]}", rows)
+    refuse(empty, "MESSAGE_ILLEGAL", lambda at: f"has no value for property {names[at]}", rows)
     _refuse_bytes(values, _SEPARATORS, "a property value", rows)
     if len(names) == 0:
         return pa.repeat(pa.scalar("", pa.string()), len(properties))
@@ -205,7 +224,7 @@ def _refuse_names(names: pa.StringArray, rows: Rows) -> None:
     words = distinct.dictionary.to_pylist()
     bad = [word in RESERVED_PROPERTIES or not word for word in words]
     if any(bad):
-        _refuse(
+        refuse(
             pa.array(bad).take(distinct.indices),
             "PROPERTY_RESERVED",
             lambda at: f"has the property {names[at]}: the name is empty or RocketMQ's own",
@@ -223,7 +242,7 @@ def _refuse_bytes(
     if not np.isin(data, illegal).any():
         return
     pattern = "[" + "".join(map(chr, illegal)) + "]"
-    _refuse(
+    refuse(
         pc.fill_null(pc.match_substring_regex(text, pattern), False),
         "MESSAGE_ILLEGAL",
         lambda at: (
@@ -241,17 +260,6 @@ def _refuse_malformed(text: pa.StringArray, what: str, rows: Rows | None) -> Non
     except pa.ArrowInvalid:
         plain = text.cast(pa.binary()).to_pylist()
         bad = pa.array([value is not None and not is_utf8(value) for value in plain])
-        _refuse(
+        refuse(
             bad, "MESSAGE_ILLEGAL", lambda at: f"has {plain[at]!r} as {what}: it is no UTF-8", rows
         )
-
-
-def _refuse(
-    bad: pa.BooleanArray, code: str, describe: Callable[[int], str], rows: Rows | None = None
-) -> None:
-    """Raise MessageError about the first true element of `bad`; `rows` maps elements to rows."""
-    at = pc.index(bad, True).as_py()
-    if at < 0:
-        return
-    row = at if rows is None else int(rows[at])
-    raise MessageError(f"row {row} {describe(at)}.", code=code)

@@ -4,7 +4,7 @@
     roll forward   erase what a dead writer left unpublished, dispatch what it left undispatched
     reserve        say how far the bytes to come will reach
     write          records behind `published`: nobody sees them
-    publish        one word: the records exist
+    publish        one word: the records exist; a service's cursors move with it
     dispatch       their queue entries
     reveal         one word: readers see them
     give the turn back
@@ -14,7 +14,7 @@ offsets come from the queues themselves, never from memory that another process 
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -63,12 +63,19 @@ class Appender:
     ) -> None:
         self._log, self._dispatcher, self._page, self._clock = log, dispatcher, page, clock
 
-    def append(self, batches: Sequence[EncodedBatch], *, whole: bool = False) -> list[Appended]:
+    def append(
+        self,
+        batches: Sequence[EncodedBatch],
+        *,
+        whole: bool = False,
+        moves: Mapping[int, int] | None = None,
+    ) -> list[Appended]:
         """Append the batches as one: all become visible together. The caller is in a section.
 
         The first eight bytes of the first record are written last: until then every scanner, of a
         Java broker too, ends before them. With `whole` they are written between two fsyncs, so
-        that a loss of power also leaves all, durably, or none.
+        that a loss of power also leaves all, durably, or none. The words of `moves` get their
+        values with the publication, whoever dies.
         """
         page = self._page
         start = page[PUBLISHED]
@@ -88,7 +95,10 @@ class Appender:
                 self._erase_unpublished()
             raise
         page[STORE_TIME] = store_time
+        if moves:
+            page.intend(end, moves)
         page[PUBLISHED] = end
+        page.fulfil()
         page[APPENDS] += len(batches)
         try:
             for appended, _ in plan:
@@ -111,6 +121,7 @@ class Appender:
         if page[FAILED]:
             raise failed_before()
         self._erase_unpublished()
+        page.fulfil()
         published = page[PUBLISHED]
         if page[DISPATCHED] < published:
             dispatched = page[DISPATCHED]

@@ -10,7 +10,7 @@ change again. The last one, which still grows, is built anew after a crash.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pyrocket.clock import Clock
@@ -51,12 +51,14 @@ class Checkpointer:
         clock: Clock,
         log_file_bytes: int,
         sync_index: Callable[[int], int],
+        save_cursors: Callable[[Mapping[int, int]], None],
     ) -> None:
         """Make one; `sync_index` is `KeyBuilder.sync_full`."""
+        self._save_cursors = save_cursors
         self._layout, self._queues, self._page, self._clock = layout, queues, page, clock
         self._log_file_bytes, self._sync_index = log_file_bytes, sync_index
 
-    def after_flush(self, end: int, stored: int) -> None:
+    def after_flush(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
         """Advance to `end` if a log file has been filled since, or a minute has passed.
 
         Records without entries, left by a dead writer, put it off to the next time. Raises
@@ -69,14 +71,21 @@ class Checkpointer:
         if same_file and self._clock() - page[CHECKPOINT_TIME] < INTERVAL_MS:
             return
         try:
-            self.advance(end, stored)
+            self.advance(end, stored, cursors)
         except SyncError:
             raise
         except OSError as error:
             # The flush itself has succeeded; an old checkpoint is a true one.
             _log.warning("the checkpoint of %s stays behind: %s", self._layout.root, error)
 
-    def advance(self, end: int, stored: int, *, index_timestamp: int | None = None) -> None:
+    def advance(
+        self,
+        end: int,
+        stored: int,
+        cursors: Mapping[int, int],
+        *,
+        index_timestamp: int | None = None,
+    ) -> None:
         """Make the queues durable up to the records below `end`, and say so.
 
         The log is durable up to there, and the queues are complete. Without an `index_timestamp`
@@ -89,6 +98,7 @@ class Checkpointer:
             # A damaged file is the next writer's to drop.
             with suppress(StoreDamagedError):
                 index = self._sync_index(index)
+        self._save_cursors(cursors)
         content = encode_checkpoint(Checkpoint(stored, stored, index))
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
             replace_file(path, content, self._layout.scratch)

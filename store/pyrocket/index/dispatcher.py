@@ -4,7 +4,7 @@ Messages outside a transaction and committed ones get an entry; prepared and rol
 not. Source: `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +29,11 @@ FirstOffset = Callable[[str, int], int]
 class Dispatcher:
     """Brings the queues up to date with runs of the log. The caller holds the mutex."""
 
-    def __init__(self, queues: Queues, first_offset: FirstOffset) -> None:
+    def __init__(
+        self, queues: Queues, first_offset: FirstOffset, delay_levels_ms: Sequence[int]
+    ) -> None:
         self._queues, self.first_offset = queues, first_offset
+        self._levels = delay_levels_ms
 
     def dispatch(
         self,
@@ -53,7 +56,7 @@ class Dispatcher:
             run.check_structure()
             # Entries of records before this run have been written, if not by the dead, by us.
             below = max(dispatched, int(run.physical_offset[0]))
-            for part in queue_parts(run):
+            for part in queue_parts(run, self._levels):
                 if only is not None and part.queue not in only:
                     continue
                 self._put_part(part, below, dispatched, complete, whole)
@@ -121,9 +124,10 @@ class QueuePart:
         return QueuePart(self.topic, self.queue_id, self.offsets[chosen], self.entries[chosen])
 
 
-def queue_parts(run: RecordFields) -> Iterator[QueuePart]:
+def queue_parts(run: RecordFields, delay_levels_ms: Sequence[int]) -> Iterator[QueuePart]:
     """Yield what each queue has in the run, whose structure has been checked, in log order."""
-    entries = build_entries(run.physical_offset, run.sizes, tags_codes(run))
+    codes = tags_codes(run, delay_levels_ms)
+    entries = build_entries(run.physical_offset, run.sizes, codes)
     for (topic, queue_id), rows in queue_rows(run):
         yield QueuePart(topic, queue_id, run.queue_offset[rows], entries[rows])
 

@@ -5,6 +5,7 @@ SLICE_BYTES of records or SLICE_ROWS rows each. A slice is decoded and let go be
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,15 @@ SLICE_ROWS = 16_384
 WINDOW_BYTES = 64 * 1024 * 1024
 _ENTRIES_AT_ONCE = 65_536
 _BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Messages of one queue from `first_offset` on, as raw records, with their tags codes."""
+
+    first_offset: int
+    tags_codes: Ints
+    records: RecordFields
 
 
 class Scanner:
@@ -49,30 +59,47 @@ class Scanner:
         Raises OffsetOutOfRangeError where entries or their records are gone, StoreDamagedError.
         """
         while start < end:
-            try:
-                offsets, sizes = self._places(queue, start, end)
-            except (OffsetOutOfRangeError, StoreDamagedError):
-                # A recovery rewrites the queues: what it leaves counts.
-                self._settle()
-                offsets, sizes = self._places(queue, start, end)
+            offsets, sizes, _ = self._places(queue, start, end)
             for first, last in _cut(offsets, sizes, self._log.file_bytes):
                 # A slice whose bodies inflate to a lot comes in several batches.
                 while first < last:
-                    run = QueueRun(queue.topic, self._broker_name, queue.queue_id, start + first)
+                    run = self._run(queue, start + first)
                     fields = self._open(offsets[first:last], sizes[first:last], run)
                     batch = decode_columns(fields, run, columns, verify_crc=verify_crc)
                     yield batch
                     first += batch.num_rows
             start += len(offsets)
 
-    def _places(self, queue: ConsumeQueue, start: int, end: int) -> tuple[Ints, Ints]:
-        """Return log offsets and sizes of the first messages of [start, end)."""
+    def records(self, queue: ConsumeQueue, start: int, end: int) -> Iterator[Slice]:
+        """Yield the messages [start, end) of `queue` as checked records; raises as `scan`."""
+        while start < end:
+            offsets, sizes, tags_codes = self._places(queue, start, end)
+            for first, last in _cut(offsets, sizes, self._log.file_bytes):
+                run = self._run(queue, start + first)
+                fields = self._open(offsets[first:last], sizes[first:last], run)
+                fields.check_run(run.topic, run.queue_id, run.first_offset)
+                yield Slice(run.first_offset, tags_codes[first:last], fields)
+            start += len(offsets)
+
+    def _run(self, queue: ConsumeQueue, first_offset: int) -> QueueRun:
+        return QueueRun(queue.topic, self._broker_name, queue.queue_id, first_offset)
+
+    def _places(self, queue: ConsumeQueue, start: int, end: int) -> tuple[Ints, Ints, Ints]:
+        """Return log offsets, sizes and tags codes of the first messages of [start, end)."""
+        try:
+            return self._places_now(queue, start, end)
+        except (OffsetOutOfRangeError, StoreDamagedError):
+            # A recovery rewrites the queues: what it leaves counts.
+            self._settle()
+            return self._places_now(queue, start, end)
+
+    def _places_now(self, queue: ConsumeQueue, start: int, end: int) -> tuple[Ints, Ints, Ints]:
         entries = queue.entries(start, min(end, start + _ENTRIES_AT_ONCE))
         self._check_present(queue, start, entries, end)
         offsets = entries["physical_offset"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
         self._check_usable(queue, start, offsets, sizes)
-        return offsets, sizes
+        return offsets, sizes, entries["tags_code"].astype(np.int64)
 
     def _check_present(self, queue: ConsumeQueue, start: int, entries: Entries, end: int) -> None:
         sizes = entries["size"]

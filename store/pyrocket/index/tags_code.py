@@ -4,32 +4,31 @@ The hash of its TAGS, 0 without; in the delay topic the time at which the messag
 `CommitLog.checkMessageAndReturnSize`, `ScheduleMessageService.computeDeliverTimestamp`.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.config import DELAY_LEVELS_MS
-from pyrocket.formats.java_hash import java_hash_column
-from pyrocket.formats.properties import DELAY, TAGS
+from pyrocket.formats.properties import DELAY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.formats.tags_hash import tags_hashes
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _LEVEL = r"^[0-9]{1,9}$"
 
 
-def tags_codes(run: RecordFields) -> npt.NDArray[np.int64]:
-    """Return the tagsCode of each record."""
+def tags_codes(run: RecordFields, delay_levels_ms: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return the tagsCode of each record; level n waits `delay_levels_ms[n - 1]`."""
     properties = PropertyColumns(run.properties())
-    tags = properties.column(TAGS).dictionary_encode()
-    hashes = np.append(java_hash_column(tags.dictionary), 0).astype(np.int64)
-    codes = hashes[pc.fill_null(tags.indices, len(hashes) - 1).to_numpy()]
+    codes = tags_hashes(properties)
     delayed = pc.equal(run.topics(), SCHEDULE_TOPIC.encode()).to_numpy(zero_copy_only=False)
     if not delayed.any():
         return codes
     levels = _levels(properties.column(DELAY))
-    delays = np.array((0, *DELAY_LEVELS_MS))[np.minimum(levels, len(DELAY_LEVELS_MS))]
+    delays = np.array((0, *delay_levels_ms))[np.minimum(levels, len(delay_levels_ms))]
     return np.where(delayed & (levels > 0), run.store_timestamp + delays, codes)
 
 

@@ -10,7 +10,8 @@ it was about, so it is never tried again: the store counts as failed until it is
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyrocket.disk.io import SyncError
@@ -32,8 +33,9 @@ from pyrocket.log.commit_log import CommitLog
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
 _GATHER_POLL_SECONDS = 0.0001
 
-AfterSync = Callable[[int, int], None]
-"""Told the durable end of the log and a store time: whatever is older than that lies before it."""
+AfterSync = Callable[[int, int, Mapping[int, int]], None]
+"""Told the durable end of the log, a store time, whatever is older than which lies before it, and
+the services' cursors, whose deliveries lie before it too."""
 
 
 class Flusher:
@@ -107,7 +109,9 @@ class Flusher:
         if page[FLUSHED] >= page[PUBLISHED]:
             return
         self._gather()
-        # In this order: an append in progress sets its time before it publishes.
+        # In this order: an append in progress sets its time before it publishes, and moves cursors
+        # after that.
+        cursors = page.cursors()
         appends, stored, end = page[APPENDS], page[STORE_TIME], page[PUBLISHED]
         began = time.monotonic_ns()
         try:
@@ -119,7 +123,7 @@ class Flusher:
         page[SYNC_NS] = time.monotonic_ns() - began
         page[GROUP] = page[APPENDS] - page[FLUSHED_APPENDS]
         page[FLUSHED_APPENDS] = appends
-        self._after_sync(end, stored)
+        self._after_sync(end, stored, cursors)
 
     def _gather(self) -> None:
         """Wait for as many appends as the last group had."""
@@ -154,3 +158,16 @@ def failed_before() -> StoreFailedError:
         "a write or fsync of this store failed; what is durable is unknown.",
         remedy="Close it everywhere and open it again: that recovers it.",
     )
+
+
+@contextmanager
+def failing_for_good(page: StatePage) -> Iterator[None]:
+    """Let nobody write any more if an fsync of the indexes fails."""
+    try:
+        yield
+    except SyncError as error:
+        page[FAILED] = 1
+        raise StoreFailedError(
+            f"fsync of the indexes failed: {error}.",
+            remedy="Check the disk, close the store everywhere and open it again.",
+        ) from error

@@ -33,6 +33,7 @@ class Steps:
         self._layout, self._report = layout, report
         self._now, self._topics = clock(), Topics(layout, clock)
         config = load_identity(layout, StoreConfig()).config
+        self._levels = config.delay_levels_ms
         self._log = CommitLog(FileRun(layout.commit_log, config.log_file_bytes, layout.scratch))
         self._queues = Queues(layout, config.queue_file_bytes, writable=True)
 
@@ -139,7 +140,7 @@ class Steps:
         self._queues.close()
         graves = {key: self._bury(self._folder(*key)) for key in keys}
         first = self._log.first_offset()
-        dispatcher = Dispatcher(self._queues, self._topics.ended_at)
+        dispatcher = Dispatcher(self._queues, self._topics.ended_at, self._levels)
         try:
             runs = walk_all(self._log, first, max(first, self._report.log_end))
             dispatcher.dispatch(runs, dispatched=first, only=keys, whole=True)

@@ -1,7 +1,8 @@
 """What makes a directory this store: `pyrocket/store.json`.
 
 Written once, when the directory is made or first opened for writing; one of an older version gets
-the sizes that it lacks. Sizes of a directory that Java made are taken from its files.
+the sizes and delay levels that it lacks. Sizes of a directory that Java made are taken from its
+files; its delay levels are RocketMQ's, or what the first to open it for writing says.
 """
 
 import json
@@ -23,6 +24,8 @@ _SIZES = {
     "index_items": "indexItems",
 }
 """Names in the configuration and in the file."""
+
+_DELAY_LEVELS = "messageDelayLevel"
 
 _STORE_NAMES = frozenset(
     ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
@@ -69,7 +72,10 @@ def check_directory(layout: Layout, *, create: bool) -> None:
 
 
 def load_identity(layout: Layout, config: StoreConfig) -> Identity:
-    """Return who the directory says it is; its sizes and broker name win over `config`."""
+    """Return who the directory says it is; its sizes and broker name win over `config`.
+
+    Raises OptionError (DELAY_LEVELS) if `config` names other delay levels.
+    """
     text = read_or_none(layout.identity)
     if text is None:
         sizes = _sizes_of(layout) | (_index_sizes(layout, config) or {})
@@ -81,26 +87,41 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
             sizes |= {name: known[key] for name, key in _SIZES.items()}
         else:
             sizes |= _index_sizes(layout, config) or {}
-        sized = config.with_sizes(**sizes, broker_name=known["brokerName"])
-        return Identity(str(uuid.UUID(known["uuid"])), sized)
-    except (ValueError, KeyError, TypeError) as error:
+        levels = known.get(_DELAY_LEVELS, config.delay_levels)
+        settled = config.with_sizes(**sizes, broker_name=known["brokerName"], delay_levels=levels)
+        identity = Identity(str(uuid.UUID(known["uuid"])), settled)
+    except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
         raise StoreDamagedError(
             f"{layout.identity} cannot be read: {error!r}.",
             remedy="Restore it from a backup, or remove it to let the next writer make a new one"
             " (running queries then see another store).",
         ) from error
+    _check_delay_levels(layout, config, settled)
+    return identity
+
+
+def _check_delay_levels(layout: Layout, wanted: StoreConfig, settled: StoreConfig) -> None:
+    """Refuse delay levels under which delayed messages would be due at other times."""
+    if wanted.delay_levels is None or wanted.delay_levels_ms == settled.delay_levels_ms:
+        return
+    raise OptionError(
+        f"{layout.root} has the delay levels {settled.delay_levels_text!r}; delay_levels says"
+        f" {wanted.delay_levels!r}.",
+        remedy="Leave delay_levels out: the directory's are taken then.",
+        code="DELAY_LEVELS",
+    )
 
 
 def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Identity:
     """Return who the directory is, having given it an id and sizes that it lacked.
 
-    The caller holds the mutex. Raises OptionError (INDEX_GEOMETRY).
+    The caller holds the mutex. Raises OptionError (INDEX_GEOMETRY, DELAY_LEVELS).
     """
     known = load_identity(layout, config)
     content: dict[str, Any] = json.loads(read_or_none(layout.identity) or b"{}")
-    if set(_SIZES.values()) <= set(content):
+    if {*_SIZES.values(), _DELAY_LEVELS} <= set(content):
         return known
-    if _index_sizes(layout, config) is None:
+    if _index_sizes(layout, known.config) is None:
         raise OptionError(
             f"the files in {layout.index} fit neither {config.index_slots} slots and"
             f" {config.index_items} items nor four items a slot.",
@@ -116,6 +137,7 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
         "created": created_ms,
         **content,
         **{key: getattr(identity.config, name) for name, key in _SIZES.items()},
+        _DELAY_LEVELS: identity.config.delay_levels_text,
     }
     replace_file(layout.identity, json.dumps(content, indent=1).encode(), layout.scratch)
     return identity

@@ -22,23 +22,13 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
 from pyrocket.formats.record import MAX_TOPIC_BYTES
+from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.json_table import Content, JsonTable
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 """On disk: never renumber."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
-_FORBIDDEN = frozenset(
-    [
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "TBW102",
-    ]
-)
 
 _TABLE = "topicConfigTable"
 _DEFAULTS = {"order": False, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
@@ -74,7 +64,7 @@ def check_topic_name(name: str) -> None:
             f"{name!r} is no legal topic name.",
             remedy=f"Use 1 to {MAX_TOPIC_BYTES} of the characters a-z A-Z 0-9 _ - % |.",
         )
-    if name in _FORBIDDEN or name.startswith("rmq_sys_"):
+    if name in CLOSED_TO_SENDERS or name.startswith(SYSTEM_PREFIX):
         raise TopicNameError(
             f"{name!r} is a system topic of RocketMQ.", remedy="Choose another name."
         )

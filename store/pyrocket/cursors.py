@@ -1,0 +1,114 @@
+"""How far the services have come, kept from one boot to the next.
+
+While the shared words are true they say it, exactly. At each checkpoint, and at a clean end, what
+they said before the flush goes to `pyrocket/cursors.json`, and the delay levels' to RocketMQ's
+`config/delayOffset.json` too: never more than what is durable. A recovery takes the larger of ours
+and RocketMQ's, because both only ever grow and each is true: a Java broker may have come further
+since.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.state_page import (
+    HALF_CURSOR,
+    MOST_DELAY_LEVELS,
+    NEXT_DUE,
+    OP_CURSOR,
+    TIMED,
+    TIMER_DUE,
+    TIMER_OFFSET,
+    StatePage,
+    level_word,
+)
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats import fastjson
+from pyrocket.formats.system_topics import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANSACTION_GROUP,
+)
+from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.queues import Queues
+from pyrocket.services.delay_offsets import DelayOffsets
+from pyrocket.services.groups import GroupOffsets
+
+_LEVEL_WORDS = {level_word(level): level for level in range(1, MOST_DELAY_LEVELS + 1)}
+_NAMES = {
+    "timed": TIMED,
+    "timerDue": TIMER_DUE,
+    "timerOffset": TIMER_OFFSET,
+    "half": HALF_CURSOR,
+    "op": OP_CURSOR,
+    **{f"level{level}": word for word, level in _LEVEL_WORDS.items()},
+}
+
+Cursors = Mapping[int, int]
+"""Values by word of the state page."""
+
+
+def save_cursors(layout: Layout, cursors: Cursors) -> None:
+    """Keep cursors whose deliveries are durable; the caller holds the flush lock."""
+    content = {name: cursors[word] for name, word in _NAMES.items() if word in cursors}
+    data = json.dumps(content, sort_keys=True, indent=1).encode()
+    if data != (read_or_none(layout.cursors) or b"{}"):
+        replace_file(layout.cursors, data, layout.scratch)
+    levels = {_LEVEL_WORDS[word]: at for word, at in cursors.items() if word in _LEVEL_WORDS}
+    if levels:
+        DelayOffsets(layout).save(levels)
+
+
+def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
+    """Keep the half and op cursors as RocketMQ does; the caller holds the mutex."""
+    offsets = GroupOffsets(layout)
+    for topic, word in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
+        if word in cursors:
+            at = {0: cursors[word]}
+            offsets.merge(TRANSACTION_GROUP, topic, at, lambda queue, old, new: new > old)
+
+
+def restore_cursors(layout: Layout, page: StatePage, queues: Queues) -> None:
+    """Set the words of the services after a recovery, none beyond its queue's end."""
+    own = _read_own(layout)
+    java = _of_java(layout)
+    for word in _NAMES.values():
+        page[word] = max(own.get(word, 0), java.get(word, 0))
+    for word, (topic, queue_id) in _queue_of_words().items():
+        page[word] = min(page[word], queues.get(topic, queue_id).max_offset(WHOLE_LOG))
+    page[NEXT_DUE] = 0
+
+
+def _queue_of_words() -> dict[int, tuple[str, int]]:
+    queues = {word: (SCHEDULE_TOPIC, level - 1) for word, level in _LEVEL_WORDS.items()}
+    return {
+        **queues,
+        TIMED: (TIMER_TOPIC, 0),
+        HALF_CURSOR: (HALF_TOPIC, 0),
+        OP_CURSOR: (OP_TOPIC, 0),
+    }
+
+
+def _read_own(layout: Layout) -> dict[int, int]:
+    data = read_or_none(layout.cursors)
+    try:
+        known = {} if data is None else json.loads(data.decode())
+        return {_NAMES[name]: int(at) for name, at in known.items() if name in _NAMES}
+    except fastjson.BROKEN as error:
+        raise StoreDamagedError(
+            f"{layout.cursors} makes no sense ({error!r}).",
+            remedy="Restore it from a copy, or remove it: delayed messages since RocketMQ's own"
+            " config/delayOffset.json may then be delivered twice.",
+        ) from error
+
+
+def _of_java(layout: Layout) -> dict[int, int]:
+    levels = DelayOffsets(layout).read()
+    known = {level_word(n): at for n, at in levels.items() if 1 <= n <= MOST_DELAY_LEVELS}
+    groups = GroupOffsets(layout)
+    for topic, word in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
+        known[word] = groups.of(TRANSACTION_GROUP, topic).get(0, 0)
+    return known

@@ -1,0 +1,155 @@
+"""A file of staged records: blocks, what is to be known of each before it is read, and an index.
+
+    block 0: records as they go to the log      block 0: columns      block 1 …      index
+
+Every part begins at a multiple of 8. The columns are arrays, one behind the other: tags codes and,
+where there are any, delays (8 bytes a row); sizes and queue ids (4 bytes a row); of each key its
+row and its hash (4 bytes each). The index is JSON, a list with one entry a block. Its CRC-32 is the
+file's checksum, since it holds those of the blocks: a CRC-32 of the columns, and the sum of the
+records' bytes as 64-bit words, which costs next to nothing and sees bytes that were lost.
+"""
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrocket.formats.message_keys import MessageKeys
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.runs import Ints
+
+ALIGNMENT = 8
+_LONG, _INT = 8, 4
+_WORD_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class BlockIndex:
+    """What the index says of a block: where its parts begin in the file, and what they hold.
+
+    keys: how many; -1 where nobody has looked for them. due: see `EncodedBatch`.
+    """
+
+    topic: str
+    rows: int
+    keys: int
+    delayed: bool
+    due: int | None
+    data_at: int
+    data_bytes: int
+    columns_at: int
+    data_sum: int
+    columns_crc: int
+
+    @property
+    def columns_bytes(self) -> int:
+        """Bytes of the columns."""
+        a_row = 2 * _INT + _LONG * (2 if self.delayed else 1)
+        return a_row * self.rows + 2 * _INT * max(self.keys, 0)
+
+
+@dataclass(frozen=True)
+class BlockColumns:
+    """What is to be known of a block's records; the arrays are as in `EncodedBatch`."""
+
+    topic: str
+    sizes: Ints
+    queue_ids: npt.NDArray[np.int32]
+    tags_codes: Ints
+    keys: MessageKeys | None
+    delays: Ints | None
+    due: int | None
+
+    def __len__(self) -> int:
+        return len(self.queue_ids)
+
+    @cached_property
+    def bounds(self) -> Ints:
+        """The records' offsets in the block, and its end."""
+        bounds = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(self.sizes, out=bounds[1:])
+        return bounds
+
+
+def index_block(batch: EncodedBatch, at: int) -> tuple[BlockIndex, bytes]:
+    """Return what the index says of a batch that lies at `at`, and its columns behind it."""
+    columns = _encode_columns(batch)
+    block = BlockIndex(
+        topic=batch.topic,
+        rows=len(batch),
+        keys=-1 if batch.keys is None else len(batch.keys),
+        delayed=batch.delays is not None,
+        due=batch.due,
+        data_at=at,
+        data_bytes=batch.data.size,
+        columns_at=aligned(at + batch.data.size),
+        data_sum=sum_of_words(memoryview(batch.data)),
+        columns_crc=zlib.crc32(columns),
+    )
+    return block, columns
+
+
+def _encode_columns(batch: EncodedBatch) -> bytes:
+    parts = [batch.tags_codes.astype("<i8")]
+    if batch.delays is not None:
+        parts.append(batch.delays.astype("<i8"))
+    parts += [batch.sizes.astype("<i4"), batch.queue_ids.astype("<i4")]
+    if batch.keys is not None:
+        parts += [batch.keys.rows.astype("<i4"), batch.keys.hashes.astype("<i4")]
+    return b"".join(part.tobytes() for part in parts)
+
+
+def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
+    """Return the columns of a block, or None if these are not its bytes."""
+    if len(data) != block.columns_bytes or zlib.crc32(data) != block.columns_crc:
+        return None
+    rows, longs = block.rows, 2 if block.delayed else 1
+    wide = np.frombuffer(data, "<i8", longs * rows)
+    narrow = np.frombuffer(data, "<i4", offset=wide.nbytes)
+    keys = None
+    if block.keys >= 0:
+        of_keys = narrow[2 * rows :].astype(np.int64)
+        keys = MessageKeys(of_keys[: block.keys], of_keys[block.keys :])
+    return BlockColumns(
+        topic=block.topic,
+        sizes=narrow[:rows].astype(np.int64),
+        queue_ids=narrow[rows : 2 * rows],
+        tags_codes=wide[:rows].copy(),
+        keys=keys,
+        delays=wide[rows:] if block.delayed else None,
+        due=block.due,
+    )
+
+
+def aligned(position: int) -> int:
+    """Return the next place at which a part may begin."""
+    return position + -position % ALIGNMENT
+
+
+def sum_of_words(data: memoryview) -> int:
+    """Return the sum of the bytes as little-endian 64-bit words, modulo 2⁶⁴."""
+    whole = len(data) - len(data) % ALIGNMENT
+    total = int(np.frombuffer(data[:whole], "<u8").sum(dtype=np.uint64))
+    return total + int.from_bytes(data[whole:], "little") & _WORD_MASK
+
+
+def sum_of_bodies(batch: EncodedBatch) -> int:
+    """Return the sum of the bodies' checksums: that of all bodies in whatever order, modulo 2⁶⁴."""
+    return int(batch.headers()["crc"][batch.bounds[:-1]].sum(dtype=np.uint64))
+
+
+def encode_index(blocks: Sequence[BlockIndex]) -> tuple[bytes, int]:
+    """Return the index of a file's blocks, and the file's checksum."""
+    index = json.dumps([asdict(block) for block in blocks]).encode()
+    return index, zlib.crc32(index)
+
+
+def decode_index(data: bytes, checksum: int) -> list[BlockIndex] | None:
+    """Return the blocks, or None if these are not the bytes of that index."""
+    if zlib.crc32(data) != checksum:
+        return None
+    return [BlockIndex(**block) for block in json.loads(data)]

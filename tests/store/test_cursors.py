@@ -1,0 +1,140 @@
+"""How far the services have come survives boots, and is never more than what is durable."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.cursors import restore_cursors, save_cursors
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.state_page import (
+    CHECKPOINT_TIME,
+    HALF_CURSOR,
+    NEVER,
+    NEXT_DUE,
+    TIMER_DUE,
+    level_word,
+)
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
+from pyrocket.services.delay_offsets import DelayOffsets
+from pyrocket.services.groups import GroupOffsets
+from pyrocket.topic_admin import TopicConfig
+from stores import SMALL, batch, filled, message, numbered, reboot, words
+
+LEVEL_2 = level_word(2)
+
+
+def with_delayed(path, count=5):
+    """A store with messages in the queue of level 2, as whoever sends them leaves it."""
+    store = filled(path, 3)
+    for topic in (SCHEDULE_TOPIC, HALF_TOPIC):
+        store._topics.put(TopicConfig(topic, 2, 2))
+        store._sender.append_batch(
+            store._writing(), batch(numbered(count), 1 if topic == SCHEDULE_TOPIC else 0), topic, 0
+        )
+    return store
+
+
+def move(store, moves):
+    with store._writing().section():
+        store._writing().move(moves)
+
+
+def value(path, word):
+    page = words(path)
+    try:
+        return page[word]
+    finally:
+        page.close()
+
+
+@pytest.fixture(autouse=True)
+def _system_topics_may_be_written(monkeypatch):
+    monkeypatch.setattr("pyrocket.sender.check_topic_name", lambda name: None)
+
+
+def test_cursors_survive_a_clean_end_and_another_boot(tmp_path):
+    with with_delayed(tmp_path) as store:
+        move(store, {LEVEL_2: 3, HALF_CURSOR: 2, TIMER_DUE: 1_700_000_000_123})
+    assert DelayOffsets(Layout(tmp_path)).read() == {2: 3}
+    assert GroupOffsets(Layout(tmp_path)).of(TRANSACTION_GROUP, HALF_TOPIC) == {0: 2}
+    reboot(tmp_path)
+    Store.open(tmp_path).close()
+    assert value(tmp_path, LEVEL_2) == 3
+    assert value(tmp_path, HALF_CURSOR) == 2
+    assert value(tmp_path, TIMER_DUE) == 1_700_000_000_123
+
+
+def test_cursors_of_a_broker_that_came_further_count(tmp_path):
+    with with_delayed(tmp_path) as store:
+        move(store, {LEVEL_2: 2})
+    DelayOffsets(Layout(tmp_path)).save({2: 4})
+    reboot(tmp_path)
+    Store.open(tmp_path).close()
+    assert value(tmp_path, LEVEL_2) == 4
+
+
+def test_cursor_never_lies_beyond_its_queue(tmp_path):
+    with with_delayed(tmp_path, 5):
+        pass
+    DelayOffsets(Layout(tmp_path)).save({2: 99})
+    reboot(tmp_path)
+    Store.open(tmp_path).close()
+    assert value(tmp_path, LEVEL_2) == 5
+
+
+def test_checkpoint_keeps_cursors_as_they_were_before_the_flush(tmp_path, monkeypatch):
+    store = with_delayed(tmp_path)
+    move(store, {LEVEL_2: 1})
+    store.append(message(b"more"))
+    page = words(tmp_path)
+    page[CHECKPOINT_TIME] = 0
+    page.close()
+    real = store._writer._log.run.sync
+
+    def move_during_the_fsync(start, end):
+        real(start, end)
+        move(store, {LEVEL_2: 4})
+
+    monkeypatch.setattr(store._writer._log.run, "sync", move_during_the_fsync)
+    store.flush()
+    assert DelayOffsets(Layout(tmp_path)).read() == {2: 1}
+    assert value(tmp_path, LEVEL_2) == 4
+    store.close(clean=False)
+
+
+def test_recovery_makes_services_look(tmp_path):
+    store = with_delayed(tmp_path)
+    page = words(tmp_path)
+    page[NEXT_DUE] = NEVER
+    store.close(clean=False)
+    reboot(tmp_path)
+    Store.open(tmp_path).close(clean=False)
+    assert value(tmp_path, NEXT_DUE) == 0
+
+
+def test_snapshot_has_the_cursors_of_its_moment(tmp_path):
+    with with_delayed(tmp_path / "a") as store:
+        move(store, {LEVEL_2: 3, HALF_CURSOR: 1})
+        store.snapshot(tmp_path / "b")
+    with Store.open(tmp_path / "b", config=SMALL):
+        assert value(tmp_path / "b", LEVEL_2) == 3
+        assert value(tmp_path / "b", HALF_CURSOR) == 1
+
+
+def test_damaged_cursors_are_named(tmp_path):
+    with with_delayed(tmp_path) as store:
+        move(store, {LEVEL_2: 3})
+    layout = Layout(tmp_path)
+    layout.cursors.write_bytes(b"{")
+    page = words(tmp_path)
+    with pytest.raises(StoreDamagedError, match=r"cursors\.json"):
+        restore_cursors(layout, page, None)
+    page.close()
+
+
+def test_unchanged_cursors_are_not_written_again(tmp_path):
+    with with_delayed(tmp_path) as store:
+        move(store, {LEVEL_2: 3})
+    layout = Layout(tmp_path)
+    before = layout.cursors.stat().st_mtime_ns
+    save_cursors(layout, {LEVEL_2: 3})
+    assert layout.cursors.stat().st_mtime_ns == before

@@ -1,0 +1,82 @@
+"""What a writer does for services: it calls them at the right moment."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import StoreUnavailableError
+from stores import filled, log_files, message
+
+
+def hooks(store):
+    return store._writing()._hooks
+
+
+def start_of(file):
+    return int(file.name)
+
+
+def test_files_that_a_service_holds_stay_and_older_ones_go(tmp_path):
+    with filled(tmp_path, 200) as store:
+        held = start_of(log_files(tmp_path)[3])
+        hooks(store).holds += [lambda: held + 5, lambda: held + 9000]
+        store.clean(total_bytes=0)
+        assert start_of(log_files(tmp_path)[0]) == held
+
+
+def test_service_is_told_before_files_go(tmp_path):
+    with filled(tmp_path, 200) as store:
+        seen = []
+        hooks(store).before_removal.append(
+            lambda start: seen.append((start, start_of(log_files(tmp_path)[0])))
+        )
+        before = start_of(log_files(tmp_path)[0])
+        report = store.clean(total_bytes=0)
+        assert seen[0][1] == before
+        assert max(start for start, _ in seen) == report.log_start
+
+
+def test_nothing_goes_if_a_service_cannot_move_what_it_needs(tmp_path):
+    with filled(tmp_path, 200) as store:
+        files = log_files(tmp_path)
+
+        def fail(start):
+            raise OSError(28, "no space")
+
+        hooks(store).before_removal.append(fail)
+        with pytest.raises(StoreUnavailableError, match="no space"):
+            store.clean(total_bytes=0)
+        assert log_files(tmp_path) == files
+
+
+def test_what_a_service_appends_before_files_go_is_durable_first(tmp_path):
+    with filled(tmp_path, 200) as store:
+        writer, order = store._writing(), []
+        hooks(store).before_removal.append(lambda start: order.append("moved"))
+        flush, remove = writer._cleaner._flush, writer._log.run.remove
+        writer._cleaner._flush = lambda: (order.append("flushed"), flush())
+        writer._log.run.remove = lambda start: (order.append("removed"), remove(start))
+        store.clean(total_bytes=0)
+        assert order[:3] == ["moved", "flushed", "removed"]
+
+
+def test_services_are_called_after_a_turn_and_may_take_one_themselves(tmp_path):
+    with filled(tmp_path, 1) as store:
+        called = []
+
+        def service():
+            with store._writing().try_section():
+                called.append(store.max_offset("t", 0))
+
+        hooks(store).after_section.append(service)
+        store.append(message(b"one"))
+        assert called == [2]
+
+
+def test_services_are_called_before_a_clean_end_and_only_then(tmp_path):
+    called = []
+    for clean in (False, True):
+        store = filled(tmp_path, 1)
+        hooks(store).before_rest.append(lambda clean=clean: called.append(clean))
+        store.close(clean=clean)
+    assert called == [True]
+    with Store.open(tmp_path, read_only=True) as store:
+        assert store.max_offset("t", 0) == 2

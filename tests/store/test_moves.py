@@ -1,0 +1,89 @@
+"""A service's cursors move with what it appends: both, or neither, whoever dies."""
+
+import pytest
+from dying import DeathError, DyingAt
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.state_page import HALF_CURSOR, NEXT_DUE, OP_CURSOR, level_word
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.outgoing import Route
+from stores import SMALL, bodies, filled, message, words
+
+MOVES = {level_word(3): 17, HALF_CURSOR: 4}
+
+
+def send_and_move(store, moves=MOVES):
+    """Append one message and move the words with it, as a service does."""
+    writer = store._writing()
+    to = Route("t", store.topic("t").write_queues)
+    encoded, _ = store._sender._outgoing.encode_message(message(b"moved"), to)
+    with writer.section():
+        writer.append([encoded], moves=moves)
+
+
+def values(path):
+    page = words(path)
+    try:
+        return {word: page[word] for word in MOVES}
+    finally:
+        page.close()
+
+
+def test_words_move_with_the_messages(tmp_path):
+    with filled(tmp_path, 3) as store:
+        send_and_move(store)
+        assert values(tmp_path) == MOVES
+        assert bodies(store)[0][-1] == b"moved"
+
+
+def test_words_move_exactly_if_the_message_is_there_wherever_the_writer_dies(tmp_path, monkeypatch):
+    step, moved = 0, set()
+    while True:
+        path = tmp_path / str(step)
+        filled(path, 3).close()
+        store = Store.open(path)
+        try:
+            with monkeypatch.context() as patch:
+                DyingAt(patch, step, False)
+                send_and_move(store)
+            store.close()
+            break
+        except DeathError:
+            store._writer._let_go()
+        with Store.open(path) as after:
+            after.append(message(b"next"))
+            there = b"moved" in bodies(after)[0]
+            assert values(path) == (MOVES if there else dict.fromkeys(MOVES, 0)), step
+            moved.add(there)
+        step += 1
+    assert moved == {True, False}
+
+
+def test_failed_append_moves_nothing_then_or_later(tmp_path, monkeypatch):
+    with filled(tmp_path, 3) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "write_at", lambda *given: (_ for _ in ()).throw(OSError(28, "no")))
+            with pytest.raises(StoreUnavailableError):
+                send_and_move(store)
+        store.append(message(b"next"))
+        assert values(tmp_path) == dict.fromkeys(MOVES, 0)
+
+
+def test_words_move_without_messages(tmp_path):
+    with filled(tmp_path, 3) as store:
+        with store._writing().section():
+            store._writing().move({OP_CURSOR: 9, HALF_CURSOR: 5})
+        page = words(tmp_path)
+        assert (page[OP_CURSOR], page[HALF_CURSOR]) == (9, 5)
+        page.close()
+
+
+def test_due_time_is_only_lowered(tmp_path):
+    with filled(tmp_path, 1, config=SMALL):
+        page = words(tmp_path)
+        page[NEXT_DUE] = 100
+        page.lower_due(200)
+        assert page[NEXT_DUE] == 100
+        page.lower_due(50)
+        assert page[NEXT_DUE] == 50
+        page.close()
