@@ -1,5 +1,7 @@
 """The tables in `config/`, as both generations of RocketMQ write them."""
 
+import json
+import os
 import shutil
 
 import pytest
@@ -232,3 +234,33 @@ def test_java_s_groups_go_on_in_a_store_of_ours(tmp_path):
         assert store.groups.topics("groupA") == ["%RETRY%groupA", "TopicTest"]
     with Store.open(root) as store:
         assert store.groups.commit("groupA", "TopicTest", {0: 14}) == {0: 14, 1: 7}
+
+
+def without_topic(path, name):
+    """The table as a broker writes it that has loaded it before the topic was made."""
+    table = json.loads(Layout(path).config("topics").read_text())
+    del table["topicConfigTable"][name]
+    Layout(path).config("topics").write_text(json.dumps(table))
+
+
+def test_topic_stays_that_a_refused_broker_has_written_over(path):
+    with Store.open(path, create=True) as store:
+        made = store.create_topic("made", read_queues=3, write_queues=2)
+        without_topic(path, "made")
+        assert store.topics() == {"made": made}
+        store.create_topic("next")
+        assert sorted(store.topics()) == ["made", "next"]
+    table = json.loads(Layout(path).config("topics").read_text())["topicConfigTable"]
+    assert (table["made"]["readQueueNums"], table["made"]["writeQueueNums"]) == (3, 2)
+
+
+def test_topic_that_a_broker_has_deleted_does_not_come_back(path):
+    with Store.open(path, create=True) as store:
+        store.create_topic("deleted")
+        store.create_topic("stays")
+    without_topic(path, "deleted")
+    os.utime(path / "lock", ns=(0, 12345))
+    with Store.open(path) as store:
+        assert list(store.topics()) == ["stays"]
+        store.create_topic("next")
+        assert sorted(store.topics()) == ["next", "stays"]

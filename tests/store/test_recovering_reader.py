@@ -18,17 +18,17 @@ def root(tmp_path):
 
 
 def test_a_reader_sees_whole_queues_before_and_after_a_recovery(root, monkeypatch):
-    from pyrocket import writer
+    from pyrocket import recovering
 
     started, finish = threading.Event(), threading.Event()
-    recover = writer.recover
+    recover = recovering.recover
 
     def slow(*arguments, **named):
         started.set()
         finish.wait(10)
         return recover(*arguments, **named)
 
-    monkeypatch.setattr(writer, "recover", slow)
+    monkeypatch.setattr(recovering, "recover", slow)
     page = StatePage(root / "pyrocket/state", writable=True)
     with Store.open(root, read_only=True) as looking:
         assert looking.max_offset("T", 0) == 100

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from pyrocket import Store, writer
+from pyrocket import Store, recovering
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import PUBLISHED, RESTED, StatePage
 from pyrocket.errors import StoreDamagedError
@@ -15,13 +15,13 @@ _BOOT_WORD = 8
 @pytest.fixture
 def recoveries(monkeypatch):
     """Counts the recoveries that look at the log."""
-    done, real = [], writer.recover
+    done, real = [], recovering.recover
 
     def recover(*arguments, **named):
         done.append(named["clean"])
         return real(*arguments, **named)
 
-    monkeypatch.setattr(writer, "recover", recover)
+    monkeypatch.setattr(recovering, "recover", recover)
     return done
 
 

@@ -187,6 +187,7 @@ class StatePage:
     def distrust(self) -> None:
         """Declare the words false while this process recovers; if it dies, the next one does."""
         self._words[0] = 0
+        self._words[_INTENT_END] = 0
         for at, value in zip(_PLACE_WORDS, self._place(), strict=True):
             self._words[at] = value
         self._words[0] = _RECOVERING

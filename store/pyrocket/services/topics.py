@@ -5,6 +5,11 @@ told from the old one, and where the queues of deleted topics ended: a new topic
 on from there, otherwise the queues could not be rebuilt from the log. Both files are re-read when
 they change; whoever changes them holds the mutex. What RocketMQ keeps about a topic besides (its
 order flag, filter type, attributes) stays as it is.
+
+A RocketMQ 5 broker that is started on a store in use, and refused, writes the table as it has
+loaded it: topics made meanwhile are not in it. So what we know of our topics is kept beside their
+ids, and counts where the table lacks it, as long as no broker has had the store: then `lock` would
+have changed, and a topic that is missing was deleted.
 """
 
 import json
@@ -19,6 +24,7 @@ from pyrocket.clock import Clock
 from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import lock_identity
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
 from pyrocket.formats.record import MAX_TOPIC_BYTES
@@ -82,9 +88,11 @@ class Topics:
         """Return every topic by name."""
         stamp = self._table.stamp(), _stamp(self._layout.topic_ids)
         if self._cache is None or self._cache[0] != stamp:
-            ids = self._own()["ids"]
-            topics = self._table.read().items()
-            named = {name: replace(topic, topic_id=ids.get(name, "")) for name, topic in topics}
+            own = self._own()
+            ids, topics = own["ids"], {**self._lost(own), **self._table.read()}
+            named = {
+                name: replace(topics[name], topic_id=ids.get(name, "")) for name in sorted(topics)
+            }
             self._cache = stamp, named
         return self._cache[1]
 
@@ -113,14 +121,18 @@ class Topics:
                     code="QUEUE_COUNT",
                 )
         own = self._own()
-        ids = own["ids"]
+        ids, lost = own["ids"], self._lost(own)
         ids.setdefault(topic.name, uuid.uuid4().hex)
+        known = {**self._table.read(), **lost, topic.name: topic}
+        own["known"] = {name: known[name] for name in ids if name in known}
+        own["lock"] = list(lock_identity(self._layout.lock) or ())
         self._save_own(own)
 
         def put_entry(content: Content) -> bool:
             table = content.setdefault(_TABLE, {})
-            entry = {**_DEFAULTS, **table.get(topic.name, {}), **_to_json(topic)}
-            table[topic.name] = dict(sorted(entry.items()))
+            for one in (*lost.values(), topic):
+                entry = {**_DEFAULTS, **table.get(one.name, {}), **_to_json(one)}
+                table[one.name] = dict(sorted(entry.items()))
             return True
 
         self._table.change(put_entry, changed_at=self._clock())
@@ -144,22 +156,32 @@ class Topics:
         """Forget a topic, durably."""
         own = self._own()
         own["ids"].pop(name, None)
+        own["known"].pop(name, None)
         self._save_own(own)
         self._table.change(
             lambda content: content.get(_TABLE, {}).pop(name, None) is not None,
             changed_at=self._clock(),
         )
 
+    def _lost(self, own: dict[str, Any]) -> dict[str, TopicConfig]:
+        """Return topics that the table lacks though nobody has deleted them."""
+        if own["lock"] != list(lock_identity(self._layout.lock) or ()):
+            return {}
+        table = self._table.read()
+        return {name: topic for name, topic in own["known"].items() if name not in table}
+
     def _own(self) -> dict[str, Any]:
-        """Return `ids` by name, and by name where each queue `ended`."""
+        """Return `ids` by name, by name where each queue `ended`, and what is `known` of topics."""
         data = read_or_none(self._layout.topic_ids)
         try:
             own = {} if data is None else fastjson.loads(data.decode())
-            ended = own.get("ended", {}).items()
+            ended, known = own.get("ended", {}).items(), own.get("known", {}).items()
             return {
                 **own,
                 "ids": {name: str(topic_id) for name, topic_id in own.get("ids", {}).items()},
                 "ended": {name: fastjson.int_keys(ends) for name, ends in ended},
+                "known": {name: _from_json(name, one) for name, one in known},
+                "lock": list(map(int, own.get("lock", []))),
             }
         except fastjson.BROKEN as error:
             raise StoreDamagedError(
@@ -169,8 +191,20 @@ class Topics:
             ) from error
 
     def _save_own(self, own: dict[str, Any]) -> None:
-        content = json.dumps(own, sort_keys=True, indent=1).encode()
+        known = {name: _to_json(topic) for name, topic in own["known"].items()}
+        content = json.dumps({**own, "known": known}, sort_keys=True, indent=1).encode()
         replace_file(self._layout.topic_ids, content, self._layout.scratch)
+
+
+def lacking_topics(
+    queues: Mapping[str, int], known: Mapping[str, TopicConfig]
+) -> list[TopicConfig]:
+    """Return what to put so that each topic of `queues` is there with at least as many queues."""
+    return [
+        TopicConfig(name, count, count)
+        for name, count in queues.items()
+        if name not in known or known[name].write_queues < count
+    ]
 
 
 def _stamp(path: Any) -> object:
