@@ -13,6 +13,7 @@ BASE = ["errors", "message", "durations", "config", "clock"]
 LAYERS = [BASE, ["formats", "disk"], ["log", "json_table", "hooks"], ["index"], ["services"]]
 LAYERS += [
     ["outgoing", "cleaner", "checks", "presence", "cursors"],
+    ["redelivery", "due_copies", "timer_recovery"],
     ["recovering"],
     ["reader", "writer", "verify", "encoding"],
     ["write_queue"],
@@ -20,7 +21,7 @@ LAYERS += [
 LAYERS += [
     ["lookup", "sender", "topic_admin", "group_admin", "repair", "snapshot"]
     + ["delivery", "timers", "transactions", "sink"],
-    ["reading"],
+    ["reading", "service_runner", "advancing"],
     ["assembly"],
     ["store"],
     ["rpc"],

@@ -18,7 +18,10 @@ The layers, bottom-up; each imports only from those before it:
     reader, stream_reader             the two kinds of query
     stream_start                      everything checked before Spark asks for an offset
     sink_columns, send_batch          a DataFrame's columns → those of messages (pure)
-    sink, writer                      what is settled on the driver; tasks append
+    sink                              what is settled on the driver
+    task_rows, identity               the rows of a task; what a repeated write is known by
+    write_direct, write_staged        tasks append; tasks stage and the driver publishes
+    writer                            which of the two
     datasource                        the façade that Spark talks to
     java, doctor                      finding a Java; the command `pyrocket doctor`
 """

@@ -9,11 +9,15 @@ from pyspark.sql.datasource import DataSource
 from pyspark_pyrocket.support import require_pyspark
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from pyspark_pyrocket.target import Request
-    from pyspark_pyrocket.writer import RocketStreamWriter
 
 
 class RocketDataSource(DataSource):
@@ -37,8 +41,9 @@ class RocketDataSource(DataSource):
 
     Options of reads: path, subscribe or topic, startingOffsets, endingOffsets,
     maxOffsetsPerTrigger, missingTopic, schemaMode, includeHeaders, valueFormat, coalesceQueues,
-    verifyCrc. Options of writes: path, topic, createIfMissing, flush, schemaMode. Names are
-    case-insensitive; unknown ones are refused. `connector/README.md` has the table.
+    verifyCrc. Options of writes: path, topic, createIfMissing, delivery, txnAppId, txnVersion,
+    flush, schemaMode. Names are case-insensitive; unknown ones are refused. `connector/README.md`
+    has the table.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -77,18 +82,16 @@ class RocketDataSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
         """Return the writer of a batch, after checking and, if asked to, creating the target."""
         require_pyspark()
-        from pyspark_pyrocket.sink import prepare_sink
-        from pyspark_pyrocket.writer import RocketWriter
+        from pyspark_pyrocket.writer import batch_writer
 
-        return RocketWriter(prepare_sink(self._request(), schema, overwrite))
+        return batch_writer(self._request(), schema, overwrite)
 
-    def streamWriter(self, schema: "StructType", overwrite: bool) -> "RocketStreamWriter":
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":
         """Return the writer of a micro-batch, after checking the target as `writer` does."""
         require_pyspark()
-        from pyspark_pyrocket.sink import prepare_sink
-        from pyspark_pyrocket.writer import RocketStreamWriter
+        from pyspark_pyrocket.writer import stream_writer
 
-        return RocketStreamWriter(prepare_sink(self._request(), schema, overwrite))
+        return stream_writer(self._request(), schema, overwrite)
 
     def _request(self) -> "Request":
         from pyspark_pyrocket.target import Request

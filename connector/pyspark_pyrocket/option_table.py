@@ -103,11 +103,32 @@ TABLE = (
         "Create the store and the topics that do not exist yet.",
     ),
     Option(
+        "delivery",
+        "`exactly-once`",
+        (SINK,),
+        "`exactly-once`: all rows of a write or micro-batch appear together, durably, and once. "
+        "`at-least-once`: tasks append on their own, and what is tried again stands there twice.",
+    ),
+    Option(
+        "txnAppId",
+        "none",
+        (SINK,),
+        "Batch writes, with `txnVersion`: names who writes, so that a repetition is dropped. "
+        "In `foreachBatch`; a stream needs none.",
+    ),
+    Option(
+        "txnVersion",
+        "none",
+        (SINK,),
+        "With `txnAppId`: the number of the write, such as the id of the micro-batch. It has to "
+        "grow; the same one again is dropped, a smaller one refused.",
+    ),
+    Option(
         "flush",
         "`task`",
         (SINK,),
-        "When rows are made durable: once at the end of each task, after every Arrow batch "
-        "(`sync`), or soon after, in the background (`async`).",
+        "With `delivery=at-least-once`: when rows are made durable: once at the end of each task, "
+        "after every Arrow batch (`sync`), or soon after, in the background (`async`).",
     ),
 )
 
@@ -127,6 +148,8 @@ _OUR_NAMES = {
     "kafka.max.poll.records": "maxOffsetsPerTrigger",
     "kafka.acks": "flush",
     "kafka.allow.auto.create.topics": "createIfMissing",
+    "kafka.enable.idempotence": "delivery",
+    "kafka.transactional.id": "txnAppId",
     "topics": "subscribe",
     "maxrecordsperbatch": "maxOffsetsPerTrigger",
 }

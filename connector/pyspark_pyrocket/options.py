@@ -10,10 +10,11 @@ from pyspark_pyrocket.option_table import BATCH, READ, SINK, STREAM, known_optio
 from pyspark_pyrocket.target import TABLE_TRAP, Request, split_target
 
 FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC = "task", "sync", "async"
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 
 _FROM_EARLIEST = OffsetChoice("startingOffsets", EARLIEST)
 _TO_LATEST = OffsetChoice("endingOffsets", LATEST)
-_MAX_ROWS = 2**63 - 1
+_MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,14 @@ class ReadOptions:
         )
 
 
+@dataclass(frozen=True)
+class Transaction:
+    """Who writes, by the user's word, and the number of the write: repetitions are dropped."""
+
+    app_id: str
+    version: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
     """What a write asks for.
@@ -78,26 +87,72 @@ class WriteOptions:
     path: the store's directory, absolute.
     topic: where every row goes, or an empty string where a column says it.
     create_if_missing: whether the store and its topics are made when they are needed.
-    flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC.
+    delivery: EXACTLY_ONCE or AT_LEAST_ONCE.
+    transaction: what makes a batch write the same one again; None where the user gave nothing.
+    flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC; at-least-once only.
     """
 
     path: str
     topic: str = ""
     create_if_missing: bool = True
+    delivery: str = EXACTLY_ONCE
+    transaction: Transaction | None = None
     flush: str = FLUSH_TASK
 
     @classmethod
-    def parse(cls, request: Request) -> "WriteOptions":
+    def parse(cls, request: Request, *, streaming: bool = False) -> "WriteOptions":
         """Read and check the options of a batch or streaming write."""
         path, rest = split_target(request)
         given = known_options(rest, SINK)
         _one_of(given, "schemaMode", ("rocketmq", "kafka"))
+        delivery = _one_of(given, "delivery", (EXACTLY_ONCE, AT_LEAST_ONCE))
+        flush = _one_of(given, "flush", (FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC))
+        if delivery == EXACTLY_ONCE and flush != FLUSH_TASK:
+            raise OptionError(
+                f"Option 'flush' says {flush}, and a write that is exactly-once is always durable "
+                "when it appears.",
+                remedy="Remove 'flush', or set 'delivery' to at-least-once.",
+                code="OPTION_CONFLICT",
+            )
         return cls(
             path=path,
             topic=_topic(given, "topic") if "topic" in given else "",
             create_if_missing=_boolean(given, "createIfMissing", True),
-            flush=_one_of(given, "flush", (FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC)),
+            delivery=delivery,
+            transaction=_transaction(given, delivery, streaming),
+            flush=flush,
         )
+
+
+def _transaction(given: Mapping[str, str], delivery: str, streaming: bool) -> Transaction | None:
+    named = [option for option in ("txnAppId", "txnVersion") if option in given]
+    if not named:
+        return None
+    if streaming:
+        raise OptionError(
+            f"Option {named[0]!r} is for batch writes.",
+            remedy="Remove it: a stream is known by its checkpoint. In foreachBatch it belongs to "
+            "the write of the DataFrame.",
+            code="OPTION_CONFLICT",
+        )
+    if len(named) == 1:
+        raise OptionError(
+            f"Option {named[0]!r} is given alone.",
+            remedy="A repetition is known by both: give 'txnAppId' and 'txnVersion', or neither.",
+            code="OPTION_MISSING",
+        )
+    if delivery != EXACTLY_ONCE:
+        raise OptionError(
+            f"Option 'txnAppId' is given with delivery={delivery}, which drops no repetition.",
+            remedy="Remove 'delivery', or 'txnAppId' and 'txnVersion'.",
+            code="OPTION_CONFLICT",
+        )
+    app_id = given["txnAppId"].strip()
+    if not app_id:
+        raise OptionError(
+            "Option 'txnAppId' is empty.", remedy="Name what writes; keep the name for good."
+        )
+    return Transaction(app_id, _whole(given, "txnVersion", least=0))
 
 
 def _topics(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -167,11 +222,14 @@ def _boolean(given: Mapping[str, str], option: str, default: bool) -> bool:
 
 
 def _positive(given: Mapping[str, str], option: str) -> int | None:
-    if option not in given:
-        return None
+    return _whole(given, option, least=1) if option in given else None
+
+
+def _whole(given: Mapping[str, str], option: str, least: int) -> int:
     text = given[option].strip()
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MAX_ROWS):
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= _MOST):
         raise OptionError(
-            f"Option {option!r} is {given[option]!r}.", remedy="Write a whole number from 1."
+            f"Option {option!r} is {given[option]!r}.",
+            remedy=f"Write a whole number from {least}.",
         )
     return int(text)

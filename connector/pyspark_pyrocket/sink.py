@@ -2,12 +2,18 @@
 
 from dataclasses import dataclass
 
-from pyrocket import Store, check_topic_name
-from pyrocket.errors import InvalidInputError, OptionError
+from pyrocket import Store, StoreConfig, check_topic_name
+from pyrocket.errors import (
+    InvalidInputError,
+    OptionError,
+    StoreNotFoundError,
+    StoreNotSharedError,
+)
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options import WriteOptions
 from pyspark_pyrocket.sink_columns import SinkColumns, plan_columns
+from pyspark_pyrocket.stores import check_uuid, not_shared
 from pyspark_pyrocket.target import Request
 
 
@@ -20,12 +26,14 @@ class Sink:
     store: str
 
 
-def prepare_sink(request: Request, schema: StructType, overwrite: bool) -> Sink:
+def prepare_sink(
+    request: Request, schema: StructType, overwrite: bool, *, streaming: bool = False
+) -> Sink:
     """Check everything and make sure that the store and the topic exist.
 
     Takes a millisecond when they do: Spark asks twice for each micro-batch.
     """
-    options = WriteOptions.parse(request)
+    options = WriteOptions.parse(request, streaming=streaming)
     if overwrite:
         raise OptionError(
             "mode('overwrite') and outputMode('complete') would replace what the topic holds.",
@@ -58,3 +66,28 @@ def _ensure_topic(store: Store, options: WriteOptions) -> None:
             remedy="Give it write permission: perm 2 or 6.",
             code="TOPIC_NOT_WRITABLE",
         )
+
+
+def open_for_writing(sink: Sink, flush: str = "manual") -> Store:
+    """Open the driver's store for appending; only `prepare_sink` creates one."""
+    return _open(sink, read_only=False, flush=flush)
+
+
+def open_for_staging(sink: Sink) -> Store:
+    """Open the driver's store for reading: beside it rows can be staged."""
+    return _open(sink, read_only=True, flush="manual")
+
+
+def _open(sink: Sink, *, read_only: bool, flush: str) -> Store:
+    config = StoreConfig(auto_create_topics=sink.options.create_if_missing, flush=flush)
+    path = sink.options.path
+    try:
+        store = Store.open(path, read_only=read_only, config=config)
+    except StoreNotFoundError as error:
+        raise not_shared(path, f"there is no store: {error.message}") from error
+    try:
+        check_uuid(path, sink.store, store.uuid)
+    except StoreNotSharedError:
+        store.close(clean=False)
+        raise
+    return store

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from pyspark_pyrocket.arrays import arrow_type
@@ -41,6 +42,9 @@ _SENT: dict[str, tuple[str, tuple[DataType, ...]]] = {
     "partition": ("queueId", _NUMBER),
     "shardingKey": ("shardingKey", (_TEXT,)),
     "flag": ("flag", (IntegerType(),)),
+    "delayLevel": ("delayLevel", (IntegerType(),)),
+    "delay": ("delay", (_TEXT,)),
+    "deliverTimestamp": ("deliverTimestamp", (TimestampType(),)),
 }
 """Column of the DataFrame → what it is sent as, and the types it may have."""
 

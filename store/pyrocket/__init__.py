@@ -2,7 +2,7 @@
 
 From the bottom up; each layer knows only those below it:
 
-errors, message, config, clock   words that everybody uses
+errors, message, durations, config, clock   words that everybody uses
 formats    bytes as values: records, queue entries, properties; pure
 disk       bytes as files: names, locks, fixed-size files, shared words
 log        the CommitLog: the only truth
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     )
     from pyrocket.services.subscriptions import GroupConfig, check_group_name
     from pyrocket.services.topics import TopicConfig, check_topic_name
+    from pyrocket.sink.batch import Published, SinkBatch, Staged
+    from pyrocket.sink.sink import Sink
+    from pyrocket.sink.stager import Stager
     from pyrocket.store import Store
 
 __all__ = [
@@ -56,10 +59,15 @@ __all__ = [
     "Groups",
     "Message",
     "Position",
+    "Published",
     "PyrocketError",
     "QueueOffsets",
     "Retention",
     "SendResult",
+    "Sink",
+    "SinkBatch",
+    "Staged",
+    "Stager",
     "Store",
     "StoreConfig",
     "StoredMessage",
@@ -78,10 +86,15 @@ _HOMES = {
     "Groups": "group_admin",
     "Message": "message",
     "Position": "message",
+    "Published": "sink.batch",
     "PyrocketError": "errors",
     "QueueOffsets": "message",
     "Retention": "config",
     "SendResult": "message",
+    "Sink": "sink.sink",
+    "SinkBatch": "sink.batch",
+    "Staged": "sink.batch",
+    "Stager": "sink.stager",
     "Store": "store",
     "StoreConfig": "config",
     "StoredMessage": "message",

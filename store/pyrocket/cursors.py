@@ -34,6 +34,7 @@ from pyrocket.formats.system_topics import (
 )
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
+from pyrocket.index.timer_buckets import TimerBuckets
 from pyrocket.services.delay_offsets import DelayOffsets
 from pyrocket.services.groups import GroupOffsets
 
@@ -56,6 +57,8 @@ def save_cursors(layout: Layout, cursors: Cursors) -> None:
     content = {name: cursors[word] for name, word in _NAMES.items() if word in cursors}
     data = json.dumps(content, sort_keys=True, indent=1).encode()
     if data != (read_or_none(layout.cursors) or b"{}"):
+        # What they say is taken in has to be there.
+        TimerBuckets(layout.timers).sync()
         replace_file(layout.cursors, data, layout.scratch)
     levels = {_LEVEL_WORDS[word]: at for word, at in cursors.items() if word in _LEVEL_WORDS}
     if levels:
@@ -73,7 +76,7 @@ def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
 
 def restore_cursors(layout: Layout, page: StatePage, queues: Queues) -> None:
     """Set the words of the services after a recovery, none beyond its queue's end."""
-    own = _read_own(layout)
+    own = read_cursors(layout)
     java = _of_java(layout)
     for word in _NAMES.values():
         page[word] = max(own.get(word, 0), java.get(word, 0))
@@ -92,7 +95,8 @@ def _queue_of_words() -> dict[int, tuple[str, int]]:
     }
 
 
-def _read_own(layout: Layout) -> dict[int, int]:
+def read_cursors(layout: Layout) -> dict[int, int]:
+    """Return what was saved last, by word. Raises StoreDamagedError."""
     data = read_or_none(layout.cursors)
     try:
         known = {} if data is None else json.loads(data.decode())

@@ -11,12 +11,17 @@ PyrocketError                      code, what happened, the way out
 │   ├── GroupNotFoundError         GROUP_NOT_FOUND
 │   ├── MessageIdError             MESSAGE_ID_ILLEGAL
 │   ├── MessageNotFoundError       MESSAGE_NOT_FOUND
-│   ├── MessageError               MESSAGE_ILLEGAL, BODY_TOO_LARGE, PROPERTIES_SIZE_EXCEEDED
+│   ├── MessageError               MESSAGE_ILLEGAL, BODY_TOO_LARGE, PROPERTIES_SIZE_EXCEEDED,
+│   │                              DELAY_TWICE, TIMER_TOO_FAR
 │   └── StoreNotFoundError         STORE_NOT_FOUND, STORE_NOT_A_DIRECTORY
 ├── DataLossError                  offsets asked for that the store no longer (or never) has
 │   ├── OffsetOutOfRangeError      OFFSET_OUT_OF_RANGE
 │   ├── LogTruncatedError          LOG_TRUNCATED: a crash cut what had been read
 │   └── TopicRecreatedError        TOPIC_RECREATED
+├── SinkError                      a batch cannot be published whole, once
+│                                  SINK_BATCH_BEHIND, SINK_FENCED, SINK_NO_IDENTITY, TOPIC_CHANGED
+├── TransactionError               a half message cannot be decided: TRANSACTION_NOT_FOUND, _ENDED,
+│                                  _GROUP_WRONG, _OFFSET_WRONG, _TOO_LATE, _TOPIC_GONE
 ├── StoreDamagedError              STORE_DAMAGED: bytes on disk that break the format
 └── StoreUnavailableError          the store cannot serve this now
     ├── StoreLockedError           STORE_IN_USE, LOCK_TIMEOUT
@@ -30,6 +35,7 @@ _PUT_STATUS = {
     "PROPERTIES_SIZE_EXCEEDED": "PROPERTIES_SIZE_EXCEEDED",
     "FLUSH_DISK_TIMEOUT": "FLUSH_DISK_TIMEOUT",
     "LOCK_TIMEOUT": "OS_PAGECACHE_BUSY",
+    "TIMER_TOO_FAR": "WHEEL_TIMER_MSG_ILLEGAL",
 }
 
 
@@ -160,6 +166,18 @@ class TopicRecreatedError(DataLossError):
     """The topic was deleted and created again since the offset was taken."""
 
     default_code = "TOPIC_RECREATED"
+
+
+class SinkError(PyrocketError):
+    """A batch cannot be published whole and once, as it is; nothing of it is visible."""
+
+    default_code = "SINK_REFUSED"
+
+
+class TransactionError(PyrocketError):
+    """A half message cannot be committed or rolled back as asked; nothing was written."""
+
+    default_code = "TRANSACTION_REFUSED"
 
 
 class StoreDamagedError(PyrocketError):

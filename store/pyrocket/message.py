@@ -11,6 +11,11 @@ class Message:
 
     `keys` are looked up by the index; none may contain a space. With a `sharding_key` and no
     `queue_id`, equal keys go to the same queue, in order.
+
+    With a `delay_level`, from 1 on, it is delivered so long after it is stored as the store's level
+    says (those above the last are the last); with `deliver_at_ms`, epoch milliseconds, then or as
+    soon after as somebody looks, and at once if that has passed. It can have one of the two. Until
+    it is delivered no reader of the topic sees it.
     """
 
     topic: str
@@ -21,6 +26,8 @@ class Message:
     sharding_key: str | None = None
     queue_id: int | None = None
     flag: int = 0
+    delay_level: int = 0
+    deliver_at_ms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +74,10 @@ class SendStatus(str, Enum):
 @dataclass(frozen=True)
 class SendResult:
     """Where one message went. `msg_id` is its UNIQ_KEY, `offset_msg_id` the broker's id.
+
+    Of a message to be delivered later `topic` and `queue_id` are those that it is for, and
+    `queue_offset` and `physical_offset` where it waits, in a queue of RocketMQ's own; the record
+    that is delivered has other offsets and the same `msg_id`.
 
     With `flush="sync"` a status other than SEND_OK says that it may not be durable.
     """

@@ -1,14 +1,20 @@
 """Messages on their way into the log: checked, routed, encoded; nothing is written here."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import pyarrow as pa
 
 from pyrocket.clock import Clock
-from pyrocket.config import COMPRESS_BODY_FROM_BYTES, MAX_BODY_BYTES, MAX_PROPERTIES_BYTES
+from pyrocket.config import (
+    COMPRESS_BODY_FROM_BYTES,
+    MAX_BODY_BYTES,
+    MAX_PROPERTIES_BYTES,
+    StoreConfig,
+)
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.java_hash import java_hash, queue_for_key
@@ -25,6 +31,7 @@ from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch, encode_batch
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.message import Message
+from pyrocket.services.delays import Delays, Destination, Parcel
 from pyrocket.services.routing import order_by_queue, route
 from pyrocket.services.unique_ids import UniqueIds
 
@@ -37,39 +44,77 @@ class Route:
     queues: int
 
 
+@dataclass(frozen=True)
+class Letter:
+    """One encoded message: its record, its id, and the queue where it ends up."""
+
+    record: EncodedBatch
+    unique_id: str
+    queue_id: int
+
+
 class Outgoing:
     """Encodes for one store; safe to share between threads."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, config: StoreConfig, clock: Clock) -> None:
         self._clock = clock
+        self.delays = Delays(config)
         self._ids = UniqueIds(clock)
         self._turn = random.randrange(1 << 16)
 
     def encode_columns(
         self, columns: SendColumns, route_to: Route, first_queue: int
     ) -> list[EncodedBatch]:
-        """Return the rows as records of one topic. Raises MessageError naming the row."""
-        queue_ids = route(columns, route_to.topic, route_to.queues, first_queue)
-        ids = self._ids.column(len(columns))
-        order = order_by_queue(queue_ids)
-        if order is not None:
-            columns, queue_ids = columns.take(order), queue_ids[order.to_numpy()]
-        try:
-            return list(encode_batch(columns, route_to.topic, queue_ids, ids, self._clock()))
-        except MessageError as error:
-            raise name_row(error, order) from None
+        """Return the rows as records for one topic; those to be delivered later wait elsewhere.
 
-    def encode_message(self, message: Message, route_to: Route) -> tuple[EncodedBatch, str]:
-        """Return one message as a record, and its id. Raises MessageError."""
+        Raises MessageError naming the row.
+        """
+        queue_ids = route(columns, route_to.topic, route_to.queues, first_queue)
+        now = self._clock()
+        encoded: list[EncodedBatch] = []
+        for parcel in self.delays.split(columns, route_to.topic, queue_ids, now):
+            order = order_by_queue(parcel.queue_ids)
+            ordered = parcel if order is None else parcel.take(order)
+            encoded += self._encode_parcel(ordered, now)
+        return encoded
+
+    def _encode_parcel(self, parcel: Parcel, now: int) -> list[EncodedBatch]:
+        ids = self._ids.column(len(parcel.columns))
+        to = parcel.topic, parcel.queue_ids, ids, now
         try:
-            return self._encode_message(message, route_to)
+            batches = encode_batch(parcel.columns, *to, delays=parcel.delays, dues=parcel.dues)
+            return list(batches)
+        except MessageError as error:
+            raise name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
+
+    def encode_message(self, message: Message, route_to: Route) -> Letter:
+        """Return one message as a record, which waits elsewhere if it is to be delivered later.
+
+        Raises MessageError.
+        """
+        _check_message(message)
+        queue_id = self.queue_of(message, route_to)
+        to = self.delays.destination(message, route_to.topic, queue_id, self._clock())
+        record, unique_id = self._encode(message, to)
+        return Letter(record, unique_id, queue_id)
+
+    def encode_to(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
+        """Return one message as a record for exactly that queue, and its id.
+
+        Raises MessageError.
+        """
+        _check_message(message)
+        return self._encode(message, to)
+
+    def _encode(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
+        try:
+            return self._record(message, to)
         except UnicodeEncodeError as error:
             raise MessageError(f"the message holds text that is no Unicode: {error}.") from error
 
-    def _encode_message(self, message: Message, route_to: Route) -> tuple[EncodedBatch, str]:
-        _check_message(message)
+    def _record(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
         unique_id = self._ids.one()
-        properties = encode_properties(_all_properties(message, unique_id))
+        properties = encode_properties(_all_properties(message, unique_id, to.properties))
         if len(properties) > MAX_PROPERTIES_BYTES:
             raise MessageError(
                 f"the message has {len(properties)} bytes of properties;"
@@ -77,10 +122,9 @@ class Outgoing:
                 code="PROPERTIES_SIZE_EXCEEDED",
             )
         body, sys_flag = _stored_body(message.body)
-        queue_id = self._queue_of(message, route_to)
         record = encode_record(
-            topic=route_to.topic,
-            queue_id=queue_id,
+            topic=to.topic,
+            queue_id=to.queue_id,
             queue_offset=0,
             physical_offset=0,
             body=body,
@@ -91,16 +135,19 @@ class Outgoing:
             sys_flag=sys_flag,
         )
         encoded = EncodedBatch(
-            topic=route_to.topic,
+            topic=to.topic,
             data=pa.py_buffer(bytearray(record)),
             bounds=np.array([0, len(record)]),
-            queue_ids=np.array([queue_id], np.int32),
+            queue_ids=np.array([to.queue_id], np.int32),
             tags_codes=np.array([java_hash(message.tags or "")], np.int64),
-            keys=keys_of_message(route_to.topic, unique_id, _keys_of(message)),
+            keys=keys_of_message(to.topic, unique_id, _keys_of(message)),
+            delays=None if to.delay_ms is None else np.array([to.delay_ms]),
+            due=to.due_ms,
         )
         return encoded, unique_id
 
-    def _queue_of(self, message: Message, route_to: Route) -> int:
+    def queue_of(self, message: Message, route_to: Route) -> int:
+        """Return the queue that a checked message goes to. Raises MessageError."""
         if message.queue_id is not None:
             if not 0 <= message.queue_id < route_to.queues:
                 raise MessageError(
@@ -155,13 +202,29 @@ def _check_message(message: Message) -> None:
         reason = f"flag {message.flag} does not fit in 32 bits"
     if reason:
         raise MessageError(f"{reason}.")
+    _check_delay(message)
 
 
-def _all_properties(message: Message, unique_id: str) -> dict[str, str]:
+def _check_delay(message: Message) -> None:
+    level, due = message.delay_level, message.deliver_at_ms
+    if not isinstance(level, Integral) or not 0 <= level < 2**31:
+        raise MessageError(f"the delay level is {level}; levels count from 1.")
+    if due is not None and not isinstance(due, Integral):
+        raise MessageError(f"deliver_at_ms is {due!r}.", remedy="Use whole epoch milliseconds.")
+    if level and due is not None:
+        raise MessageError(
+            "the message has both delay_level and deliver_at_ms.",
+            remedy="Keep one.",
+            code="DELAY_TWICE",
+        )
+
+
+def _all_properties(message: Message, unique_id: str, more: Mapping[str, str]) -> dict[str, str]:
     own = {
         UNIQ_KEY: unique_id,
         KEYS: " ".join(_keys_of(message)),
         TAGS: message.tags,
         SHARDING_KEY: message.sharding_key,
     }
-    return {name: value for name, value in own.items() if value} | dict(message.properties)
+    given = {name: value for name, value in own.items() if value}
+    return given | dict(message.properties) | dict(more)

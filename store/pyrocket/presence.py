@@ -13,7 +13,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
 from pyrocket.disk.state_page import FAILED, HOLDER, PUBLISHED, StatePage
-from pyrocket.errors import StoreLockedError, StoreUnavailableError
+from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
 
 
 class Presence:
@@ -34,6 +34,15 @@ class Presence:
     def sign(self) -> None:
         """Note that this process has the turn."""
         self.page[HOLDER] = self._process
+
+    def check_place(self) -> None:
+        """Refuse to write into whatever has taken this store's place."""
+        if not self.page.is_at(self._layout.state):
+            raise StoreFailedError(
+                f"{self._layout.root} was removed or replaced while it was open.",
+                remedy="Close it and open it again.",
+                code="STORE_REPLACED",
+            )
 
     @property
     def is_here(self) -> bool:

@@ -14,7 +14,7 @@ from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.state_page import NEVER, NEXT_DUE, StatePage
+from pyrocket.disk.state_page import NEXT_DUE, StatePage
 from pyrocket.errors import (
     REBUILD_QUEUES,
     OffsetOutOfRangeError,
@@ -61,10 +61,10 @@ class Reader:
         page = self._true_page()
         return {} if page is None else page.cursors()
 
-    def next_due(self) -> int:
-        """Return when a service has something to do, ms; NEVER without true words."""
+    def next_due(self) -> int | None:
+        """Return when a service has something to do, ms; None without true words."""
         page = self._true_page()
-        return NEVER if page is None else page[NEXT_DUE]
+        return None if page is None else page[NEXT_DUE]
 
     def _look(self, page: StatePage) -> Position:
         position = page.position()

@@ -11,9 +11,11 @@ from pyrocket.index.key_builder import KeyBuilder
 from pyrocket.index.queues import Queues
 from pyrocket.index.rebuild import recover
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.redelivery import skip_delivered
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.queue_ends import QueueEnds
 from pyrocket.services.topics import Topics
+from pyrocket.timer_recovery import settle_timers
 
 _YEAR_MS = 365 * 24 * 3_600_000
 
@@ -51,6 +53,9 @@ def recover_alone(
             Epochs(layout).begin(ends)
         keys.settle(clean=clean)
         restore_cursors(layout, page, queues)
+        settle_timers(layout, log, queues, page, clean=clean)
+        if not clean:
+            skip_delivered(log, queues, page)
     except PyrocketError:
         page.give_up()
         raise

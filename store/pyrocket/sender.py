@@ -1,26 +1,21 @@
 """Sending: find the topic, encode, take a turn, append, and make it durable if that is asked."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
-from pyrocket.errors import (
-    MessageError,
-    StoreLockedError,
-    TopicNameError,
-    TopicNotFoundError,
-)
+from pyrocket.encoding import encode_rows
+from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.message import AppendResult, Message, SendResult, SendStatus
-from pyrocket.outgoing import Outgoing, Route, name_row
-from pyrocket.services.topics import TopicConfig, Topics, check_topic_name
+from pyrocket.outgoing import Outgoing, Route
+from pyrocket.services.topics import TopicConfig, Topics, check_topic_name, lacking_topics
 from pyrocket.write_queue import WriteQueue
 from pyrocket.writer import Writer
 
@@ -30,24 +25,24 @@ class Sender:
 
     def __init__(self, topics: Topics, config: StoreConfig, clock: Clock) -> None:
         self._topics, self._config = topics, config
-        self._outgoing = Outgoing(clock)
+        self._outgoing = Outgoing(config, clock)
         self._queue = WriteQueue(self._check_topics)
+        self._seen: tuple[int, dict[str, TopicConfig]] = (-1, {})
 
     def append(self, writer: Writer, message: Message) -> SendResult:
         """Append one message."""
-        topic = self._writable_topic(writer, message.topic)
-        encoded, unique_id = self._outgoing.encode_message(
-            message, Route(topic.name, topic.write_queues)
-        )
-        (appended,) = self._queue.append(writer, [encoded])
+        route_to = self._route(writer, message.topic)
+        letter = self._outgoing.encode_message(message, route_to)
+        self._make_rooms(writer, [letter.record])
+        (appended,) = self._queue.append(writer, [letter.record])
         status = self._flush(writer)
         physical_offset = int(appended.physical_offsets[0])
         return SendResult(
-            topic=topic.name,
-            queue_id=int(encoded.queue_ids[0]),
+            topic=route_to.topic,
+            queue_id=letter.queue_id,
             queue_offset=int(appended.queue_offsets[0]),
             physical_offset=physical_offset,
-            msg_id=unique_id,
+            msg_id=letter.unique_id,
             offset_msg_id=offset_message_id(*STORE_HOST, physical_offset),
             status=status,
         )
@@ -66,23 +61,40 @@ class Sender:
         if not len(columns):
             return AppendResult(0, 0, writer.log_end)
         start = random.randrange(1024) if first_queue is None else first_queue
-        encoded: list[EncodedBatch] = []
-        for name, rows in _by_topic(batch, topic):
-            config = self._writable_topic(writer, name)
-            part = columns if rows is None else columns.take(rows)
-            route_to = Route(config.name, config.write_queues)
-            try:
-                encoded += self._outgoing.encode_columns(part, route_to, start)
-            except MessageError as error:
-                raise name_row(error, rows) from None
+        encoded = encode_rows(
+            self._outgoing, batch, columns, topic, start, lambda name: self._route(writer, name)
+        )
+        self._make_rooms(writer, encoded)
         self._queue.append(writer, encoded, whole=whole)
         size = sum(one.data.size for one in encoded)
         return AppendResult(len(columns), size, writer.log_end, self._flush(writer))
 
-    def _check_topics(self, batches: Sequence[EncodedBatch]) -> None:
-        known = self._topics.all()
+    def _known(self, writer: Writer) -> dict[str, TopicConfig]:
+        """Return the topics; their files are looked at only when the structure has changed."""
+        structure = writer.structure
+        if self._seen[0] != structure:
+            self._seen = structure, self._topics.all()
+        return self._seen[1]
+
+    def _check_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
+        known = self._known(writer)
         for one in batches:
             _check_still_there(known.get(one.topic), one)
+
+    def _make_rooms(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
+        """Make the topics in which messages of the batches wait, where they are missing."""
+        if not self._lacking(batches, self._known(writer)):
+            return
+        with writer.section():
+            for topic in self._lacking(batches, self._topics.all()):
+                self._topics.put(topic)
+                writer.structure_changed()
+
+    def _lacking(
+        self, batches: Sequence[EncodedBatch], known: Mapping[str, TopicConfig]
+    ) -> list[TopicConfig]:
+        rooms = self._outgoing.delays.rooms({one.topic for one in batches})
+        return lacking_topics(rooms, known) if rooms else []
 
     def _flush(self, writer: Writer) -> SendStatus:
         """Do what the configuration says about what has just been appended."""
@@ -98,9 +110,13 @@ class Sender:
             return SendStatus.FLUSH_DISK_TIMEOUT
         return SendStatus.SEND_OK
 
+    def _route(self, writer: Writer, name: str) -> Route:
+        topic = self._writable_topic(writer, name)
+        return Route(topic.name, topic.write_queues)
+
     def _writable_topic(self, writer: Writer, name: str) -> TopicConfig:
         check_topic_name(name)
-        topic = self._topics.all().get(name)
+        topic = self._known(writer).get(name)
         if topic is None:
             topic = self._create(writer, name)
         if not topic.writable:
@@ -118,41 +134,6 @@ class Sender:
             topic = self._topics.put(TopicConfig(name, queues, queues))
             writer.structure_changed()
             return topic
-
-
-def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Array | None]]:
-    """Return each topic and the rows that go there; None means all rows."""
-    if topic is not None:
-        return [(topic, None)]
-    if "topic" not in batch.schema.names:
-        raise TopicNotFoundError(
-            "no topic is named.",
-            remedy="Name one for the batch, or give it a `topic` column.",
-            code="TOPIC_MISSING",
-        )
-    column = batch.column("topic")
-    missing = pc.index(column.is_null(), True).as_py()
-    if missing >= 0:
-        raise MessageError(f"row {missing} has a null topic.", code="TOPIC_MISSING")
-    encoded = column.dictionary_encode()
-    names = encoded.dictionary.to_pylist()
-    for code, name in enumerate(names):
-        _check_name_of_row(name, encoded.indices, code)
-    if len(names) == 1:
-        return [(names[0], None)]
-    return [
-        (name, pc.indices_nonzero(pc.equal(encoded.indices, code)))
-        for code, name in enumerate(names)
-    ]
-
-
-def _check_name_of_row(name: str, codes: pa.Int32Array, code: int) -> None:
-    """Raise TopicNameError naming the first row with an illegal topic."""
-    try:
-        check_topic_name(name)
-    except TopicNameError as error:
-        row = pc.index(codes, code).as_py()
-        raise TopicNameError(f"row {row}: {error.message}", remedy=error.remedy) from None
 
 
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:

@@ -150,7 +150,8 @@ class _Snapshot:
         return SnapshotReport(draft.root, sum(self._last), *counts, copies.unlinkable)
 
     def _copy_small_files(self) -> None:
-        names = [self._layout.identity, self._layout.topic_ids, self._layout.epochs]
+        layout = self._layout
+        names = [layout.identity, layout.topic_ids, layout.epochs, layout.sink_ledger]
         for source in [*names, *sorted(self._layout.config("x").parent.glob("*.json*"))]:
             if source.is_file():
                 target = self._draft.root / source.relative_to(self._layout.root)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pyrocket.advancing import Advancing
 from pyrocket.cleaner import preview
 from pyrocket.clock import Clock
 from pyrocket.config import DEFAULT_QUEUES, StoreConfig
+from pyrocket.delivery.levels import DelayLevels
 from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreReadOnlyError
@@ -18,10 +20,12 @@ from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.reader import Reader
 from pyrocket.reading import Reading
 from pyrocket.sender import Sender
+from pyrocket.service_runner import ServiceRunner, ServiceThread
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.identity import check_directory, load_identity
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig
+from pyrocket.sink.sink import Sink
 from pyrocket.snapshot import SnapshotReport, take_snapshot
 from pyrocket.topic_admin import TopicAdmin
 from pyrocket.writer import Writer
@@ -41,9 +45,16 @@ class Store(Reading):
         identity = self._writer.identity if self._writer else load_identity(layout, config)
         reader = Reader(layout, identity, clock)
         super().__init__(reader, Lookup(layout, reader))
-        self._sender = Sender(self._topics, config, clock)
+        self._sender = Sender(self._topics, identity.config, clock)
         self._epochs = Epochs(layout)
         self._groups = Groups(layout, self._reader, self._writing, clock)
+        self._sink = Sink(layout, reader, self._writing, identity.config, clock)
+        self._sink.hook_into(hooks)
+        levels = DelayLevels(reader, self._writing)
+        levels.hook_into(hooks)
+        self._services = ServiceRunner([levels], clock, flushes=config.flush != "manual")
+        self._services.hook_into(hooks, self._writing)
+        self._advancing = Advancing(layout, reader, clock)
 
     @classmethod
     def open(
@@ -77,6 +88,7 @@ class Store(Reading):
         With `clean=False` the clean end is left to a later writer: nothing is lost by it while the
         machine stays up, see `flush`. Reading after a close opens files again; do not.
         """
+        self._services.stop()
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close(clean=clean)
@@ -153,6 +165,33 @@ class Store(Reading):
     def groups(self) -> Groups:
         """Consumer groups and their offsets: commit, query, reset, delete."""
         return self._groups
+
+    @property
+    def sink(self) -> Sink:
+        """Batches that become visible whole, once: stage, publish, discard."""
+        return self._sink
+
+    # What is due
+
+    def run_services(self) -> ServiceThread:
+        """Start a thread that delivers on time what is due; it ends with its `stop`, or the store.
+
+        Without one delayed messages are delivered by whoever writes next, from any process.
+        """
+        return self._services.start(self._writing)
+
+    def advance(self) -> bool:
+        """Deliver what is due, as far as that goes in half a second; return whether any was.
+
+        A store that is open for reading is opened for writing for that, at most once a second;
+        where that cannot be, nothing happens.
+        """
+        if self._writer is not None:
+            return self._services.drain(self._writer) > 0
+        config = StoreConfig(lock_timeout_ms=0)
+        return self._advancing.advance(
+            lambda: Store.open(self.path, config=config, clock=self._clock)
+        )
 
     # Writing
 

@@ -8,7 +8,7 @@ from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError
 from pyrocket.services.groups import drop_topic_offsets
-from pyrocket.services.topics import TopicConfig, Topics, check_topic_name
+from pyrocket.services.topics import TopicConfig, Topics, check_not_system, check_topic_name
 from pyrocket.writer import Writer
 
 
@@ -37,6 +37,7 @@ class TopicAdmin:
         self, name: str, read_queues: int | None, write_queues: int | None, perm: int | None
     ) -> TopicConfig:
         """Change what is not None."""
+        check_not_system(name)
         with self._writer.section():
             known = self._topics.get(name)
             changed = replace(
@@ -48,7 +49,11 @@ class TopicAdmin:
             return self._save(changed)
 
     def delete(self, name: str) -> None:
-        """Remove the topic, its queues and the groups' offsets in it; its messages stay."""
+        """Remove the topic, its queues and the groups' offsets in it; its messages stay.
+
+        System topics are refused: messages wait in them.
+        """
+        check_not_system(name)
         with self._writer.section():
             queue_ids = self._queue_ids(self._topics.get(name))
             ends = {queue_id: self._writer.next_offset(name, queue_id) for queue_id in queue_ids}

@@ -19,7 +19,7 @@ from pyrocket.writer import Writer
 _MOST_BYTES = 4 * 1024 * 1024
 """Of followers in one section; a leader's own batch may be of any size."""
 
-Check = Callable[[Sequence[EncodedBatch]], None]
+Check = Callable[[Writer, Sequence[EncodedBatch]], None]
 """Raises if batches may not be appended; called in the section."""
 
 
@@ -85,7 +85,7 @@ class WriteQueue:
     def _refuse_if_illegal(self, writer: Writer, entry: _Entry) -> None:
         try:
             writer.check_fits(entry.batches)
-            self._check(entry.batches)
+            self._check(writer, entry.batches)
         except Exception as error:
             entry.error, entry.done = error, True
 

@@ -4,7 +4,7 @@ Whoever finds itself alone in the directory may recover at the start and shut do
 end; `presence` tells who is there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
@@ -17,24 +17,15 @@ from pyrocket.disk.durable import clear_folder, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
-from pyrocket.disk.state_page import (
-    FAILED,
-    PUBLISHED,
-    RESTED,
-    STORE_TIME,
-    STRUCTURE,
-)
-from pyrocket.errors import (
-    StoreFailedError,
-    StoreLockedError,
-    StoreUnavailableError,
-)
+from pyrocket.disk.state_page import FAILED, PUBLISHED, RESTED, STORE_TIME, STRUCTURE
+from pyrocket.errors import StoreLockedError, StoreUnavailableError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.hooks import Hooks
-from pyrocket.index.appender import Appended, Appender
+from pyrocket.index.appender import Appended, Appender, Preface, Streamed
 from pyrocket.index.checkpointer import Checkpointer
 from pyrocket.index.dispatcher import Dispatcher
 from pyrocket.index.key_builder import KeyBuilder
+from pyrocket.index.placing import Chunk
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flush_service import FlushPolicy, FlushService
@@ -81,9 +72,10 @@ class Writer:
 
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout
-        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch)
+        turn = partial(getattr, self._turns, "number")
+        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, turn=turn)
         self._log = CommitLog(run)
-        self._queues = Queues(layout, config.queue_file_bytes, writable=True)
+        self._queues = Queues(layout, config.queue_file_bytes, writable=True, turn=turn)
         self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock)
         self._keys = KeyBuilder(layout, self._log, self.page, config, self._clock)
@@ -151,7 +143,7 @@ class Writer:
     @contextmanager
     def _turn(self, timeout_ms: int) -> Iterator[None]:
         with self._turns.turn(timeout_ms):
-            self._check_place()
+            self._presence.check_place()
             self._presence.sign()
             if self.page[STRUCTURE] != self._structure:
                 self._structure = self.page[STRUCTURE]
@@ -165,15 +157,6 @@ class Writer:
                     remedy="Free space or repair the disk, then try again.",
                     code="WRITE_FAILED",
                 ) from error
-
-    def _check_place(self) -> None:
-        """Refuse to write into whatever has taken this store's place."""
-        if not self.page.is_at(self._layout.state):
-            raise StoreFailedError(
-                f"{self._layout.root} was removed or replaced while it was open.",
-                remedy="Close it and open it again.",
-                code="STORE_REPLACED",
-            )
 
     def check_fits(self, batches: Sequence[EncodedBatch]) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a log file."""
@@ -202,6 +185,16 @@ class Writer:
         self._keys.note(start, appended)
         return appended
 
+    def append_streamed(self, chunks: Iterable[Chunk], preface: Preface | None = None) -> Streamed:
+        """Append chunks as one whole batch; the caller is in a section. See `Appender`."""
+        self._cleaner.make_room()
+        if not self._appended:
+            self._announce()
+        streamed = self._appender.append_streamed(chunks, preface)
+        if streamed.appended is not None:
+            self._keys.note(streamed.start, streamed.appended)
+        return streamed
+
     def move(self, moves: Mapping[int, int]) -> None:
         """Move words of services, all or none, whoever dies; the caller is in a section."""
         if not self._appended:
@@ -224,6 +217,11 @@ class Writer:
     def log_end(self) -> int:
         """Where the log ends for readers."""
         return self.page[PUBLISHED]
+
+    @property
+    def structure(self) -> int:
+        """Another number when topics or files have come or gone."""
+        return self.page[STRUCTURE]
 
     def structure_changed(self) -> None:
         """Tell every reader that topics or files came or went."""

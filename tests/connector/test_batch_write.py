@@ -101,7 +101,8 @@ def test_a_topic_column_sends_each_row_to_its_topic(spark, box):
 
 @pytest.mark.parametrize("flush", ["task", "sync", "async"])
 def test_every_way_to_flush_writes_the_rows(spark, box, flush):
-    save(spark.createDataFrame([("x",)], "body STRING"), box, flush=flush)
+    frame = spark.createDataFrame([("x",)], "body STRING")
+    save(frame, box, flush=flush, delivery="at-least-once")
     assert box.bodies() == [b"x"]
 
 
@@ -131,6 +132,31 @@ def test_a_topic_piped_into_another_is_the_same(spark, box):
     assert copy.read(*columns) == box.read(*columns)
 
 
+def error_of_row_7(spark, box, column, value, says, **options):
+    """Write two good Arrow batches of 3 rows, then one with a bad row in the middle."""
+    good = [None, None, [], {}, None, None]
+    names = ["body", "tags", "keys", "properties", "queueId", "topic"]
+    schema = StructType(
+        [
+            StructField("body", TEXT),
+            *(field for name in names[1:] for field in COLUMNS if field.name == name),
+        ]
+    )
+    rows = [[f"row{number}", *good[1:5], "t"] for number in range(9)]
+    rows[7][names.index(column)] = value
+    frame = spark.createDataFrame([tuple(row) for row in rows], schema).coalesce(1)
+    if column != "topic":
+        frame = frame.drop("topic")
+    options |= {"path": box.path} if column == "topic" else box.options
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 3)
+    try:
+        with pytest.raises(Exception, match=says) as info:
+            frame.write.format("pyrocket").mode("append").options(**options).save()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    return str(info.value)
+
+
 @pytest.mark.parametrize(
     ("column", "value", "says"),
     [
@@ -148,33 +174,20 @@ def test_a_topic_piped_into_another_is_the_same(spark, box):
         ("topic", "no such name", "TOPIC_ILLEGAL.*no such name"),
     ],
 )
-def test_a_bad_row_fails_its_task_and_nothing_of_its_batch_is_written(
-    spark, box, column, value, says
-):
-    """Two good Arrow batches of 3 rows, then one with a bad row in the middle."""
-    good = [None, None, [], {}, None, None]
-    names = ["body", "tags", "keys", "properties", "queueId", "topic"]
-    schema = StructType(
-        [
-            StructField("body", TEXT),
-            *(field for name in names[1:] for field in COLUMNS if field.name == name),
-        ]
-    )
-    rows = [[f"row{number}", *good[1:5], "t"] for number in range(9)]
-    rows[7][names.index(column)] = value
-    frame = spark.createDataFrame([tuple(row) for row in rows], schema).coalesce(1)
-    if column != "topic":
-        frame = frame.drop("topic")
-    options = {"path": box.path} if column == "topic" else box.options
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 3)
-    try:
-        with pytest.raises(Exception, match=says) as info:
-            frame.write.format("pyrocket").mode("append").options(**options).save()
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert "Partition 0, Arrow batch 2" in str(info.value)
+def test_a_bad_row_fails_its_task_and_nothing_is_written(spark, box, column, value, says):
+    told = error_of_row_7(spark, box, column, value, says)
+    assert "Partition 0, Arrow batch 2" in told
     if column != "topic" or value is None:
-        assert "row 7 " in str(info.value)
+        assert "row 7 " in told
+    assert "Nothing of this write is visible." in told
+    assert box.rows() == 0
+
+
+def test_at_least_once_a_bad_row_keeps_its_arrow_batch_from_being_written(spark, box):
+    told = error_of_row_7(spark, box, "tags", "a\x01", "ILLEGAL", delivery="at-least-once")
+    assert "Partition 0, Arrow batch 2" in told
+    assert "row 7 " in told
+    assert "6 rows before it were" in told
     assert box.bodies() == [f"row{number}".encode() for number in range(6)]
 
 

@@ -37,6 +37,7 @@ def test_a_stream_starts_at_latest_and_a_batch_at_earliest():
 def test_defaults_of_writes():
     options = write()
     assert (options.topic, options.create_if_missing, options.flush) == ("", True, "task")
+    assert (options.delivery, options.transaction) == ("exactly-once", None)
 
 
 def test_names_and_words_are_case_insensitive():
@@ -188,3 +189,43 @@ def test_every_option_has_a_place_and_a_meaning():
     assert {query for option in TABLE for query in option.queries} == {BATCH, STREAM, SINK}
     assert all(option.meaning.endswith(".") for option in TABLE)
     assert "flush" not in names_for(READ)
+
+
+@pytest.mark.parametrize("version", ["0", "7", str(2**63 - 1)])
+def test_a_batch_write_can_be_named_and_numbered(version):
+    named = write(txnAppId=" nightly ", txnVersion=version).transaction
+    assert (named.app_id, named.version) == ("nightly", int(version))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"txnAppId": "a"}, "txnAppId.*alone"),
+        ({"txnVersion": "1"}, "txnVersion.*alone"),
+        ({"txnAppId": " ", "txnVersion": "1"}, "empty"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "whole number from 0"),
+        ({"txnAppId": "a", "txnVersion": "1.5"}, "whole number from 0"),
+        ({"txnAppId": "a", "txnVersion": str(2**63)}, "whole number from 0"),
+        (
+            {"txnAppId": "a", "txnVersion": "1", "delivery": "at-least-once"},
+            "OPTION_CONFLICT.*drops no repetition",
+        ),
+        ({"delivery": "exactly once"}, "exactly-once or at-least-once"),
+        ({"flush": "sync"}, "OPTION_CONFLICT.*Remove 'flush'.*at-least-once"),
+        ({"flush": "async", "delivery": "exactly-once"}, "OPTION_CONFLICT.*Remove 'flush'"),
+    ],
+)
+def test_what_cannot_be_promised_together_is_refused(given, says):
+    with pytest.raises(OptionError, match=says):
+        write(**given)
+
+
+@pytest.mark.parametrize("flush", ["task", "sync", "async"])
+def test_at_least_once_is_flushed_as_asked(flush):
+    assert write(delivery="at-least-once", flush=flush).flush == flush
+
+
+def test_a_stream_is_known_by_its_checkpoint_and_not_by_a_name():
+    request = Request({"path": "/s", "txnAppId": "a", "txnVersion": "1"}, "/")
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*checkpoint.*foreachBatch"):
+        WriteOptions.parse(request, streaming=True)

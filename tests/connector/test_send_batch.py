@@ -1,5 +1,7 @@
 """Arrow batches as a store appends them: the same values in its own types."""
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 from pyrocket.errors import MessageError
@@ -8,6 +10,7 @@ from pyspark_pyrocket.send_batch import send_batch
 from pyspark_pyrocket.sink_columns import SinkColumn
 
 TEXT, BYTES = pa.string(), pa.binary()
+MOMENT = pa.timestamp("us", "UTC")
 HEADERS = pa.list_(pa.struct([("key", TEXT), ("value", BYTES)]))
 PLANNED = {
     "body": ("body", BYTES),
@@ -18,6 +21,7 @@ PLANNED = {
     "headers": ("properties", HEADERS),
     "queueId": ("queueId", pa.int32()),
     "shardingKey": ("shardingKey", TEXT),
+    "deliverTimestamp": ("deliverTimestamp", MOMENT),
 }
 
 
@@ -66,6 +70,13 @@ def test_lists_and_maps_that_cannot_hold_nulls_are_taken():
 @pytest.mark.parametrize("kind", [pa.large_list(pa.large_string()), pa.list_(pa.large_string())])
 def test_large_lists_are_taken(kind):
     assert send(keys=pa.array([["a", "b"], []], kind))["keys"] == [["a", "b"], []]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_timestamp_is_the_same_moment_in_every_session(zone):
+    moment = pa.array([1_700_000_000_000_000, None], pa.timestamp("us", zone))
+    sent = send(deliverTimestamp=moment)["deliverTimestamp"]
+    assert sent == [datetime.fromtimestamp(1_700_000_000, UTC), None]
 
 
 def test_headers_become_properties():

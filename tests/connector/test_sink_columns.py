@@ -2,16 +2,20 @@
 
 import pyarrow as pa
 import pytest
+from pyrocket import SEND_COLUMNS
 from pyrocket.errors import SchemaError
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DayTimeIntervalType,
     IntegerType,
     LongType,
     MapType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
 )
 from pyspark_pyrocket.columns import COLUMNS, HEADERS, default_columns
 from pyspark_pyrocket.sink_columns import plan_columns
@@ -47,10 +51,11 @@ def test_every_column_of_ours_and_of_kafkas_has_its_place():
         queueId=IntegerType(),
         shardingKey=TEXT,
         flag=IntegerType(),
+        delayLevel=IntegerType(),
+        delay=TEXT,
+        deliverTimestamp=TimestampType(),
     )
-    assert list(ours) == [
-        "body", "topic", "tags", "keys", "properties", "queueId", "shardingKey", "flag"
-    ]  # fmt: skip
+    assert list(ours) == list(SEND_COLUMNS)
     kafka = plan(
         "", topic=TEXT, value=TEXT, key=BinaryType(), headers=HEADERS, partition=LongType()
     )
@@ -98,7 +103,14 @@ def test_both_names_of_one_thing_are_refused(pair):
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("bodi", "body"), ("tag", "tags"), ("sharding_key", "shardingKey")]
+    ("name", "near"),
+    [
+        ("bodi", "body"),
+        ("tag", "tags"),
+        ("sharding_key", "shardingKey"),
+        ("delay_level", "delayLevel"),
+        ("deliverAt", "deliverTimestamp"),
+    ],
 )
 def test_an_unknown_column_is_refused_with_the_nearest_name(name, near):
     with pytest.raises(SchemaError, match=f"Did you mean '{near}'") as info:
@@ -126,6 +138,10 @@ def test_a_column_like_nothing_is_sent_to_the_body():
         ("partition", TEXT, "int or bigint"),
         ("shardingKey", BinaryType(), "string"),
         ("flag", LongType(), "int"),
+        ("delayLevel", LongType(), "int"),
+        ("delay", DayTimeIntervalType(), "string"),
+        ("deliverTimestamp", TimestampNTZType(), "timestamp"),
+        ("deliverTimestamp", LongType(), "timestamp"),
     ],
 )
 def test_a_wrong_type_is_refused_with_the_right_one(name, kind, right):

@@ -6,7 +6,7 @@ from pyrocket.disk import io
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_pyrocket.sink import prepare_sink
 from pyspark_pyrocket.target import Request
-from pyspark_pyrocket.writer import append_rows
+from pyspark_pyrocket.write_direct import append_rows
 
 SCHEMA = StructType([StructField("body", StringType())])
 
@@ -14,6 +14,7 @@ SCHEMA = StructType([StructField("body", StringType())])
 @pytest.mark.parametrize(("flush", "fsyncs"), [("task", 1), ("sync", 3), ("async", 0)])
 def test_a_task_of_three_batches_syncs_as_often_as_flush_says(tmp_path, monkeypatch, flush, fsyncs):
     options = {"path": str(tmp_path / "store"), "topic": "t", "flush": flush}
+    options["delivery"] = "at-least-once"
     sink = prepare_sink(Request(options, str(tmp_path)), SCHEMA, overwrite=False)
     batches = [pa.record_batch({"body": ["a", "b", "c", "d"]}) for _ in range(3)]
     append_rows(sink, iter(batches))  # Makes the files, which are synced once each.

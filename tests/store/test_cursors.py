@@ -27,6 +27,7 @@ def with_delayed(path, count=5):
     store = filled(path, 3)
     for topic in (SCHEDULE_TOPIC, HALF_TOPIC):
         store._topics.put(TopicConfig(topic, 2, 2))
+        store._writing().structure_changed()
         store._sender.append_batch(
             store._writing(), batch(numbered(count), 1 if topic == SCHEDULE_TOPIC else 0), topic, 0
         )

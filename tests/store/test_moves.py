@@ -16,7 +16,7 @@ def send_and_move(store, moves=MOVES):
     """Append one message and move the words with it, as a service does."""
     writer = store._writing()
     to = Route("t", store.topic("t").write_queues)
-    encoded, _ = store._sender._outgoing.encode_message(message(b"moved"), to)
+    encoded = store._sender._outgoing.encode_message(message(b"moved"), to).record
     with writer.section():
         writer.append([encoded], moves=moves)
 

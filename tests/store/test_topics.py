@@ -262,3 +262,15 @@ def test_topics_of_java_without_an_id_can_be_read(path):
     (path / "pyrocket" / "topics.json").unlink()
     with Store.open(path, read_only=True) as reader:
         assert reader.topic("t").topic_id == ""
+
+
+@pytest.mark.parametrize("name", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+def test_topics_in_which_messages_wait_are_neither_deleted_nor_changed(store, name):
+    store.create_topic("t")
+    store.append(message(delay_level=3))
+    store.append(message(deliver_at_ms=store._clock() + 60_000))
+    with pytest.raises(TopicNameError):
+        store.delete_topic(name)
+    with pytest.raises(TopicNameError):
+        store.update_topic(name, read_queues=1)
+    assert name in store.topics()

@@ -21,12 +21,16 @@ def check_config(layout: Layout, findings: Findings) -> None:
         data = read_or_none(path)
         if not data or not parses(data, fastjson.loads):
             _report_table(layout, path, data, findings)
-    for path in (layout.identity, layout.topic_ids, layout.epochs):
+    without = {
+        layout.identity: "",
+        layout.topic_ids: " Or remove it: deleted topics' names then begin at 0 again.",
+        layout.epochs: " Or remove it: deleted topics' names then begin at 0 again.",
+        layout.sink_ledger: " Or remove it: batches whose messages are in the log stay known.",
+    }
+    for path, way_out in without.items():
         data = read_or_none(path)
         if data is not None and not parses(data, json.loads):
-            fix = f"Restore {path.name} from a backup."
-            if path != layout.identity:
-                fix += " Or remove it: deleted topics' names then begin at 0 again."
+            fix = f"Restore {path.name} from a backup.{way_out}"
             _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, "is no JSON.", fix)
     if not findings.counts["CONFIG_BROKEN"] and not findings.counts["CONFIG_FROM_BACKUP"]:
         _check_topics(layout, findings)

@@ -10,7 +10,7 @@ import os
 import stat
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Lock
 
@@ -30,11 +30,22 @@ class FileRun:
     """The files of one folder. Safe to share between threads."""
 
     def __init__(
-        self, folder: Path, file_bytes: int, scratch: Path, *, writable: bool = True
+        self,
+        folder: Path,
+        file_bytes: int,
+        scratch: Path,
+        *,
+        writable: bool = True,
+        turn: Callable[[], int] = lambda: 0,
     ) -> None:
+        """Make one; `turn` numbers the turns in which only this process changes files, 0 outside.
+
+        A file is looked at once a turn, not at each write.
+        """
         self.folder, self.file_bytes, self._scratch = folder, file_bytes, scratch
-        self._writable = writable
+        self._writable, self._turn = writable, turn
         self._open: OrderedDict[int, tuple[int, tuple[int, int]]] = OrderedDict()
+        self._looked_at: dict[int, tuple[int, int]] = {}
         self._lock = Lock()
 
     def starts(self) -> list[int]:
@@ -162,6 +173,7 @@ class FileRun:
             if time_ms:
                 io.set_time(draft, time_ms)
             io.rename(draft, self._path(start))
+            self._looked_at.pop(start, None)
         except OSError:
             io.unlink(draft)
             raise
@@ -213,6 +225,7 @@ class FileRun:
         """Remove the file that begins at `start`."""
         with self._lock:
             known = self._open.pop(start, None)
+            self._looked_at.pop(start, None)
         if known is not None:
             os.close(known[0])
         io.unlink(self.folder / file_name(start))
@@ -242,6 +255,7 @@ class FileRun:
             for descriptor, _ in self._open.values():
                 os.close(descriptor)
             self._open.clear()
+            self._looked_at.clear()
 
     def _path(self, start: int) -> Path:
         return self.folder / file_name(start)
@@ -256,9 +270,13 @@ class FileRun:
         Another process may have removed the file or put a new one in its place, while a snapshot
         keeps the old one alive: the one at the path counts.
         """
+        turn, known = self._turn(), self._open.pop(start, None)
+        looked_in, links = self._looked_at.get(start, (0, 0))
+        if turn and looked_in == turn and known is not None:
+            self._open[start] = known
+            return known[0], links
         path = f"{self.folder}/{file_name(start)}"
         there = os.stat(path)
-        known = self._open.pop(start, None)
         place = there.st_dev, there.st_ino
         if known is not None and known[1] != place:
             os.close(known[0])
@@ -267,7 +285,9 @@ class FileRun:
             descriptor = os.open(path, os.O_RDWR if self._writable else os.O_RDONLY)
             there = os.fstat(descriptor)
             known = descriptor, (there.st_dev, there.st_ino)
-        self._open[start] = known
+        self._open[start], self._looked_at[start] = known, (turn, there.st_nlink)
         if len(self._open) > _KEPT_OPEN:
-            os.close(self._open.popitem(last=False)[1][0])
+            oldest, (descriptor, _) = self._open.popitem(last=False)
+            self._looked_at.pop(oldest, None)
+            os.close(descriptor)
         return known[0], there.st_nlink

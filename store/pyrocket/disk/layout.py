@@ -10,6 +10,9 @@
     pyrocket/epochs.json                          where recoveries have cut the log
     pyrocket/checkpoint                           a copy of ours
     pyrocket/cursors.json                         how far the services have come
+    pyrocket/sink.json                            what sinks have published
+    pyrocket/timers/<20 digits>                   timers, by hours of due times
+    pyrocket/staging/<32 hex digits>/             rows of a query that nobody sees yet
     pyrocket/state                                the shared words
     pyrocket/keys                                 keys that wait for the key index
     pyrocket/mutex  turnstile  flush              locks
@@ -117,6 +120,26 @@ class Layout:
     def cursors(self) -> Path:
         """How far the services have come, as of the last checkpoint."""
         return self.own / "cursors.json"
+
+    @cached_property
+    def sink_ledger(self) -> Path:
+        """The last batch that each query has published whole."""
+        return self.own / "sink.json"
+
+    @cached_property
+    def staging(self) -> Path:
+        """Folder of rows that tasks have encoded and nobody has published."""
+        return self.own / "staging"
+
+    @cached_property
+    def timer_check(self) -> Path:
+        """How far a RocketMQ 5 broker has come with its timers."""
+        return self.root / "config" / "timercheck"
+
+    @cached_property
+    def timers(self) -> Path:
+        """Folder of what waits for due times of its own, by hours."""
+        return self.own / "timers"
 
     @cached_property
     def queue_ends(self) -> Path:

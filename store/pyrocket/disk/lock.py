@@ -94,6 +94,12 @@ class Turns:
         self._mutex, self._turnstile = FileLock(mutex), FileLock(turnstile)
         self._threads = threading.Lock()
         self._holder = holder
+        self._count, self._inside = 0, False
+
+    @property
+    def number(self) -> int:
+        """The number of this process's turn, from 1; 0 while it has none."""
+        return self._count if self._inside else 0
 
     @contextmanager
     def turn(self, timeout_ms: int) -> Iterator[None]:
@@ -107,9 +113,11 @@ class Turns:
                 self._wait(self._mutex, deadline, timeout_ms, _SHORTEST_WAIT)
             finally:
                 self._turnstile.unlock()
+            self._count, self._inside = self._count + 1, True
             try:
                 yield
             finally:
+                self._inside = False
                 self._mutex.unlock()
         finally:
             self._threads.release()

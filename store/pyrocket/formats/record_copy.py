@@ -26,13 +26,13 @@ from pyrocket.formats.tags_hash import tags_hashes
 class Changes:
     """What is different in the copies; arrays have one element a copy, None leaves it as it is.
 
-    transaction: the transaction bits of sysFlag: 0, or SYS_COMMIT.
+    transaction: the transaction bits of sysFlag: 0, or SYS_COMMIT, of each or of all.
     prepared: preparedTransactionOffset.
     properties: encoded blocks.
     forget: whether flag and reconsumeTimes become 0, as in RocketMQ's put-back of half messages.
     """
 
-    transaction: int = 0
+    transaction: int | Ints = 0
     prepared: Ints | None = None
     properties: pa.BinaryArray | None = None
     forget: bool = False

@@ -94,7 +94,8 @@ def decode_sink_records(records: RecordFields) -> Iterator[SinkRecord]:
     )
     for body, offset, time_ms in places:
         try:
-            told = {name: json.loads(body)[name] for name in _IN_BODY}
+            content = json.loads(body)
+            told = {name: content[name] for name in _IN_BODY}
             told |= {name: int(told[name]) for name in _PLACES}
         except (ValueError, KeyError, TypeError) as error:
             raise StoreDamagedError(

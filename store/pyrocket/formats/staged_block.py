@@ -1,12 +1,14 @@
-"""A file of staged records: blocks, what is to be known of each before it is read, and an index.
+"""Staged records: blocks, what is to be known of each before it is read, and an index of it all.
 
-    block 0: records as they go to the log      block 0: columns      block 1 …      index
+    name       blocks and all columns, as they came; then the index and its length, 8 bytes
+    name.1 …   further blocks: segments of about SEGMENT_BYTES
 
-Every part begins at a multiple of 8. The columns are arrays, one behind the other: tags codes and,
-where there are any, delays (8 bytes a row); sizes and queue ids (4 bytes a row); of each key its
-row and its hash (4 bytes each). The index is JSON, a list with one entry a block. Its CRC-32 is the
-file's checksum, since it holds those of the blocks: a CRC-32 of the columns, and the sum of the
-records' bytes as 64-bit words, which costs next to nothing and sees bytes that were lost.
+A block holds records as they go to the log. Its columns are arrays, one behind the other: tags
+codes and, where there are any, delays (8 bytes a row); sizes and queue ids (4 bytes a row); of each
+key its row and its hash (4 bytes each). The index is JSON, a list with one entry a block. Its
+CRC-32 is the checksum of it all, since it holds those of the parts: a CRC-32 of the columns, and
+the sum of the records' bytes as 64-bit words, which costs next to nothing and sees bytes that were
+lost. Every part begins at a multiple of 8.
 """
 
 import json
@@ -22,16 +24,21 @@ from pyrocket.formats.message_keys import MessageKeys
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.runs import Ints
 
-ALIGNMENT = 8
+SEGMENT_BYTES = 32 * 1024 * 1024
+"""From there on the next block begins a new segment, so that what was read can go."""
+
+INDEX_LENGTH_BYTES = 8
+_ALIGNMENT = 8
 _LONG, _INT = 8, 4
 _WORD_MASK = 2**64 - 1
 
 
 @dataclass(frozen=True)
 class BlockIndex:
-    """What the index says of a block: where its parts begin in the file, and what they hold.
+    """What the index says of a block: where its parts begin, and what they hold.
 
     keys: how many; -1 where nobody has looked for them. due: see `EncodedBatch`.
+    segment: where its records are; 0 for the file with the index.
     """
 
     topic: str
@@ -39,6 +46,7 @@ class BlockIndex:
     keys: int
     delayed: bool
     due: int | None
+    segment: int
     data_at: int
     data_bytes: int
     columns_at: int
@@ -75,25 +83,8 @@ class BlockColumns:
         return bounds
 
 
-def index_block(batch: EncodedBatch, at: int) -> tuple[BlockIndex, bytes]:
-    """Return what the index says of a batch that lies at `at`, and its columns behind it."""
-    columns = _encode_columns(batch)
-    block = BlockIndex(
-        topic=batch.topic,
-        rows=len(batch),
-        keys=-1 if batch.keys is None else len(batch.keys),
-        delayed=batch.delays is not None,
-        due=batch.due,
-        data_at=at,
-        data_bytes=batch.data.size,
-        columns_at=aligned(at + batch.data.size),
-        data_sum=sum_of_words(memoryview(batch.data)),
-        columns_crc=zlib.crc32(columns),
-    )
-    return block, columns
-
-
-def _encode_columns(batch: EncodedBatch) -> bytes:
+def encode_columns(batch: EncodedBatch) -> bytes:
+    """Return the columns of a batch."""
     parts = [batch.tags_codes.astype("<i8")]
     if batch.delays is not None:
         parts.append(batch.delays.astype("<i8"))
@@ -101,6 +92,25 @@ def _encode_columns(batch: EncodedBatch) -> bytes:
     if batch.keys is not None:
         parts += [batch.keys.rows.astype("<i4"), batch.keys.hashes.astype("<i4")]
     return b"".join(part.tobytes() for part in parts)
+
+
+def index_block(
+    batch: EncodedBatch, columns: bytes, segment: int, data_at: int, columns_at: int
+) -> BlockIndex:
+    """Return what the index says of a batch that lies there, with its columns."""
+    return BlockIndex(
+        topic=batch.topic,
+        rows=len(batch),
+        keys=-1 if batch.keys is None else len(batch.keys),
+        delayed=batch.delays is not None,
+        due=batch.due,
+        segment=segment,
+        data_at=data_at,
+        data_bytes=batch.data.size,
+        columns_at=columns_at,
+        data_sum=sum_of_words(memoryview(batch.data)),
+        columns_crc=zlib.crc32(columns),
+    )
 
 
 def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
@@ -127,12 +137,12 @@ def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
 
 def aligned(position: int) -> int:
     """Return the next place at which a part may begin."""
-    return position + -position % ALIGNMENT
+    return position + -position % _ALIGNMENT
 
 
 def sum_of_words(data: memoryview) -> int:
     """Return the sum of the bytes as little-endian 64-bit words, modulo 2⁶⁴."""
-    whole = len(data) - len(data) % ALIGNMENT
+    whole = len(data) - len(data) % _ALIGNMENT
     total = int(np.frombuffer(data[:whole], "<u8").sum(dtype=np.uint64))
     return total + int.from_bytes(data[whole:], "little") & _WORD_MASK
 

@@ -13,13 +13,10 @@ A writer killed anywhere in between harms nobody: the next turn begins by rollin
 offsets come from the queues themselves, never from memory that another process made stale.
 """
 
-import itertools
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from itertools import chain
 
 from pyrocket.clock import Clock
 from pyrocket.disk.io import SyncError
@@ -33,12 +30,14 @@ from pyrocket.disk.state_page import (
     STORE_TIME,
     StatePage,
 )
-from pyrocket.errors import StoreUnavailableError
+from pyrocket.errors import StoreFailedError, StoreUnavailableError
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import Dispatcher
-from pyrocket.log.commit_log import CommitLog, Placement
+from pyrocket.index.key_notes import MOST_NOTES
+from pyrocket.index.placing import Chunk, Placed, Placer, runs_of
+from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flusher import failed_before, fsync_failed
 from pyrocket.log.walk import walk_all
 
@@ -47,12 +46,25 @@ from pyrocket.log.walk import walk_all
 class Appended:
     """Where the records of one batch went, in the batch's order."""
 
-    batch: EncodedBatch
+    batch: Chunk
     physical_offsets: Ints
     queue_offsets: Ints
 
 
-Plan = list[tuple[Appended, Placement]]
+@dataclass(frozen=True)
+class Streamed:
+    """What has been appended in a stream: [start, end) of the log.
+
+    `appended` is None where there were too many keys to remember them.
+    """
+
+    start: int
+    end: int
+    appended: list[Appended] | None
+
+
+Preface = Callable[[int, int], EncodedBatch]
+"""Returns what goes before a stream that takes [start, end) of the log, always of one size."""
 
 
 class Appender:
@@ -77,40 +89,41 @@ class Appender:
         that a loss of power also leaves all, durably, or none. The words of `moves` get their
         values with the publication, whoever dies.
         """
-        page = self._page
-        start = page[PUBLISHED]
-        store_time = max(self._clock(), page[STORE_TIME])
-        plan = self._plan(batches, start)
-        end = plan[-1][1].end if plan else start
-        page[RESERVED] = end
-        for appended, _ in plan:
-            batch = appended.batch
-            batch.place(appended.physical_offsets, appended.queue_offsets, store_time)
-        try:
-            if plan:
-                self._write_head_last(plan, end, whole=whole)
-        except OSError:
-            # Whole records may be there: after a reboot a recovery would take them for the log's.
-            with suppress(OSError):
-                self._erase_unpublished()
-            raise
-        page[STORE_TIME] = store_time
-        if moves:
-            page.intend(end, moves)
-        page[PUBLISHED] = end
-        page.fulfil()
-        page[APPENDS] += len(batches)
-        try:
-            for appended, _ in plan:
-                self._dispatch(appended)
-        except OSError as error:
-            raise StoreUnavailableError(
-                f"the messages are in the log, but not yet in their queues: {error}.",
-                remedy="They become visible with the next write that succeeds; don't send again.",
-                code="QUEUES_NOT_WRITTEN",
-            ) from error
-        page[DISPATCHED] = end
-        return [appended for appended, _ in plan]
+        start, store_time = self._page[PUBLISHED], self._store_time()
+        placer = self._placer(start)
+        plan = [placer.place(batch) for batch in batches]
+        self._page[RESERVED] = placer.end
+        if plan:
+            with self._erasing_on_failure():
+                self._write_head_last(plan, placer.end, store_time, whole=whole)
+        self._publish(placer.end, store_time, len(batches), moves)
+        self._reveal(plan, store_time)
+        return [_appended(placed) for placed in plan]
+
+    def append_streamed(self, chunks: Iterable[Chunk], preface: Preface | None = None) -> Streamed:
+        """Append chunks as one whole batch, as `append` does, without holding them in memory.
+
+        `chunks` yields the same three times: to find out where the batch ends, to write its
+        records, and to write their queue entries. The caller is in a section.
+        """
+        start, store_time = self._page[PUBLISHED], self._store_time()
+        end = self._end_of(chunks, start, preface)
+        first: list[Chunk] = [preface(start, end)] if preface else []
+        self._page[RESERVED] = end
+        with self._erasing_on_failure():
+            plan = map(self._placer(start).place, chain(first, chunks))
+            self._write_head_last(plan, end, store_time, whole=True)
+        self._publish(end, store_time, 1, None)
+        known = _Known()
+        plan = map(self._placer(start).place, chain(first, chunks))
+        self._reveal(map(known.note, plan), store_time)
+        return Streamed(start, end, known.appended)
+
+    def _end_of(self, chunks: Iterable[Chunk], start: int, preface: Preface | None) -> int:
+        first: list[Chunk] = [preface(start, start)] if preface else []
+        for chunk in chain(first, chunks):
+            start = self._log.place(start, chunk.sizes).end
+        return start
 
     def roll_forward(self) -> None:
         """Undo what was reserved but not published, dispatch what was published.
@@ -129,23 +142,55 @@ class Appender:
             self._dispatcher.dispatch(runs, dispatched=dispatched)
             page[DISPATCHED] = published
 
+    def _store_time(self) -> int:
+        return max(self._clock(), self._page[STORE_TIME])
+
+    def _placer(self, start: int) -> Placer:
+        return Placer(self._log, self._dispatcher.next_offset, start)
+
+    @contextmanager
+    def _erasing_on_failure(self) -> Iterator[None]:
+        """Erase what was written if not all was.
+
+        Whole records may be there: after a reboot a recovery would take them for the log's.
+        """
+        try:
+            yield
+        except StoreFailedError:
+            raise
+        except Exception:
+            with suppress(OSError):
+                self._erase_unpublished()
+            raise
+
     def _erase_unpublished(self) -> None:
         page = self._page
         if page[RESERVED] > page[PUBLISHED]:
             self._log.erase(page[PUBLISHED], page[RESERVED])
             page[RESERVED] = page[PUBLISHED]
 
-    def _write_head_last(self, plan: Plan, end: int, *, whole: bool) -> None:
-        first = plan[0][0]
-        offset = int(first.physical_offsets[0])
-        head = first.batch.withhold_head()
-        for appended, placement in plan:
-            self._log.write(placement, appended.batch.data, appended.batch.bounds)
+    def _write_head_last(
+        self, plan: Iterable[Placed], end: int, store_time: int, *, whole: bool
+    ) -> None:
+        offset, head = 0, b""
+        for placed in plan:
+            batch, offsets = placed.chunk.load(), placed.placement.offsets
+            batch.place(offsets, placed.queue_offsets, store_time)
+            self._note_due(batch, store_time)
+            if not head:
+                offset, head = int(offsets[0]), batch.withhold_head()
+            self._log.write(placed.placement, batch.data, batch.bounds)
         if whole:
             self._sync(self._page[FLUSHED], end)
         self._log.run.write(offset, head)
         if whole:
             self._sync(offset, offset + len(head))
+
+    def _note_due(self, batch: EncodedBatch, store_time: int) -> None:
+        """Tell services of what is due before it is there: too early does no harm."""
+        due = batch.earliest_due(store_time)
+        if due is not None:
+            self._page.lower_due(due)
 
     def _sync(self, start: int, end: int) -> None:
         try:
@@ -154,36 +199,58 @@ class Appender:
             self._page[FAILED] = 1
             raise fsync_failed(error) from error
 
-    def _plan(self, batches: Sequence[EncodedBatch], start: int) -> Plan:
-        """Give every record its place in the log and in its queue."""
-        plan: Plan = []
-        tails: dict[tuple[str, int], int] = {}
-        for batch in batches:
-            placement = self._log.place(start, batch.sizes)
-            queue_offsets = np.empty(len(batch), np.int64)
-            for first, last in runs_of(batch.queue_ids):
-                key = batch.topic, int(batch.queue_ids[first])
-                tail = tails[key] if key in tails else self._dispatcher.next_offset(*key)
-                queue_offsets[first:last] = np.arange(tail, tail + last - first)
-                tails[key] = tail + last - first
-            plan.append((Appended(batch, placement.offsets, queue_offsets), placement))
-            start = placement.end
-        return plan
+    def _publish(
+        self, end: int, store_time: int, count: int, moves: Mapping[int, int] | None
+    ) -> None:
+        page = self._page
+        page[STORE_TIME] = store_time
+        if moves:
+            page.intend(end, moves)
+        page[PUBLISHED] = end
+        page.fulfil()
+        page[APPENDS] += count
 
-    def _dispatch(self, appended: Appended) -> None:
+    def _reveal(self, plan: Iterable[Placed], store_time: int) -> None:
+        """Write the queue entries of what has been published, then let readers see it."""
+        end = self._page[PUBLISHED]
+        try:
+            for placed in plan:
+                self._dispatch(placed, store_time)
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"the messages are in the log, but not yet in their queues: {error}.",
+                remedy="They become visible with the next write that succeeds; don't send again.",
+                code="QUEUES_NOT_WRITTEN",
+            ) from error
+        self._page[DISPATCHED] = end
+
+    def _dispatch(self, placed: Placed, store_time: int) -> None:
         """Write the queue entries of records that we have just made: no need to read them."""
-        batch = appended.batch
-        entries = build_entries(appended.physical_offsets, batch.sizes, batch.tags_codes)
-        for first, last in runs_of(batch.queue_ids):
-            queue_id = int(batch.queue_ids[first])
-            offset = int(appended.queue_offsets[first])
-            self._dispatcher.put(batch.topic, queue_id, offset, entries[first:last])
+        chunk = placed.chunk
+        codes = chunk.tags_codes if chunk.delays is None else store_time + chunk.delays
+        entries = build_entries(placed.placement.offsets, chunk.sizes, codes)
+        for first, last in runs_of(chunk.queue_ids):
+            queue_id, offset = int(chunk.queue_ids[first]), int(placed.queue_offsets[first])
+            self._dispatcher.put(chunk.topic, queue_id, offset, entries[first:last])
 
 
-def runs_of(values: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
-    """Return [first, last) of each run of equal values."""
-    if len(values) == 1:
-        return [(0, 1)]
-    cuts = np.flatnonzero(np.diff(values)) + 1
-    bounds = [0, *cuts.tolist(), len(values)] if len(values) else []
-    return list(itertools.pairwise(bounds))
+class _Known:
+    """What has been appended, remembered as long as it is not too much."""
+
+    def __init__(self) -> None:
+        self.appended: list[Appended] | None = []
+        self._keys = 0
+
+    def note(self, placed: Placed) -> Placed:
+        """Remember a chunk, and return it."""
+        keys = placed.chunk.keys
+        self._keys += MOST_NOTES + 1 if keys is None else len(keys)
+        if self._keys > MOST_NOTES:
+            self.appended = None
+        elif self.appended is not None:
+            self.appended.append(_appended(placed))
+        return placed
+
+
+def _appended(placed: Placed) -> Appended:
+    return Appended(placed.chunk, placed.placement.offsets, placed.queue_offsets)

@@ -1,6 +1,7 @@
 """All queues of a store: which there are, and their ranges."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from threading import Lock
 
 from pyrocket.disk.file_run import FileRun
@@ -21,9 +22,10 @@ class Queues:
         *,
         writable: bool,
         run_type: type[FileRun] = FileRun,
+        turn: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Make them all; `run_type` reads and writes the files of one."""
-        self._run_type = run_type
+        """Make them all; `run_type` reads and writes the files of one, `turn` is its."""
+        self._run_type, self._turn = run_type, turn
         self._layout, self._file_bytes, self._writable = layout, file_bytes, writable
         self._kept: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._lock = Lock()
@@ -35,7 +37,9 @@ class Queues:
             if queue is None:
                 folder = self._layout.consume_queue(topic, queue_id)
                 scratch = self._layout.scratch
-                run = self._run_type(folder, self._file_bytes, scratch, writable=self._writable)
+                run = self._run_type(
+                    folder, self._file_bytes, scratch, writable=self._writable, turn=self._turn
+                )
                 queue = ConsumeQueue(topic, queue_id, run)
             self._kept[topic, queue_id] = queue
             while len(self._kept) > _KEPT:

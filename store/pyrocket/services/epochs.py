@@ -13,6 +13,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.fastjson import BROKEN, int_keys
 
+_LAST = 16
+
 _Ends = dict[str, dict[int, int]]
 """Where queues ended, by topic and queue id."""
 
@@ -36,6 +38,11 @@ class Epochs:
         ends = [cut.get(topic, {}).get(queue_id) for cut in self._load()[epoch:]]
         known = [end for end in ends if end is not None]
         return min(known) if known else None
+
+    def ends(self, topic: str, queue_id: int) -> list[int]:
+        """Return where the queue ended after each of the last recoveries that knew it."""
+        cuts = self._load()[-_LAST:]
+        return [cut[topic][queue_id] for cut in cuts if queue_id in cut.get(topic, {})]
 
     def begin(self, queue_ends: Mapping[tuple[str, int], int]) -> None:
         """Note where the queues end after a recovery; the caller holds the mutex."""

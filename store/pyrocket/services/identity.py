@@ -129,7 +129,8 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
             " maxIndexNum, or remove the folder: it is built anew.",
             code="INDEX_GEOMETRY",
         )
-    identity = Identity(known.store_id or str(uuid.uuid4()), known.config)
+    settled = known.config.with_sizes(delay_levels=known.config.delay_levels_text)
+    identity = Identity(known.store_id or str(uuid.uuid4()), settled)
     content = {
         "version": _VERSION,
         "uuid": identity.store_id,

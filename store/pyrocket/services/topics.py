@@ -70,6 +70,11 @@ def check_topic_name(name: str) -> None:
             f"{name!r} is no legal topic name.",
             remedy=f"Use 1 to {MAX_TOPIC_BYTES} of the characters a-z A-Z 0-9 _ - % |.",
         )
+    check_not_system(name)
+
+
+def check_not_system(name: str) -> None:
+    """Raise TopicNameError if the topic is one of RocketMQ's own."""
     if name in CLOSED_TO_SENDERS or name.startswith(SYSTEM_PREFIX):
         raise TopicNameError(
             f"{name!r} is a system topic of RocketMQ.", remedy="Choose another name."

@@ -38,7 +38,7 @@ def test_what_a_dead_writer_left_is_no_damage(path, clock):
     store = filled(path, count=30, clock=clock)
     writer = store._writing()
     real = writer._appender._dispatch
-    writer._appender._dispatch = lambda appended: (_ for _ in ()).throw(OSError(5, "no"))
+    writer._appender._dispatch = lambda *given: (_ for _ in ()).throw(OSError(5, "no"))
     with pytest.raises(StoreUnavailableError):
         store.append(message(b"later", queue_id=0))
     writer._appender._dispatch = real

@@ -1,0 +1,1 @@
+"""Delayed messages of RocketMQ's delay levels: finding what is due, and delivering it."""

@@ -1,0 +1,168 @@
+"""Delivery of the delay levels, RocketMQ's `ScheduleMessageService`.
+
+The messages of level n wait in queue n - 1 of SCHEDULE_TOPIC_XXXX, in the order in which they are
+due: all wait equally long. An entry's tags code is when. A shared word for each level says how far
+it is delivered; it moves with the messages' copies, so whatever dies, each is delivered once.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pyrocket.disk.state_page import MOST_MOVES, NEVER, StatePage, level_word
+from pyrocket.due_copies import Copies, due_copies
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.runs import Ints
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.hooks import EVERYTHING_MAY_GO, Hooks
+from pyrocket.index.scan import Slice
+from pyrocket.reader import Reader
+from pyrocket.services.topics import TopicConfig
+from pyrocket.writer import Writer
+
+MOST_MESSAGES = 4096
+MOST_BYTES = 8 * 1024 * 1024
+MOST_BATCHES = 256
+"""Of one append: it holds the turn, and others want to write."""
+
+_log = logging.getLogger(__name__)
+
+
+class DelayLevels:
+    """Delivers what is due of one store's delay levels; see `service_runner.Service`."""
+
+    def __init__(self, reader: Reader, writing: Callable[[], Writer]) -> None:
+        self._reader, self._writing = reader, writing
+
+    def hook_into(self, hooks: Hooks) -> None:
+        """Have log files kept that hold what is still to be delivered."""
+        hooks.holds.append(lambda: self.holds(self._writing().page))
+
+    @property
+    def _delays_ms(self) -> Sequence[int]:
+        return self._reader.identity.config.delay_levels_ms
+
+    def deliver_due(self, writer: Writer, now_ms: int) -> int:
+        """Deliver up to MOST_MESSAGES, each level's in their order; return how many were due."""
+        parcel = _Parcel()
+        with writer.try_section():
+            for level, start, end in self._pending(writer.page):
+                self._take(parcel, level, start, end, now_ms)
+            parcel.send(writer)
+        return parcel.messages
+
+    def next_due(self, writer: Writer, now_ms: int) -> int:
+        """Return when the first message of a level is due, NEVER if none waits."""
+        heads = self._pending(writer.page)
+        return min((self._head_due(level, at, now_ms) for level, at, _ in heads), default=NEVER)
+
+    def holds(self, page: StatePage) -> int:
+        """Return the lowest log offset of what is still to be delivered: it has to stay.
+
+        It is there for as long as the longest level; nothing is moved.
+        """
+        heads = (self._piece(level, at, at + 1) for level, at, _ in self._pending(page))
+        # A damaged one holds everything until its turn has come, when it is passed over.
+        starts = (0 if head is None else int(head.records.physical_offset[0]) for head in heads)
+        return min(starts, default=EVERYTHING_MAY_GO)
+
+    def _pending(self, page: StatePage) -> Iterator[tuple[int, int, int]]:
+        """Yield each level that has messages to deliver, and their queue offsets [start, end)."""
+        count = len(self._delays_ms)
+        known = self._reader.offsets(TopicConfig(SCHEDULE_TOPIC, count, count))
+        for level in range(1, count + 1):
+            has = known[level - 1]
+            # Below the minimum messages are gone with their log files.
+            start = max(page[level_word(level)], has.minimum)
+            if start < has.maximum:
+                yield level, start, has.maximum
+
+    def _take(self, parcel: "_Parcel", level: int, start: int, end: int, now_ms: int) -> None:
+        """Put into the parcel what is due of a level, as far as there is room."""
+        if not parcel.has_room:
+            return
+        end = min(end, start + MOST_MESSAGES - parcel.messages)
+        piece = self._piece(level, start, end)
+        if piece is None:
+            _log.error("the message of delay level %d at offset %d is damaged", level, start)
+            parcel.put(level, start, Copies([], 1, 1))
+            return
+        waits = self._due(piece, level, now_ms) > now_ms
+        count = int(np.argmax(waits)) if waits.any() else len(waits)
+        sums = np.cumsum(piece.records.sizes[:count])
+        run = piece.records.head(
+            max(int(np.searchsorted(sums, MOST_BYTES - parcel.bytes, side="right")), min(count, 1))
+        )
+        if len(run):
+            copies = due_copies(
+                run,
+                self._reader.topics.all(),
+                file_bytes=self._reader.identity.config.log_file_bytes,
+                most_batches=MOST_BATCHES - len(parcel.batches),
+            )
+            parcel.put(level, start, copies)
+
+    def _head_due(self, level: int, at: int, now_ms: int) -> int:
+        head = self._piece(level, at, at + 1)
+        return now_ms if head is None else int(self._due(head, level, now_ms)[0])
+
+    def _due(self, piece: Slice, level: int, now_ms: int) -> Ints:
+        """Return when messages are due.
+
+        What claims to wait longer than its level does was stored before the clock was set back:
+        it is due at once, as in RocketMQ. But store times never decrease here, so it may also have
+        been sent since; then it waits from when it was born.
+        """
+        delay = self._delays_ms[level - 1]
+        due = piece.tags_codes
+        ahead = due > now_ms + delay
+        if not ahead.any():
+            return due
+        born = piece.records.field("born_timestamp")
+        corrected = np.where(born > now_ms, now_ms, np.minimum(born + delay, due))
+        return np.where(ahead, corrected, due)
+
+    def _piece(self, level: int, start: int, end: int) -> Slice | None:
+        """Return the first messages of [start, end); None if not even the first can be read."""
+        while start < end:
+            with suppress(StoreDamagedError, OffsetOutOfRangeError):
+                return next(self._reader.records(SCHEDULE_TOPIC, level - 1, start, end))
+            end = start + (end - start) // 2
+        return None
+
+
+@dataclass
+class _Parcel:
+    """What one append delivers, and how far the levels have come with it."""
+
+    batches: list[EncodedBatch] = field(default_factory=list)
+    moves: dict[int, int] = field(default_factory=dict)
+    messages: int = 0
+    bytes: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        return (
+            self.messages < MOST_MESSAGES
+            and self.bytes < MOST_BYTES
+            and len(self.batches) < MOST_BATCHES
+            and len(self.moves) < MOST_MOVES
+        )
+
+    def put(self, level: int, start: int, copies: Copies) -> None:
+        self.batches += copies.batches
+        self.moves[level_word(level)] = start + copies.taken
+        self.messages += copies.taken
+        self.bytes += sum(batch.data.size for batch in copies.batches)
+
+    def send(self, writer: Writer) -> None:
+        """Append it; the caller is in a section."""
+        if self.batches:
+            # They had room when they were sent, and hold old files until they are delivered.
+            writer.append(self.batches, moves=self.moves, make_room=False)
+        elif self.moves:
+            writer.move(self.moves)

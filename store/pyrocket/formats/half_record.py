@@ -1,0 +1,144 @@
+"""What the records of RocketMQ's transactions say: half messages, and the ops that decide them.
+
+A half message lies in the half topic, without transaction bits, and names in its properties where
+it is to go (REAL_TOPIC, REAL_QID), whom to ask (PGROUP) and how often that was done
+(TRANSACTION_CHECK_TIMES). It is put back as a copy each time it is looked at. An op message has the
+tags `d`, and in its body queue offsets of half messages that are decided: one in decimal, as 4.x
+writes and reads it, or several, each with a comma behind, as from 5.1 on. Source:
+`TransactionalMessageBridge`, `TransactionalMessageServiceImpl`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyrocket.formats.properties import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    DELAY,
+    PGROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+    UNIQ_KEY,
+)
+from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.record_fields import RecordFields
+
+OP_TAGS = "d"
+"""Of an op message: what it names is removed from the half messages."""
+
+_NAMES = (
+    *(UNIQ_KEY, PGROUP, REAL_TOPIC, REAL_QID, TRANSACTION_CHECK_TIMES),
+    *(CHECK_IMMUNITY_TIME_IN_SECONDS, TRAN_PREPARED_QUEUE_OFFSET),
+)
+_DELAYS = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfMessage:
+    """A half message: where it lies, where it is to go, and whom to ask. Times are epoch ms.
+
+    group, transaction_id (its UNIQ_KEY), topic: "" where the record names none.
+    queue_id: of the topic; -1 where the record names none.
+    checks: how often it was put back to be checked; None for never, -1 if that is no number.
+    immune_s: how long after it was born nobody asks; None for not at all, -1 if that is no number.
+    prepared: the queue offset of its first copy, if it was put back while it was immune.
+    content: checksum and length of the body as stored.
+    """
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    born_timestamp: int
+    store_timestamp: int
+    group: str
+    transaction_id: str
+    topic: str
+    queue_id: int
+    checks: int | None
+    immune_s: int | None
+    prepared: int | None
+    content: tuple[int, int]
+
+    @property
+    def identity(self) -> tuple[str, int, tuple[int, int]] | None:
+        """What all copies of one half message have in common; None if it has no id."""
+        if not self.transaction_id:
+            return None
+        return self.transaction_id, self.born_timestamp, self.content
+
+
+def read_halves(run: RecordFields) -> Iterator[HalfMessage]:
+    """Yield the records of a checked run of the half topic's queue."""
+    properties = PropertyColumns(run.properties())
+    fields = zip(
+        *(run.queue_offset.tolist(), run.physical_offset.tolist(), run.sizes.tolist()),
+        *(run.field("born_timestamp").tolist(), run.store_timestamp.tolist()),
+        *(run.field("crc").tolist(), run.body_length.tolist()),
+        *(properties.column(name).to_pylist() for name in _NAMES),
+        strict=True,
+    )
+    for offset, at, size, born, stored, crc, length, key, group, topic, queue, *numbers in fields:
+        checks, immune, prepared = map(java_long, numbers)
+        wanted = java_long(queue)
+        yield HalfMessage(
+            queue_offset=offset,
+            physical_offset=at,
+            size=size,
+            born_timestamp=born,
+            store_timestamp=stored,
+            group=group or "",
+            transaction_id=key or "",
+            topic=topic or "",
+            queue_id=-1 if wanted is None else wanted,
+            checks=checks,
+            immune_s=immune,
+            prepared=prepared,
+            content=(crc, length),
+        )
+
+
+def read_ops(run: RecordFields) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield each op message's queue offset, and the queue offsets of the half messages it names.
+
+    One with other tags, or that makes no sense, names none.
+    """
+    tags = PropertyColumns(run.properties()).column(TAGS).to_pylist()
+    bodies = run.bodies().to_pylist()
+    for offset, tag, body in zip(run.queue_offset.tolist(), tags, bodies, strict=True):
+        yield offset, _named(body) if tag == OP_TAGS else ()
+
+
+def _named(body: bytes) -> tuple[int, ...]:
+    words = body.decode("ascii", "replace").split(",")
+    offsets = (java_long(word) for word in words)
+    return tuple(offset for offset in offsets if offset is not None and offset >= 0)
+
+
+def java_long(text: str | None) -> int | None:
+    """Return what Java's `Long.parseLong` makes of it, -1 where that fails, None for None."""
+    if text is None:
+        return None
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        return -1
+    return int(text)
+
+
+def wants_delay(properties: Mapping[str, str]) -> bool:
+    """Whether a message with these properties is to be delivered later, once it is committed."""
+    return any(name in properties for name in _DELAYS)
+
+
+def change_properties(
+    block: bytes, changes: Mapping[str, str], without: tuple[str, ...] = ()
+) -> bytes:
+    """Return a properties block with some set and others gone; all else keeps its bytes."""
+    gone = tuple(f"{name}\x01".encode() for name in (*changes, *without))
+    kept = [one for one in block.split(b"\x02") if one and not one.startswith(gone)]
+    new = [f"{name}\x01{value}".encode() for name, value in changes.items()]
+    return b"".join(one + b"\x02" for one in (*kept, *new))

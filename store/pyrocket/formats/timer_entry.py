@@ -1,0 +1,169 @@
+"""What is kept of each message that waits in the timer topic: 48 bytes, little-endian.
+
+     0  due (8)              epoch ms, at least 1
+     8  queueOffset (8)      in queue 0 of the timer topic
+    16  physicalOffset (8)
+    24  key (8)              hash of its topic and unique id: `_keys`
+    32  size (4)
+    36  copies (4)           which copy of the message it is, 0 for the first; -1: a cancellation
+    40  check (8)            of all that: zeros and torn entries do not have it
+
+A message may be stored anew while it waits: RocketMQ does so every two days (TIMER_ROLL_TIMES),
+this store when old log files go. Then the last copy counts. A cancellation (TIMER_DEL_UNIQKEY)
+holds for the message of its key in its slot, the second that ends with its due time or later.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.formats.properties import (
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
+    UNIQ_KEY,
+)
+from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.real_place import numbers
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import Ints
+from pyrocket.formats.text_hash import Hashes, fnv1a_column
+
+TIMER_ENTRY = np.dtype(
+    [
+        ("due", "<i8"),
+        ("queue_offset", "<i8"),
+        ("physical_offset", "<i8"),
+        ("key", "<u8"),
+        ("size", "<i4"),
+        ("copies", "<i4"),
+        ("check", "<u8"),
+    ]
+)
+ENTRY_BYTES = TIMER_ENTRY.itemsize
+CANCELS = -1
+SLOT_MS = 1000
+"""RocketMQ's timerPrecisionMs."""
+
+TimerEntries = npt.NDArray[np.void]
+
+_TIME = "^[0-9]{1,18}$"
+_COUNT = "^[0-9]{1,9}$"
+_FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+_LAST_FACTOR = np.uint64(0xFF51AFD7ED558CCD)
+
+
+def timer_entries(records: RecordFields, queue_offsets: Ints) -> TimerEntries:
+    """Return the entries of checked records of the timer topic, sealed."""
+    columns = PropertyColumns(records.properties())
+    entries = np.zeros(len(records), TIMER_ENTRY)
+    entries["due"] = due_times(columns)
+    entries["queue_offset"] = queue_offsets
+    entries["physical_offset"] = records.physical_offset
+    entries["size"] = records.sizes
+    cancelled = columns.column(TIMER_DEL_UNIQKEY)
+    copies = np.maximum(numbers(columns.column(TIMER_ROLL_TIMES), _COUNT), 0)
+    entries["copies"] = np.where(_is_given(cancelled), CANCELS, copies)
+    entries["key"] = _keys(records, columns, cancelled)
+    return seal(entries)
+
+
+def due_times(columns: PropertyColumns) -> Ints:
+    """Return when messages with these properties are due, epoch ms, at least 1.
+
+    A RocketMQ broker rounds TIMER_OUT_MS down to the second before, or to the one before that if
+    the time is a whole second, and delivers when that second is over. TIMER_DELIVER_MS, where it
+    is what it was made of, is exact. Without either a message is due at once. Source:
+    `HookUtils.transformTimerMessage`, `TimerMessageStore.dequeue`.
+    """
+    out = np.maximum(numbers(columns.column(TIMER_OUT_MS), _TIME), 0)
+    wanted = numbers(columns.column(TIMER_DELIVER_MS), _TIME)
+    relative = _is_given(columns.column(TIMER_DELAY_SEC)) | _is_given(
+        columns.column(TIMER_DELAY_MS)
+    )
+    latest = out + SLOT_MS
+    exact = np.clip(wanted, out, latest)
+    return np.maximum(np.where(relative & (out > 0), latest, exact * (out > 0)), 1)
+
+
+def slots(dues: Ints) -> Ints:
+    """Return the second of each due time: RocketMQ delivers and cancels by it."""
+    return (dues - 1) // SLOT_MS
+
+
+def slot_start(due_ms: int) -> int:
+    """Return the time behind which the slot of a due time begins."""
+    return (due_ms - 1) // SLOT_MS * SLOT_MS
+
+
+def places(entries: TimerEntries) -> Hashes:
+    """Return a hash of key and slot: equal for copies of one message and what cancels it."""
+    slot = slots(entries["due"]).astype(np.uint64)
+    return _mixed(entries["key"] ^ _mixed(slot))
+
+
+def marks(entries: TimerEntries) -> Hashes:
+    """Return a hash of key and due time: equal for a message and its delivered copy."""
+    return _mixed(entries["key"] ^ _mixed(entries["due"].astype(np.uint64)))
+
+
+def delete_keys(topics: pa.StringArray, ids: pa.StringArray) -> pa.StringArray:
+    """Return what a message is named by: topic, `+` and unique id; null without one of them.
+
+    Source: `TimerMessageStore.buildDeleteKey`. RocketMQ 5.0 to 5.2, and 5.5 unless told otherwise,
+    leave out the topic: then it is that of the cancellation.
+    """
+    return pc.if_else(
+        pc.match_substring(ids, "+"), ids, pc.binary_join_element_wise(topics, ids, "+")
+    )
+
+
+def seal(entries: TimerEntries) -> TimerEntries:
+    """Set the checks; return the same array."""
+    entries["check"] = _checks(entries)
+    return entries
+
+
+def sound(entries: TimerEntries) -> TimerEntries:
+    """Return those that were written whole."""
+    return entries[entries["check"] == _checks(entries)]
+
+
+def _checks(entries: TimerEntries) -> Hashes:
+    size = entries["size"].astype(np.int64) << 32 | entries["copies"].astype(np.int64) & 0xFFFFFFFF
+    check = np.full(len(entries), 0x70795F72_6F636B65, np.uint64)
+    parts = (entries["due"], entries["queue_offset"], entries["physical_offset"], size)
+    for part, factor in zip(parts, _FACTORS, strict=True):
+        check = _mixed(check ^ part.astype(np.uint64) * np.uint64(factor))
+    return _mixed(check ^ entries["key"])
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """Return the values with every bit depending on all of them (as in MurmurHash3)."""
+    values = (values ^ values >> np.uint64(33)) * _LAST_FACTOR
+    return np.asarray(values ^ values >> np.uint64(33))
+
+
+def _keys(records: RecordFields, columns: PropertyColumns, cancelled: pa.StringArray) -> Hashes:
+    """Return hashes of the messages' names, for a cancellation that of what it cancels.
+
+    What has no name, because its producer gave it no id, is known by its birth and its body.
+    """
+    ids = pc.coalesce(cancelled, columns.column(UNIQ_KEY))
+    names = delete_keys(columns.column(REAL_TOPIC), ids)
+    keys = fnv1a_column(pc.fill_null(names, ""))
+    nameless = ~_is_given(names)
+    if nameless.any():
+        born = records.field("born_timestamp").astype(np.uint64)
+        body = records.field("crc").astype(np.uint64) << np.uint64(32)
+        keys[nameless] = _mixed(_mixed(born) ^ body)[nameless]
+    return keys
+
+
+def _is_given(texts: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(texts.is_valid().to_numpy(zero_copy_only=False))

@@ -1,0 +1,88 @@
+"""Places for records to come: each one's offset in the log and in its queue, batch after batch."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrocket.formats.message_keys import MessageKeys
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.runs import Ints
+from pyrocket.log.commit_log import CommitLog, Placement
+
+
+class Chunk(Protocol):
+    """An EncodedBatch, or one whose records are read when they are needed."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of all records."""
+
+    @property
+    def sizes(self) -> Ints:
+        """Bytes of each record."""
+
+    @property
+    def queue_ids(self) -> npt.NDArray[np.int32]:
+        """The queue of each; those of one queue lie together."""
+
+    @property
+    def tags_codes(self) -> Ints:
+        """What the queue entries say besides."""
+
+    @property
+    def delays(self) -> Ints | None:
+        """With these the tags code is the store time and so many ms."""
+
+    @property
+    def keys(self) -> MessageKeys | None:
+        """What they are found by; None if that is not known."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+
+    def load(self) -> EncodedBatch:
+        """Return the records; they need not last longer than until others are loaded."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the records of one chunk go."""
+
+    chunk: Chunk
+    placement: Placement
+    queue_offsets: Ints
+
+
+class Placer:
+    """Places chunks one behind the other from a log offset on. The caller is in a section."""
+
+    def __init__(self, log: CommitLog, next_offset: Callable[[str, int], int], start: int) -> None:
+        self._log, self._next_offset = log, next_offset
+        self._tails: dict[tuple[str, int], int] = {}
+        self.end = start
+
+    def place(self, chunk: Chunk) -> Placed:
+        """Return where the records go. Raises MessageError (RECORD_TOO_LARGE)."""
+        placement = self._log.place(self.end, chunk.sizes)
+        queue_ids = chunk.queue_ids
+        queue_offsets = np.empty(len(queue_ids), np.int64)
+        for first, last in runs_of(queue_ids):
+            key = chunk.topic, int(queue_ids[first])
+            tail = self._tails[key] if key in self._tails else self._next_offset(*key)
+            queue_offsets[first:last] = np.arange(tail, tail + last - first)
+            self._tails[key] = tail + last - first
+        self.end = placement.end
+        return Placed(chunk, placement, queue_offsets)
+
+
+def runs_of(values: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
+    """Return [first, last) of each run of equal values."""
+    if len(values) == 1:
+        return [(0, 1)]
+    cuts = np.flatnonzero(np.diff(values)) + 1
+    bounds = [0, *cuts.tolist(), len(values)] if len(values) else []
+    return list(itertools.pairwise(bounds))

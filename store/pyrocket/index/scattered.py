@@ -1,0 +1,78 @@
+"""Records that lie anywhere in the log."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.record import FIXED_BYTES
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import Ints, binary_runs, run_offsets
+from pyrocket.index.scan import WINDOW_BYTES
+from pyrocket.log.commit_log import CommitLog
+
+Rows = npt.NDArray[np.int64]
+
+
+def records_at(log: CommitLog, offsets: Ints, sizes: Ints) -> Iterator[tuple[Rows, RecordFields]]:
+    """Yield the records at those places, which ascend, as they lie in windows of the log.
+
+    Each comes with its places' rows; damaged and missing records are left out.
+    """
+    rows = np.flatnonzero((sizes >= FIXED_BYTES) & (sizes <= WINDOW_BYTES) & (offsets >= 0))
+    ends = (offsets + sizes)[rows]
+    first = 0
+    while first < len(rows):
+        start = int(offsets[rows[first]])
+        reach = min(start + WINDOW_BYTES, log.file_end(start))
+        last = max(int(np.searchsorted(ends, reach, side="right")), first + 1)
+        yield from _read(log, offsets, sizes, rows[first:last])
+        first = last
+
+
+def _read(
+    log: CommitLog, offsets: Ints, sizes: Ints, rows: Rows
+) -> Iterator[tuple[Rows, RecordFields]]:
+    """Yield the records of one window, in halves where one of them is bad."""
+    low, end = int(offsets[rows[0]]), int(offsets[rows[-1]] + sizes[rows[-1]])
+    try:
+        if not low < end <= min(log.file_end(low), low + WINDOW_BYTES):
+            raise StoreDamagedError("these are no places in one window of the log.")
+        buffer, base = log.window(low, end - low)
+        fields = RecordFields(buffer, base, offsets[rows] - base, sizes[rows])
+        fields.check_structure()
+    except (FileNotFoundError, StoreDamagedError):
+        middle = len(rows) // 2
+        for half in (rows[:middle], rows[middle:]) if middle else ():
+            yield from _read(log, offsets, sizes, half)
+    else:
+        yield rows, fields
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """Whole records as they are in the log; `at` says which of those asked for they are."""
+
+    raw: pa.BinaryArray
+    at: Rows
+
+    def fields(self, order: Ints | None = None) -> RecordFields:
+        """Return the records, in that order, in one buffer of their own.
+
+        There `physical_offset` is a place in that buffer, not in the log.
+        """
+        raw = self.raw if order is None else self.raw.take(pa.array(order))
+        bounds = run_offsets(raw).astype(np.int64)
+        return RecordFields(raw.buffers()[2] or pa.py_buffer(b""), 0, bounds[:-1], np.diff(bounds))
+
+
+def read_scattered(log: CommitLog, offsets: Ints, sizes: Ints) -> Scattered:
+    """Return the records at those places, which ascend, together; see `records_at`."""
+    parts, rows = [pa.array([], pa.binary())], [np.zeros(0, np.int64)]
+    for some, found in records_at(log, offsets, sizes):
+        parts.append(binary_runs(found.buffer, found.starts, found.starts + found.sizes))
+        rows.append(some)
+    return Scattered(pa.concat_arrays(parts), np.concatenate(rows))

@@ -1,0 +1,184 @@
+"""Which timers are due when: one file for each hour of due times, `pyrocket/timers/<20 digits>`.
+
+An index of the timer topic's queue, which alone says what there is. Files grow by whole entries
+(`formats.timer_entry`), in no order; a file is removed when all it holds has been delivered,
+durably. An entry that was not written whole is overwritten by the next ones or does not count, one
+that was written twice counts once.
+
+A file's name is the epoch ms behind which its due times begin, so that a slot, a second with its
+end, lies in one file.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrocket.disk import io
+from pyrocket.disk.layout import file_name, parse_file_name
+from pyrocket.disk.state_page import NEVER
+from pyrocket.formats.runs import Ints
+from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, TimerEntries, sound
+
+HOUR_MS = 3_600_000
+_ENTRIES_AT_ONCE = 32_768
+
+Chosen = Callable[[TimerEntries], npt.NDArray[np.bool_]]
+"""Says of each entry whether it is meant."""
+
+Cursor = tuple[int, int]
+"""Due time and queue offset of the last timer that was delivered or dropped."""
+
+
+class TimerBuckets:
+    """The files of one store. Whoever changes them has the turn; anybody may read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there has been a bucket since the store was made, copied or repaired."""
+        return self._folder.is_dir()
+
+    def starts(self) -> list[int]:
+        """Return the names of the files as numbers, ascending."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return sorted(start for start in map(parse_file_name, names) if start is not None)
+
+    def make(self) -> None:
+        """Make the folder."""
+        io.make_directory(self._folder)
+
+    def add(self, entries: TimerEntries) -> None:
+        """Write sealed entries where they belong. Raises OSError: some may have been written."""
+        self.make()
+        hours = (entries["due"] - 1) // HOUR_MS
+        order = np.argsort(hours, kind="stable")
+        hours, entries = hours[order], entries[order]
+        cuts = np.flatnonzero(np.diff(hours)) + 1
+        for part, first in zip(np.split(entries, cuts), [0, *cuts.tolist()], strict=True):
+            if len(part):
+                self._append(int(hours[first]) * HOUR_MS, part)
+
+    def _append(self, start: int, entries: TimerEntries) -> None:
+        descriptor = os.open(self._path(start), os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            length = os.fstat(descriptor).st_size
+            io.write_at(descriptor, entries.tobytes(), length - length % ENTRY_BYTES)
+        finally:
+            os.close(descriptor)
+
+    def length(self, start: int) -> int:
+        """Return how many bytes of whole entries a file has; 0 for none."""
+        try:
+            length = self._path(start).stat().st_size
+        except FileNotFoundError:
+            return 0
+        return length - length % ENTRY_BYTES
+
+    def parts(self, start: int, position: int = 0) -> Iterator[TimerEntries]:
+        """Yield the sound entries of a file from byte `position` on, some thousands at a time."""
+        try:
+            descriptor = os.open(self._path(start), os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            while data := os.pread(descriptor, _ENTRIES_AT_ONCE * ENTRY_BYTES, position):
+                count = len(data) // ENTRY_BYTES
+                yield sound(np.frombuffer(data, TIMER_ENTRY, count))
+                position += max(count, 1) * ENTRY_BYTES
+        finally:
+            os.close(descriptor)
+
+    def chosen(self, start: int, choose: Chosen, position: int = 0) -> TimerEntries:
+        """Return the entries of a file, from a byte on, that are meant."""
+        parts = [part[choose(part)] for part in self.parts(start, position)]
+        return np.concatenate(parts) if parts else np.zeros(0, TIMER_ENTRY)
+
+    def erase(self, choose: Chosen, starts: Ints | list[int] | None = None) -> int:
+        """Overwrite with zeros what is meant, in all files or some; return how many it was.
+
+        Not durable: `sync`.
+        """
+        return sum(self._erase(int(start), choose) for start in starts or self.starts())
+
+    def _erase(self, start: int, choose: Chosen) -> int:
+        descriptor = os.open(self._path(start), os.O_RDWR)
+        erased = position = 0
+        try:
+            while data := os.pread(descriptor, _ENTRIES_AT_ONCE * ENTRY_BYTES, position):
+                entries = np.frombuffer(data, TIMER_ENTRY, len(data) // ENTRY_BYTES).copy()
+                meant = choose(entries) & (entries["check"] != 0)
+                if meant.any():
+                    entries[meant] = np.zeros(1, TIMER_ENTRY)[0]
+                    io.write_at(descriptor, entries.tobytes(), position)
+                    erased += int(np.count_nonzero(meant))
+                position += len(data)
+        finally:
+            os.close(descriptor)
+        return erased
+
+    def first_due(self, cursor: Cursor) -> int:
+        """Return the earliest due time behind the cursor; NEVER without one."""
+        for start in self.starts():
+            if start + HOUR_MS >= cursor[0]:
+                dues = self.chosen(start, lambda part: are_behind(part, cursor))["due"]
+                if len(dues):
+                    return int(dues.min())
+        return NEVER
+
+    def remove_before(self, due_ms: int) -> None:
+        """Remove the files of which all was due before that time."""
+        for start in self.starts():
+            if start + HOUR_MS < due_ms:
+                io.unlink(self._path(start))
+
+    def clear(self) -> None:
+        """Remove all files; only for whoever has the store alone."""
+        for start in self.starts():
+            io.unlink(self._path(start))
+
+    def sync(self) -> None:
+        """Make all of it durable. Raises SyncError."""
+        if not self.is_there:
+            return
+        for start in self.starts():
+            self._sync(start)
+        io.sync_directory(self._folder)
+
+    def _sync(self, start: int) -> None:
+        try:
+            descriptor = os.open(self._path(start), os.O_RDONLY)
+        except FileNotFoundError:
+            return  # Removed meanwhile.
+        try:
+            io.sync(descriptor)
+        except OSError as error:
+            raise io.SyncError(*error.args) from error
+        finally:
+            os.close(descriptor)
+
+    def _path(self, start: int) -> Path:
+        return self._folder / file_name(start)
+
+
+def are_behind(entries: TimerEntries, cursor: Cursor) -> npt.NDArray[np.bool_]:
+    """Return whether each entry is to come after the cursor."""
+    due, at = cursor
+    same = (entries["due"] == due) & (entries["queue_offset"] > at)
+    return np.asarray((entries["due"] > due) | same)
+
+
+def each_once(entries: TimerEntries) -> TimerEntries:
+    """Return the entries by due time and queue offset, none twice."""
+    entries = entries[np.lexsort((entries["queue_offset"], entries["due"]))]
+    if len(entries) < 2:
+        return entries
+    same = entries[1:] == entries[:-1]
+    return entries[np.concatenate(([True], ~same))]

@@ -1,0 +1,137 @@
+"""After a loss of power: what of the log has been delivered, though no cursor says so.
+
+Cursors are saved as they were before a flush, with the checkpoint, so what was delivered since then
+lies where the recovery has read: it is found there, and not delivered again. A delivery appends in
+the order of its queue (`due_copies`), and a recovery leaves the first part of an append; so what
+is there of a level, is all up to the last that is there.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.disk.state_page import (
+    CHECKPOINTED,
+    MOST_DELAY_LEVELS,
+    PUBLISHED,
+    StatePage,
+    level_word,
+)
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.formats.delivery_mark import are_delivered, delivery_marks
+from pyrocket.formats.properties import REAL_TOPIC
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import Ints
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.queues import Queues
+from pyrocket.index.scan import Scanner, Slice
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.walk import walk_all
+
+_NOWHERE = -1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Messages that have been delivered: their marks, and the log offset of the last with each."""
+
+    marks: pa.StringArray
+    places: Ints
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def find(self, parked: RecordFields) -> Ints:
+        """Return which mark each parked message has, -1 for none: those have to be delivered.
+
+        One that lies behind the copy was parked again after it.
+        """
+        found = pc.index_in(delivery_marks(parked), value_set=self.marks)
+        at = pc.fill_null(found, _NOWHERE).to_numpy()
+        later = self.places[at] > parked.physical_offset if len(self) else at > at
+        return np.where((at != _NOWHERE) & later, at, _NOWHERE)
+
+
+def delivered_since(log: CommitLog, start: int, end: int) -> Delivered:
+    """Return what was delivered, of levels and timers, in [start, end) of a sound log."""
+    marks: list[pa.StringArray] = []
+    places: list[Ints] = [np.zeros(0, np.int64)]
+    for run in walk_all(log, start, end):
+        run.check_structure()
+        for part in _delivered_of(run):
+            marks.append(delivery_marks(part))
+            places.append(part.physical_offset)
+    every = pa.chunked_array(marks, pa.string()).combine_chunks().dictionary_encode()
+    last = np.full(len(every.dictionary), _NOWHERE)
+    np.maximum.at(last, every.indices.to_numpy(), np.concatenate(places))
+    return Delivered(every.dictionary, last)
+
+
+def skip_delivered(log: CommitLog, queues: Queues, page: StatePage) -> None:
+    """Move the cursors of the delay levels over what has been delivered.
+
+    The caller has recovered the log from `checkpointed` on, and restored the cursors.
+    """
+    waiting = dict(_waiting(queues, page, log.first_offset()))
+    if not waiting:
+        return
+    delivered = delivered_since(log, page[CHECKPOINTED], page[PUBLISHED])
+    if not len(delivered):
+        return
+    scanner = Scanner(log, "")
+    for level, (start, end) in waiting.items():
+        pieces = scanner.records(queues.get(SCHEDULE_TOPIC, level - 1), start, end)
+        try:
+            page[level_word(level)] = max(start, _end_of_delivered(delivered, pieces))
+        except (StoreDamagedError, OffsetOutOfRangeError) as error:
+            _log.warning("messages of delay level %d may be delivered twice: %s", level, error)
+
+
+def _waiting(
+    queues: Queues, page: StatePage, log_start: int
+) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the levels that seem to have messages to deliver, and their queue offsets."""
+    for topic, queue_id in queues.on_disk():
+        if topic == SCHEDULE_TOPIC and queue_id < MOST_DELAY_LEVELS:
+            queue = queues.get(topic, queue_id)
+            end = queue.max_offset(WHOLE_LOG)
+            start = max(page[level_word(queue_id + 1)], queue.min_offset(log_start, end))
+            if start < end:
+                yield queue_id + 1, (start, end)
+
+
+def _end_of_delivered(delivered: Delivered, pieces: Iterable[Slice]) -> int:
+    """Return the queue offset behind the last message that has been delivered, 0 for none.
+
+    Of several with one mark only the first surely has.
+    """
+    marks: list[Ints] = [np.zeros(0, np.int64)]
+    offsets: list[Ints] = [np.zeros(0, np.int64)]
+    for piece in pieces:
+        found = delivered.find(piece.records)
+        rows = np.flatnonzero(found != _NOWHERE)
+        marks.append(found[rows])
+        offsets.append(piece.first_offset + rows)
+    _, first = np.unique(np.concatenate(marks), return_index=True)
+    return int(np.concatenate(offsets)[first].max(initial=-1)) + 1
+
+
+def _delivered_of(run: RecordFields) -> Iterator[RecordFields]:
+    # Most of a log was never parked, and a search costs little.
+    parked = pc.match_substring(run.properties(), f"{REAL_TOPIC}\x01".encode())
+    some = _rows(run, parked)
+    chosen = _rows(some, are_delivered(some))
+    if len(chosen):
+        yield chosen
+
+
+def _rows(run: RecordFields, chosen: pa.BooleanArray) -> RecordFields:
+    rows: npt.NDArray[np.int64] = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
+    return RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])

@@ -1,0 +1,205 @@
+"""Where messages wait that are not to be delivered at once, and what their records say.
+
+Those of delay level n go to queue n - 1 of the schedule topic, and are due so long after they are
+stored; those with a due time of their own go to queue 0 of the timer topic. Both remember where
+they are to go. A due time that has passed changes nothing but a property. Source:
+`CommitLog.asyncPutMessage` (4.9), `HookUtils.handleScheduleMessage` (5.x, whose TIMER_OUT_MS is
+rounded down to a second where ours is exact).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.config import StoreConfig
+from pyrocket.errors import MessageError
+from pyrocket.formats.properties import (
+    DELAY,
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+)
+from pyrocket.formats.runs import Ints
+from pyrocket.formats.send_columns import SendColumns
+from pyrocket.formats.system_topics import SCHEDULE_QUEUES, SCHEDULE_TOPIC, TIMER_TOPIC
+from pyrocket.message import Message
+
+QueueIds = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where one record goes at first; `properties` are RocketMQ's own.
+
+    `delay_ms` counts from its store time, `due_ms` from the epoch; both are None if it does not
+    wait.
+    """
+
+    topic: str
+    queue_id: int
+    properties: Mapping[str, str]
+    delay_ms: int | None = None
+    due_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Rows of a batch that go to one topic; `rows` says which (None: all).
+
+    `columns` have the properties of `Destination`; `delays` and `dues` are its times.
+    """
+
+    topic: str
+    rows: Ints | None
+    columns: SendColumns
+    queue_ids: QueueIds
+    delays: Ints | None = None
+    dues: Ints | None = None
+
+    def take(self, order: pa.Array) -> "Parcel":
+        """Return the rows in another order."""
+        at = order.to_numpy()
+        return Parcel(
+            self.topic,
+            at if self.rows is None else self.rows[at],
+            self.columns.take(order),
+            self.queue_ids[at],
+            None if self.delays is None else self.delays[at],
+            None if self.dues is None else self.dues[at],
+        )
+
+
+class Delays:
+    """The delay levels of one store, and how far ahead due times may lie."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._levels, self._most_ms = config.delay_levels_ms, config.timer_max_delay_ms
+
+    def destination(self, message: Message, topic: str, queue_id: int, now: int) -> Destination:
+        """Return where a message for that queue goes. Raises MessageError (TIMER_TOO_FAR)."""
+        home = {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+        level = min(message.delay_level, len(self._levels))
+        if level > 0:
+            own = {DELAY: str(level), **home}
+            return Destination(SCHEDULE_TOPIC, level - 1, own, delay_ms=self._levels[level - 1])
+        if message.deliver_at_ms is None:
+            return Destination(topic, queue_id, {})
+        due_ms = max(message.deliver_at_ms, 0)
+        own = {TIMER_DELIVER_MS: str(due_ms)}
+        if due_ms <= now:
+            return Destination(topic, queue_id, own)
+        if due_ms - now > self._most_ms:
+            raise self._too_far("the message is", due_ms - now)
+        own |= {TIMER_OUT_MS: str(due_ms), **home}
+        return Destination(TIMER_TOPIC, 0, own, due_ms=due_ms)
+
+    def split(
+        self, columns: SendColumns, topic: str, queue_ids: QueueIds, now: int
+    ) -> Iterator[Parcel]:
+        """Yield the rows by where they go at first, in order; MessageError names the row."""
+        due_at, level = _due_at(columns, now), columns.delay_level
+        if due_at is None and level is None:
+            yield Parcel(topic, None, columns, queue_ids)
+            return
+        levels = np.minimum(_filled(level, len(columns)), len(self._levels))
+        dues = _filled(due_at, len(columns))
+        self._check_near(dues, now)
+        columns = _without_delays(columns)
+        if due_at is not None:
+            columns = _with_properties(columns, _property(TIMER_DELIVER_MS, due_at))
+        timed, leveled = np.flatnonzero(dues > now), np.flatnonzero(levels > 0)
+        rest = np.flatnonzero((dues <= now) & (levels == 0))
+        if len(rest):
+            yield _pick(topic, rest, columns, queue_ids)
+        if len(leveled):
+            yield self._wait_levels(_pick(topic, leveled, columns, queue_ids), levels[leveled])
+        if len(timed):
+            yield _wait_timer(_pick(topic, timed, columns, queue_ids), dues[timed])
+
+    def _wait_levels(self, parcel: Parcel, levels: Ints) -> Parcel:
+        own = (_property(DELAY, pa.array(levels)), *_home(parcel))
+        return replace(
+            parcel,
+            topic=SCHEDULE_TOPIC,
+            columns=_with_properties(parcel.columns, *own),
+            queue_ids=(levels - 1).astype(np.int32),
+            delays=np.array(self._levels, np.int64)[levels - 1],
+        )
+
+    def _check_near(self, dues: Ints, now: int) -> None:
+        far = dues - now > self._most_ms
+        if far.any():
+            row = int(np.argmax(far))
+            raise self._too_far(f"row {row} is", int(dues[row]) - now)
+
+    def _too_far(self, what: str, ahead_ms: int) -> MessageError:
+        return MessageError(
+            f"{what} due {ahead_ms} ms from now; {self._most_ms} is the most.",
+            remedy="Raise timer_max_delay_ms, or send later.",
+            code="TIMER_TOO_FAR",
+        )
+
+    def rooms(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return those of the topics that messages wait in, and how many queues each needs.
+
+        RocketMQ gives the schedule topic 18, however many levels there are.
+        """
+        queues = {SCHEDULE_TOPIC: max(SCHEDULE_QUEUES, len(self._levels)), TIMER_TOPIC: 1}
+        return {topic: queues[topic] for topic in topics if topic in queues}
+
+
+def _due_at(columns: SendColumns, now: int) -> pa.Int64Array | None:
+    """Return the rows' own due times, epoch ms."""
+    if columns.delay is None:
+        return columns.deliver_at
+    after = pc.add(columns.delay, now)
+    return after if columns.deliver_at is None else pc.coalesce(columns.deliver_at, after)
+
+
+def _filled(numbers: pa.Int64Array | None, count: int) -> Ints:
+    return np.zeros(count, np.int64) if numbers is None else pc.fill_null(numbers, 0).to_numpy()
+
+
+def _pick(topic: str, rows: Ints, columns: SendColumns, queue_ids: QueueIds) -> Parcel:
+    if len(rows) == len(columns):
+        return Parcel(topic, None, columns, queue_ids)
+    return Parcel(topic, rows, columns.take(pa.array(rows)), queue_ids[rows])
+
+
+def _wait_timer(parcel: Parcel, dues: Ints) -> Parcel:
+    own = (_property(TIMER_OUT_MS, pa.array(dues)), *_home(parcel))
+    return replace(
+        parcel,
+        topic=TIMER_TOPIC,
+        columns=_with_properties(parcel.columns, *own),
+        queue_ids=np.zeros(len(dues), np.int32),
+        dues=dues,
+    )
+
+
+def _home(parcel: Parcel) -> tuple[pa.StringArray | pa.StringScalar, ...]:
+    """Return the properties that say where the rows are to go."""
+    topic = pa.scalar(f"{REAL_TOPIC}\x01{parcel.topic}\x02")
+    return topic, _property(REAL_QID, pa.array(parcel.queue_ids))
+
+
+def _property(name: str, numbers: pa.Array) -> pa.StringArray:
+    """Return each row's encoded property, empty for null."""
+    text = pc.binary_join_element_wise(f"{name}\x01", numbers.cast(pa.string()), "\x02", "")
+    return pc.fill_null(text, "")
+
+
+def _with_properties(
+    columns: SendColumns, *blocks: pa.StringArray | pa.StringScalar
+) -> SendColumns:
+    before = () if columns.properties is None else (columns.properties,)
+    return replace(columns, properties=pc.binary_join_element_wise(*before, *blocks, ""))
+
+
+def _without_delays(columns: SendColumns) -> SendColumns:
+    return replace(columns, delay_level=None, delay=None, deliver_at=None)

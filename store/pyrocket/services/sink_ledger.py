@@ -1,0 +1,228 @@
+"""The last batch that each query has published: `pyrocket/sink.json`, and what the log has since.
+
+The log is the truth: each batch begins with a record that says whose it is, and the file only sums
+them up. It says how many of those records it knows (`next`, an offset in their queue) and where the
+last one lies; the rest is read behind it. Whoever publishes saves it now and then, and before
+log files go, so that a query is known longer than its messages are kept. A file that knows more
+than the log has, or other things, counts only for what the log has cleaned away.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import Any
+
+from pyrocket.clock import Clock
+from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import SinkError, StoreDamagedError
+from pyrocket.formats.fastjson import BROKEN
+from pyrocket.formats.sink_record import SinkRecord
+
+_log = logging.getLogger(__name__)
+
+LONG_TAIL = 64
+"""So many records of the log make it worth while to save the file."""
+
+FORGET_AFTER_MS = 400 * 24 * 3_600_000
+"""So long after its last batch nobody replays a query any more."""
+
+_RUNS_KEPT = 64
+_VERSION = 1
+
+Tail = Callable[[int, int], Iterator[SinkRecord]]
+"""Yields the records [start, end) of the log's queue."""
+
+Ends = Callable[[], tuple[int, int]]
+"""Returns the queue's first offset in the log and its end."""
+
+
+class Verdict(Enum):
+    """What is to become of a batch."""
+
+    PUBLISH = "publish"
+    DROP = "drop"
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """The last batch of one query, its run, and the runs that were current before."""
+
+    identity: str
+    target: str
+    batch: int
+    run: str
+    rows: int
+    content: int
+    offset: int
+    time_ms: int
+    past_runs: tuple[str, ...] = ()
+
+    def after(self, record: SinkRecord) -> "LedgerEntry":
+        """Return the entry that a later record of the query makes of it."""
+        past = [run for run in self.past_runs if run != record.run]
+        if self.run and record.run != self.run:
+            past.append(self.run)
+        later = replace(_entry_of(record), past_runs=tuple(past[-_RUNS_KEPT:]))
+        # What says that a run has come says nothing of the batch.
+        return later if record.rows else replace(later, rows=self.rows, content=self.content)
+
+
+@dataclass
+class _State:
+    """What is known: entries by key, from the records before `next`, of which `last` is the last.
+
+    `last` is a log offset; -1 without records.
+    """
+
+    next: int
+    last: int
+    entries: dict[str, LedgerEntry]
+    saved_next: int = 0
+
+    def take(self, record: SinkRecord) -> None:
+        """Take the next record of the log."""
+        known = self.entries.get(record.key)
+        self.entries[record.key] = known.after(record) if known else _entry_of(record)
+        self.next, self.last = self.next + 1, record.offset
+
+
+class SinkLedger:
+    """The ledger of one store. Looking needs no lock; deciding and saving is done in a section."""
+
+    def __init__(self, layout: Layout, ends: Ends, tail: Tail, clock: Clock) -> None:
+        self._path, self._scratch = layout.sink_ledger, layout.scratch
+        self._ends, self._tail, self._clock = ends, tail, clock
+
+    def last(self, key: str) -> LedgerEntry | None:
+        """Return what is known of a query. Raises StoreDamagedError."""
+        return self._read().entries.get(key)
+
+    def decide(self, key: str, batch: int, run: str) -> tuple[Verdict, LedgerEntry | None]:
+        """Return what is to become of a batch, and the last one of its query.
+
+        Raises SinkError: SINK_FENCED for a run after which another has come, SINK_BATCH_BEHIND
+        for a batch before the last one.
+        """
+        known = self.last(key)
+        if known is None:
+            return Verdict.PUBLISH, None
+        check_run(known, run)
+        if batch < known.batch:
+            raise SinkError(
+                f"{_name(known)} has published batch {known.batch} already, and now comes batch"
+                f" {batch}: its checkpoint has been removed or is an old one.",
+                remedy="Restore the checkpoint. To publish everything anew and twice, give the sink"
+                " a new identity: another checkpoint location with a new query, or txnAppId.",
+                code="SINK_BATCH_BEHIND",
+            )
+        if batch > known.batch + 1:
+            # Batches without rows leave no trace, so there is nothing wrong with that.
+            _log.info("%s goes on with batch %d after %d", _name(known), batch, known.batch)
+        return (Verdict.DROP if batch == known.batch else Verdict.PUBLISH), known
+
+    def save_if_long(self) -> None:
+        """Save the file if many records have come since. The caller is in a section."""
+        state = self._read()
+        if state.next - state.saved_next > LONG_TAIL:
+            self._save(state)
+
+    def save(self) -> None:
+        """Save the file, durably, if the log knows more. The caller is in a section."""
+        state = self._read()
+        if state.next != state.saved_next:
+            self._save(state)
+
+    def _save(self, state: _State) -> None:
+        oldest = self._clock() - FORGET_AFTER_MS
+        queries = {
+            key: asdict(entry)
+            for key, entry in sorted(state.entries.items())
+            if entry.time_ms >= oldest
+        }
+        content = {
+            "version": _VERSION,
+            "next": state.next,
+            "last": state.last,
+            "queries": queries,
+        }
+        replace_file(self._path, json.dumps(content, indent=1).encode(), self._scratch)
+
+    def _read(self) -> _State:
+        """Return what file and log say together."""
+        first, end = self._ends()
+        state = self._load()
+        if state.next and not self._agrees(state, first, end):
+            _log.warning(
+                "%s is not of this log: what it says of cleaned messages counts", self._path
+            )
+            begin = self._begin(first, end)
+            kept = {key: one for key, one in state.entries.items() if one.offset < begin}
+            state = _State(0, -1, kept)
+        start = max(state.next, first)
+        state.next = start
+        for record in self._tail(start, end) if start < end else ():
+            state.take(record)
+        return state
+
+    def _agrees(self, state: _State, first: int, end: int) -> bool:
+        """Whether the last record that the file knows is where it says, or cleaned away."""
+        if state.next > end:
+            return False
+        if state.next <= first:
+            return True
+        return next(self._tail(state.next - 1, state.next)).offset == state.last
+
+    def _begin(self, first: int, end: int) -> int:
+        """Return where the first record of the log lies; everything lies before none."""
+        return next(self._tail(first, end)).offset if first < end else 2**63 - 1
+
+    def _load(self) -> _State:
+        data = read_or_none(self._path)
+        if data is None:
+            return _State(0, -1, {})
+        try:
+            content = json.loads(data)
+            entries = {key: _entry(value) for key, value in content["queries"].items()}
+            known = int(content["next"])
+            return _State(known, int(content["last"]), entries, saved_next=known)
+        except BROKEN as error:
+            raise StoreDamagedError(
+                f"{self._path} makes no sense ({error!r}).",
+                remedy="Restore it from a copy, or remove it: batches whose messages are still in"
+                " the log stay known, older ones could be published twice.",
+            ) from error
+
+
+def check_run(known: LedgerEntry, run: str) -> None:
+    """Raise SinkError (SINK_FENCED) if another run of the query has come after this one."""
+    if run and run in known.past_runs:
+        raise SinkError(
+            f"{_name(known)} runs twice: run {known.run} has taken over from run {run}.",
+            remedy="Stop one of them; the later one goes on.",
+            code="SINK_FENCED",
+        )
+
+
+def _name(known: LedgerEntry) -> str:
+    target = f" into {known.target!r}" if known.target else ""
+    return f"the query {known.identity!r}{target}"
+
+
+def _entry_of(record: SinkRecord) -> LedgerEntry:
+    return LedgerEntry(
+        identity=record.identity,
+        target=record.target,
+        batch=record.batch,
+        run=record.run,
+        rows=record.rows,
+        content=record.content,
+        offset=record.offset,
+        time_ms=record.time_ms,
+    )
+
+
+def _entry(value: dict[str, Any]) -> LedgerEntry:
+    return LedgerEntry(**{**value, "past_runs": tuple(value["past_runs"])})

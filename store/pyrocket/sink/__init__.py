@@ -1,0 +1,1 @@
+"""Batches that become visible whole, once: staged by tasks, published by one process."""

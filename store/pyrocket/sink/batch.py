@@ -1,0 +1,81 @@
+"""What a sink publishes, told apart from everything else: the words of staging and publication."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyrocket.errors import SinkError
+
+_MOST_BATCH = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkBatch:
+    """The identity of what is published at once. Raises SinkError (SINK_NO_IDENTITY).
+
+    identity: the id of a query, or of an application; never empty.
+    target: the topic option, or "" when a column says it: two sinks of one query stay apart.
+    batch: the number of the micro-batch, or the application's version; never negative.
+    run: the id of the query's run, of which the latest wins; "" for applications.
+    """
+
+    identity: str
+    target: str
+    batch: int
+    run: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.identity:
+            raise SinkError(
+                "a batch without a stable identity cannot be published exactly once.",
+                remedy="Give the options txnAppId and txnVersion.",
+                code="SINK_NO_IDENTITY",
+            )
+        if not 0 <= self.batch <= _MOST_BATCH:
+            raise SinkError(
+                f"{self.batch} is no number of a batch.",
+                remedy="Use a whole number from 0 on that grows with each batch.",
+                code="SINK_NO_IDENTITY",
+            )
+
+    @property
+    def key(self) -> str:
+        """The query and its target as 32 hex digits: a folder's name, and a key in the log."""
+        named = f"{len(self.identity)}:{self.identity}{self.target}"
+        return hashlib.sha256(named.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What one task has staged; small, so that it can travel to whoever publishes.
+
+    name: of the file, below the folder of staged files; "" where there were no rows.
+    rows, bytes: messages, and bytes of log without what joins files.
+    file_bytes, checksum: of the file.
+    content: a sum over the bodies, which a task that does the same again comes to again.
+    store: the store's uuid.
+    topics: write queues of each topic, as the rows were routed.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    file_bytes: int
+    checksum: int
+    content: int
+    store: str
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What became of a batch; with `dropped`, it had been published before.
+
+    rows, bytes: messages of this call that were appended, and bytes of log that they took.
+    log_end: where the log ended then.
+    """
+
+    rows: int
+    bytes: int
+    dropped: bool
+    log_end: int

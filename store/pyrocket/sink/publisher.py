@@ -1,0 +1,188 @@
+"""Publication: staged files become the log's, all at once, and never twice."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from pyrocket.clock import Clock
+from pyrocket.errors import SinkError, StoreNotSharedError
+from pyrocket.formats.sink_record import BEGIN, FENCE, SinkRecord, encode_sink_record
+from pyrocket.index.appender import Preface, Streamed
+from pyrocket.index.placing import Chunk
+from pyrocket.outgoing import Outgoing
+from pyrocket.services.sink_ledger import LedgerEntry, SinkLedger, Verdict
+from pyrocket.services.topics import TopicConfig, Topics, lacking_topics
+from pyrocket.sink.batch import Published, SinkBatch, Staged
+from pyrocket.sink.staged_file import StagedReader
+from pyrocket.sink.staging import StagingArea
+from pyrocket.writer import Writer
+
+_log = logging.getLogger(__name__)
+_CONTENT_MASK = 2**63 - 1
+
+
+class Publisher:
+    """Publishes into one store that is open for writing."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        topics: Topics,
+        ledger: SinkLedger,
+        area: StagingArea,
+        outgoing: Outgoing,
+        clock: Clock,
+    ) -> None:
+        self._writer, self._topics, self._ledger = writer, topics, ledger
+        self._area, self._outgoing, self._clock = area, outgoing, clock
+
+    def publish(self, batch: SinkBatch, staged: Sequence[Staged]) -> Published:
+        """Publish the rows, of which there are some, or find that they have been published."""
+        record = _record_of(batch, staged)
+        # A look before the turn: who is too late need not read anything.
+        verdict, known = self._ledger.decide(record.key, record.batch, record.run)
+        if verdict is Verdict.DROP:
+            return self._drop(record, known)
+        with ExitStack() as stack:
+            files = self._open(staged, stack)
+            with self._writer.section():
+                verdict, known = self._ledger.decide(record.key, record.batch, record.run)
+                if verdict is Verdict.PUBLISH:
+                    streamed = self._append(staged, files, self._preface(record))
+                    self._ledger.save_if_long()
+        if verdict is Verdict.DROP:
+            return self._drop(record, known)
+        self._writer.flush()
+        return _published(record, streamed)
+
+    def publish_once(self, staged: Sequence[Staged]) -> Published:
+        """Publish rows of nobody whom anyone would know again."""
+        with ExitStack() as stack:
+            files = self._open(staged, stack)
+            with self._writer.section():
+                streamed = self._append(staged, files, None)
+        self._writer.flush()
+        rows = sum(one.rows for one in staged)
+        return Published(rows, streamed.end - streamed.start, False, streamed.end)
+
+    def _drop(self, record: SinkRecord, known: LedgerEntry | None) -> Published:
+        """Publish nothing, since all of it is there; a new run takes over all the same."""
+        with self._writer.section():
+            _, known = self._ledger.decide(record.key, record.batch, record.run)
+            if known and record.run and known.run != record.run:
+                fence = encode_sink_record(_fence(record), self._clock())
+                self._writer.append([fence], whole=True)
+        if known and (known.rows, known.content) != (record.rows, record.content):
+            _log.error(
+                "batch %d of %r into %r was published before, with other rows: %d then, %d now."
+                " The rows that were published stay, these are dropped. A query that gives other"
+                " rows for the same input cannot be run exactly once.",
+                *(record.batch, record.identity, record.target, known.rows, record.rows),
+            )
+        # What is repeated must be durable before it counts as done.
+        self._writer.flush()
+        return Published(0, 0, True, self._writer.log_end)
+
+    def _preface(self, record: SinkRecord) -> Preface:
+        born = self._clock()
+        return lambda start, end: encode_sink_record(record.at(start, end), born)
+
+    def _append(
+        self, staged: Sequence[Staged], files: Sequence[StagedReader], preface: Preface | None
+    ) -> Streamed:
+        chunks = _Chunks(files)
+        self._settle_topics(staged, chunks.topics())
+        return self._writer.append_streamed(chunks, preface)
+
+    def _open(self, staged: Sequence[Staged], stack: ExitStack) -> list[StagedReader]:
+        """Open all files and check that they are what was staged, here."""
+        files = []
+        for one in staged:
+            if one.store != self._writer.identity.store_id:
+                raise _not_shared(f"rows were staged beside the store {one.store}, not beside this")
+            try:
+                path = self._area.path(one.name)
+                file = StagedReader(path, one.file_bytes, one.checksum)
+            except FileNotFoundError:
+                raise _not_shared(f"the staged file {path} is not here") from None
+            files.append(stack.enter_context(file))
+            file.check()
+        return files
+
+    def _settle_topics(self, staged: Sequence[Staged], used: set[str]) -> None:
+        """Make the topics that are missing; those that are there must be as they were."""
+        routed: dict[str, set[int]] = {}
+        for one in staged:
+            for name, queues in one.topics.items():
+                routed.setdefault(name, set()).add(queues)
+        known = self._topics.all()
+        for name, counts in routed.items():
+            _check_topic(name, counts, known.get(name))
+        wanted = {name: max(counts) for name, counts in routed.items()}
+        rooms = self._outgoing.delays.rooms(used)
+        for topic in lacking_topics({**wanted, **rooms}, known):
+            self._topics.put(topic)
+            self._writer.structure_changed()
+
+
+def _check_topic(name: str, queues: set[int], known: TopicConfig | None) -> None:
+    """Raise SinkError unless rows were routed to the queues that the topic has, if it is there."""
+    found = queues | ({known.write_queues} if known else set())
+    if len(found) > 1 or (known and not known.writable):
+        raise SinkError(
+            f"topic {name!r} was changed while rows for it were staged: it has or had the write"
+            f" queues {sorted(found)}, or may not be written any more.",
+            remedy="Run the write again; nothing of it is visible.",
+            code="TOPIC_CHANGED",
+        )
+
+
+class _Chunks:
+    """The blocks of several files, one after the other, as often as asked."""
+
+    def __init__(self, files: Sequence[StagedReader]) -> None:
+        self._files = files
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for file in self._files:
+            yield from file.chunks()
+
+    def topics(self) -> set[str]:
+        """Return where the records are to lie: topics, and those where messages wait."""
+        return {block.topic for file in self._files for block in file.blocks}
+
+
+def _record_of(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
+    return SinkRecord(
+        kind=BEGIN,
+        key=batch.key,
+        identity=batch.identity,
+        target=batch.target,
+        batch=batch.batch,
+        run=batch.run,
+        rows=sum(one.rows for one in staged),
+        bytes=sum(one.bytes for one in staged),
+        content=sum(one.content for one in staged) & _CONTENT_MASK,
+    )
+
+
+def _fence(record: SinkRecord) -> SinkRecord:
+    return SinkRecord(
+        kind=FENCE,
+        key=record.key,
+        identity=record.identity,
+        target=record.target,
+        batch=record.batch,
+        run=record.run,
+    )
+
+
+def _published(record: SinkRecord, streamed: Streamed) -> Published:
+    return Published(record.rows, streamed.end - streamed.start, False, streamed.end)
+
+
+def _not_shared(what: str) -> StoreNotSharedError:
+    return StoreNotSharedError(
+        f"{what}: tasks and driver do not see the same directory.",
+        remedy="Keep the store where all tasks and the driver run, on one machine.",
+    )

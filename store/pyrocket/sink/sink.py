@@ -1,0 +1,144 @@
+"""`Store.sink`: batches of rows that become visible whole, once, whatever dies meanwhile.
+
+Tasks stage their rows in files beside the log (`stage`), where nobody sees them. Whoever gathers
+what the tasks return publishes it (`publish`): all rows of all topics become visible together,
+durably, and a batch that comes again is known and dropped. What was published last, by whom, is in
+the log itself (`services.sink_ledger`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from pyrocket.clock import Clock
+from pyrocket.config import StoreConfig
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import MessageError
+from pyrocket.formats.sink_record import SinkRecord, decode_sink_records
+from pyrocket.formats.system_topics import SINK_TOPIC
+from pyrocket.hooks import Hooks
+from pyrocket.outgoing import Outgoing, Route
+from pyrocket.reader import Reader
+from pyrocket.services.sink_ledger import SinkLedger
+from pyrocket.services.topics import check_topic_name
+from pyrocket.sink.batch import Published, SinkBatch, Staged
+from pyrocket.sink.publisher import Publisher
+from pyrocket.sink.stager import Stager
+from pyrocket.sink.staging import StagingArea
+from pyrocket.writer import Writer
+
+
+class Sink:
+    """The exactly-once sink of one store. Staging works on a store that is open for reading."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        reader: Reader,
+        writing: Callable[[], Writer],
+        config: StoreConfig,
+        clock: Clock,
+    ) -> None:
+        self._layout, self._reader, self._writing = layout, reader, writing
+        self._config, self._clock = config, clock
+        self._area = StagingArea(layout)
+        self._outgoing = Outgoing(config, clock)
+        self._ledger = SinkLedger(layout, self._ends, self._tail, clock)
+
+    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
+        """Return what takes the rows of one task, to be used in a `with` block."""
+        return Stager(
+            self._area,
+            batch,
+            (partition, attempt),
+            self._reader.identity.store_id,
+            self._outgoing,
+            self._route,
+            self._clock,
+        )
+
+    def publish(self, batch: SinkBatch, staged: Sequence[Staged]) -> Published:
+        """Make all rows visible together, durably, unless the batch has been published before.
+
+        In the order of `staged`. Without rows nothing is written at all, and a store that is open
+        for reading will do. Raises SinkError (SINK_FENCED, SINK_BATCH_BEHIND, TOPIC_CHANGED,
+        STAGED_BROKEN), StoreNotSharedError, StoreLockedError; nothing is visible then.
+        """
+        with_rows = [one for one in staged if one.rows]
+        if not with_rows:
+            self._check_run(batch)
+            return Published(0, 0, False, self._reader.position().published)
+        published = self._publisher().publish(batch, with_rows)
+        self._tidy_up(with_rows)
+        self._area.remove_up_to(batch)
+        return published
+
+    def publish_once(self, staged: Sequence[Staged]) -> Published:
+        """Make all rows visible together, durably; nobody will know them again. As `publish`."""
+        with_rows = [one for one in staged if one.rows]
+        if not with_rows:
+            return Published(0, 0, False, self._reader.position().published)
+        published = self._publisher().publish_once(with_rows)
+        self._tidy_up(with_rows)
+        return published
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        """Remove what will not be published, as far as that can be done. Never raises."""
+        for one in staged:
+            if one.name and one.store == self._reader.identity.store_id:
+                with suppress(OSError, ValueError):
+                    self._area.remove(one.name)
+
+    def last(self, identity: str, target: str) -> int | None:
+        """Return the last batch with rows that was published, None without. Costs no turn."""
+        known = self._ledger.last(SinkBatch(identity=identity, target=target, batch=0).key)
+        return known.batch if known else None
+
+    def clean_staging(self, now_ms: int) -> int:
+        """Remove staged files that are a week old, at most once an hour; return how many."""
+        return self._area.clean(now_ms)
+
+    def hook_into(self, hooks: Hooks) -> None:
+        """Have what was published last saved before the log forgets it, and at clean ends."""
+        hooks.before_removal.append(lambda _: self._ledger.save())
+        hooks.before_rest.append(self._ledger.save)
+
+    def _publisher(self) -> Publisher:
+        return Publisher(
+            self._writing(),
+            self._reader.topics,
+            self._ledger,
+            self._area,
+            self._outgoing,
+            self._clock,
+        )
+
+    def _tidy_up(self, staged: Sequence[Staged]) -> None:
+        """Let go of files that were published. What stays goes by its age."""
+        with suppress(OSError):
+            for one in staged:
+                self._area.give_back(one.name)
+            self._area.clean(self._clock())
+
+    def _check_run(self, batch: SinkBatch) -> None:
+        """Raise SinkError if another run of the query has come, or a later batch."""
+        self._ledger.decide(batch.key, batch.batch, batch.run)
+
+    def _route(self, name: str) -> Route:
+        """Return where rows of a topic go; one that is missing is made when they are published."""
+        check_topic_name(name)
+        known = self._reader.topics.all().get(name)
+        if known is None:
+            if not self._config.auto_create_topics:
+                self._reader.topics.get(name)
+            return Route(name, self._config.default_queues)
+        if not known.writable:
+            raise MessageError(f"topic {name!r} may not be written.", code="TOPIC_NOT_WRITABLE")
+        return Route(name, known.write_queues)
+
+    def _ends(self) -> tuple[int, int]:
+        known = self._reader.system_offsets(SINK_TOPIC)
+        return known.minimum, known.maximum
+
+    def _tail(self, start: int, end: int) -> Iterator[SinkRecord]:
+        for part in self._reader.records(SINK_TOPIC, 0, start, end):
+            yield from decode_sink_records(part.records)

@@ -1,0 +1,134 @@
+"""Staging: a task encodes its rows into a file beside the log, where nobody sees them."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+import pyarrow as pa
+
+from pyrocket.clock import Clock
+from pyrocket.encoding import encode_rows
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.formats.staged_block import sum_of_bodies
+from pyrocket.outgoing import Outgoing, Route
+from pyrocket.sink.batch import SinkBatch, Staged
+from pyrocket.sink.staged_file import StagedWriter
+from pyrocket.sink.staging import StagingArea
+
+_CONTENT_MASK = 2**63 - 1
+
+
+class Stager:
+    """Takes the rows of one task. Leaving the `with` block without `finish` removes the file.
+
+    Nothing is durable, and nothing need be: a crash takes the file, and the query stages again.
+    """
+
+    def __init__(
+        self,
+        area: StagingArea,
+        batch: SinkBatch,
+        place: tuple[int, int],
+        store: str,
+        outgoing: Outgoing,
+        route_to: Callable[[str], Route],
+        clock: Clock,
+    ) -> None:
+        """Make one for partition and attempt `place`; the file is made with the first row."""
+        self._area, self._batch, self._place = area, batch, place
+        self._store, self._outgoing, self._route_to = store, outgoing, route_to
+        self._clock = clock
+        self._routes: dict[str, int] = {}
+        self._name = ""
+        self._file: StagedWriter | None = None
+        self._rows = self._bytes = self._content = 0
+
+    def __enter__(self) -> "Stager":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+            self._area.remove(self._name)
+
+    @property
+    def rows(self) -> int:
+        """Rows taken so far."""
+        return self._rows
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of log that they will take."""
+        return self._bytes
+
+    def append(
+        self, batch: pa.RecordBatch, *, topic: str | None = None, first_queue: int | None = None
+    ) -> int:
+        """Take all rows of a batch, or none; return how many. As `Store.append_batch` otherwise.
+
+        Raises SchemaError, MessageError naming the row, TopicNotFoundError, StoreUnavailableError
+        (WRITE_FAILED), after which the block has to be left.
+        """
+        columns = check_send_batch(batch)
+        if not len(columns):
+            return 0
+        start = random.randrange(1024) if first_queue is None else first_queue
+        encoded = encode_rows(self._outgoing, batch, columns, topic, start, self._route)
+        with _naming_failures():
+            for one in encoded:
+                self._add(one)
+        self._rows += len(columns)
+        return len(columns)
+
+    def _route(self, topic: str) -> Route:
+        """Return where rows of a topic go: the same for all rows of the task."""
+        if topic not in self._routes:
+            self._routes[topic] = self._route_to(topic).queues
+        return Route(topic, self._routes[topic])
+
+    def _add(self, encoded: EncodedBatch) -> None:
+        if self._file is None:
+            self._name, self._file = self._area.create(self._batch, *self._place)
+        self._file.add(encoded)
+        self._bytes += encoded.data.size
+        self._content = self._content + sum_of_bodies(encoded) & _CONTENT_MASK
+
+    def finish(self) -> Staged:
+        """Return what has been staged, to be published; without rows there is no file."""
+        length = checksum = 0
+        if self._file is not None:
+            with _naming_failures():
+                length, checksum = self._file.finish()
+                self._area.date(self._name, self._clock())
+            self._file = None
+        return Staged(
+            name=self._name,
+            rows=self._rows,
+            bytes=self._bytes,
+            file_bytes=length,
+            checksum=checksum,
+            content=self._content,
+            store=self._store,
+            topics=dict(self._routes),
+        )
+
+
+@contextmanager
+def _naming_failures() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"rows could not be staged: {error}. Nothing of this write is visible.",
+            remedy="Free space or repair the disk, then run the write again.",
+            code="WRITE_FAILED",
+        ) from error

@@ -1,0 +1,134 @@
+"""The folder of staged files: one folder a query, and files to be used again.
+
+A name says batch, partition and attempt, and ends in something that no other file has. A file
+that has been published is kept for the next one who stages, a few files of each store: to write
+over one that is in memory costs a tenth of making a new one.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.sink.batch import SinkBatch
+from pyrocket.sink.staged_file import StagedWriter
+
+LEFTOVERS_MS = 7 * 24 * 3_600_000
+"""So old is a file that nobody will publish any more."""
+
+CLEAN_EVERY_MS = 3_600_000
+_FREE = "free"
+_CLEANED = "cleaned"
+_MOST_FREE_FILES = 16
+_MOST_FREE_BYTES = 1024 * 1024 * 1024
+
+
+class StagingArea:
+    """The staged files of one store. Needs no lock: every file has one owner at a time."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._root = layout.staging
+        self._free = layout.staging / _FREE
+
+    def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, StagedWriter]:
+        """Make a file, or take a free one; return its name below the folder, and its writer."""
+        name = f"{batch.batch:020d}-{partition:05d}-{attempt}-{uuid.uuid4().hex}"
+        folder = self._root / batch.key
+        while True:
+            io.make_directory(folder)
+            with suppress(FileNotFoundError):  # Whoever cleans up has removed the folder.
+                writer = StagedWriter(folder / name, self._open_new(folder / name))
+                return f"{batch.key}/{name}", writer
+
+    def _open_new(self, path: Path) -> int:
+        if self._take_free(path):
+            return os.open(path, os.O_RDWR)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def _take_free(self, path: Path) -> bool:
+        for free in _files(self._free):
+            with suppress(FileNotFoundError):  # Somebody else has taken it.
+                io.rename(free, path)
+                return True
+        return False
+
+    def path(self, name: str) -> Path:
+        """Return where a staged file is. Raises ValueError for what is no name of one."""
+        folder, _, file = name.partition("/")
+        if not file or {"/", "\0"} & set(file) or folder in ("..", ".", "") or file in ("..", "."):
+            raise ValueError(f"{name!r} is no staged file")
+        return self._root / folder / file
+
+    def date(self, name: str, now_ms: int) -> None:
+        """Note that a file was finished now: it is cleaned up by its age."""
+        for path in self._parts(name):
+            io.set_time(path, now_ms)
+
+    def remove(self, name: str) -> None:
+        """Remove a file that nobody will publish."""
+        for path in self._parts(name):
+            io.unlink(path)
+
+    def _parts(self, name: str) -> list[Path]:
+        """Return the file and its segments, those that are there."""
+        path = self.path(name)
+        return [one for one in _files(path.parent) if one.name.partition(".")[0] == path.name]
+
+    def give_back(self, name: str) -> None:
+        """Let others have a file that was published, or remove it if there are enough."""
+        path = self.path(name)
+        for part in self._parts(name):
+            if part != path:
+                io.unlink(part)
+        free = [one.stat().st_size for one in _files(self._free)]
+        with suppress(FileNotFoundError):
+            room = _MOST_FREE_BYTES - sum(free) - path.stat().st_size
+            if len(free) >= _MOST_FREE_FILES or room < 0:
+                io.unlink(path)
+                return
+            io.make_directory(self._free)
+            io.rename(path, self._free / uuid.uuid4().hex)
+
+    def remove_up_to(self, batch: SinkBatch) -> None:
+        """Remove all of a query's files of this batch and those before."""
+        for path in _files(self._root / batch.key):
+            number = path.name.partition("-")[0]
+            if number.isdigit() and int(number) <= batch.batch:
+                io.unlink(path)
+
+    def remove_folder(self, batch: SinkBatch) -> None:
+        """Remove a query's folder if nothing is in it."""
+        with suppress(OSError):
+            (self._root / batch.key).rmdir()
+
+    def clean(self, now_ms: int) -> int:
+        """Remove files that are left over, at most every CLEAN_EVERY_MS; return how many."""
+        mark = self._root / _CLEANED
+        if not self._root.is_dir() or 0 <= now_ms - _time_ms(mark) < CLEAN_EVERY_MS:
+            return 0
+        mark.touch()
+        io.set_time(mark, now_ms)
+        count = 0
+        for folder in [path for path in self._root.iterdir() if path.is_dir()]:
+            for path in _files(folder):
+                if _time_ms(path) < now_ms - LEFTOVERS_MS:
+                    io.unlink(path)
+                    count += 1
+            with suppress(OSError):
+                folder.rmdir()
+        return count
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    with suppress(FileNotFoundError):
+        yield from list(folder.iterdir())
+
+
+def _time_ms(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except FileNotFoundError:
+        return 0

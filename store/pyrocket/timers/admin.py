@@ -1,0 +1,190 @@
+"""`store.timers`: what waits for a due time of its own, and calling it off."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyrocket.clock import Clock
+from pyrocket.cursors import read_cursors
+from pyrocket.disk.layout import Layout
+from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.properties import (
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    UNIQ_KEY,
+    encode_properties,
+)
+from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.real_place import real_places
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.system_topics import TIMER_TOPIC
+from pyrocket.formats.timer_entry import TimerEntries, due_times
+from pyrocket.hooks import Hooks
+from pyrocket.index.scattered import read_scattered
+from pyrocket.index.timer_queue import ordered
+from pyrocket.message import StoredMessage
+from pyrocket.reader import Reader
+from pyrocket.services.unique_ids import UniqueIds
+from pyrocket.timers.keeping import copies_of_kept
+from pyrocket.timers.service import TimerService
+from pyrocket.writer import Writer
+
+_TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_OUT_MS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingTimer:
+    """A message that waits: where it is to go, its id, and when it is due, in epoch ms.
+
+    `queue_offset` is its place in the timer topic.
+    """
+
+    topic: str
+    queue_id: int
+    msg_id: str | None
+    due_ms: int
+    queue_offset: int
+
+
+class Timers:
+    """The timers of one store; what only looks works on a read-only store, too."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        reader: Reader,
+        writing: Callable[[], Writer],
+        find: Callable[[str, str], Iterable[StoredMessage]],
+        clock: Clock,
+    ) -> None:
+        """Make it; `find` returns the messages of a topic that have a key or unique id."""
+        self._layout, self._reader, self._writing, self._find = layout, reader, writing, find
+        self._clock, self._ids = clock, UniqueIds(clock)
+        self.service = TimerService(layout, reader)
+
+    def hook_into(self, hooks: Hooks) -> None:
+        """Have what waits kept when log files go."""
+        hooks.before_removal.append(self._keep)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self.service.close()
+
+    def count(self) -> int:
+        """Return how many messages wait. Reads 48 bytes of each."""
+        return len(self.entries())
+
+    def next_due(self) -> int | None:
+        """Return when the first is due, in epoch ms; None if none waits."""
+        entries = self.entries()
+        return int(entries["due"][0]) if len(entries) else None
+
+    def pending(self, limit: int = 100, after: PendingTimer | None = None) -> list[PendingTimer]:
+        """Return the first messages that wait, or those after one of them, by due time."""
+        entries = self.entries()
+        if after is not None:
+            later = entries["queue_offset"] > after.queue_offset
+            behind = (entries["due"] > after.due_ms) | (entries["due"] == after.due_ms) & later
+            entries = entries[behind]
+        return sorted(self._read(entries[:limit]), key=lambda one: (one.due_ms, one.queue_offset))
+
+    def entries(self) -> TimerEntries:
+        """Return what waits, by due time and then by queue offset: see `formats.timer_entry`."""
+        words = self._reader.cursors() or read_cursors(self._layout)
+        end = self._reader.system_offsets(TIMER_TOPIC).maximum
+        return self.service.waiting(words, end).pending
+
+    def cancel(self, topic: str, msg_id: str) -> bool:
+        """Call off the message with this id for `topic`; False if it does not wait (any more).
+
+        It stays called off whatever dies. Raises StoreReadOnlyError, StoreLockedError.
+        """
+        writer = self._writing()
+        found = [one for one in self._find(TIMER_TOPIC, msg_id) if _is_for(one, topic, msg_id)]
+        with writer.section():
+            while found and self.service.take_in(writer):
+                pass
+            pending = [one for one in found if self._is_pending(writer, one)]
+            if pending:
+                writer.append([self._cancellation(pending[-1])])
+        if pending:
+            self._flush(writer)
+        return bool(pending)
+
+    def _is_pending(self, writer: Writer, message: StoredMessage) -> bool:
+        block = pa.array([encode_properties(message.properties)], pa.binary())
+        due = int(due_times(PropertyColumns(block))[0])
+        return message.queue_offset in self.service.pending_at(writer.page.cursors(), due)
+
+    def _cancellation(self, message: StoredMessage) -> EncodedBatch:
+        """Return what calls a message off, as RocketMQ 5 has it: due in the same second."""
+        unique_id, own = self._ids.one(), message.properties
+        kept = {name: own[name] for name in (*_TIMES, REAL_TOPIC, REAL_QID) if name in own}
+        properties = {UNIQ_KEY: unique_id, TIMER_DEL_UNIQKEY: own[UNIQ_KEY], **kept}
+        record = encode_record(
+            topic=TIMER_TOPIC,
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            body=own[UNIQ_KEY].encode(),
+            properties=encode_properties(properties),
+            born_timestamp=self._clock(),
+            store_timestamp=0,
+        )
+        return EncodedBatch(
+            topic=TIMER_TOPIC,
+            data=pa.py_buffer(bytearray(record)),
+            bounds=np.array([0, len(record)]),
+            queue_ids=np.zeros(1, np.int32),
+            tags_codes=np.zeros(1, np.int64),
+            keys=keys_of_message(TIMER_TOPIC, unique_id, ()),
+        )
+
+    def _flush(self, writer: Writer) -> None:
+        config = writer.identity.config
+        if config.flush == "sync":
+            writer.flush(config.flush_timeout_ms)
+        elif config.flush == "async":
+            writer.flush_soon()
+
+    def _keep(self, log_start: int) -> None:
+        """Store anew what waits and lies before `log_start`; in a turn."""
+        writer = self._writing()
+        while self.service.take_in(writer):
+            pass
+        waiting = self.service.waiting(writer.page.cursors(), 0)
+        for batch in copies_of_kept(self.service.log, waiting, log_start):
+            writer.append([batch], make_room=False)
+
+    def _read(self, entries: TimerEntries) -> list[PendingTimer]:
+        some, places, sizes = ordered(entries)
+        found = read_scattered(self.service.log, places, sizes)
+        columns = PropertyColumns(found.fields().properties())
+        ids, targets = columns.column(UNIQ_KEY).to_pylist(), real_places(columns)
+        return [
+            PendingTimer(
+                topic=targets.names[code] if code >= 0 else "",
+                queue_id=int(queue_id),
+                msg_id=msg_id,
+                due_ms=int(entry["due"]),
+                queue_offset=int(entry["queue_offset"]),
+            )
+            for entry, msg_id, code, queue_id in zip(
+                some[found.at], ids, targets.codes, targets.queue_ids, strict=True
+            )
+        ]
+
+
+def _is_for(message: StoredMessage, topic: str, msg_id: str) -> bool:
+    """Whether it is what was sent for the topic with that id, not what calls it off."""
+    own = message.properties
+    named = own.get(UNIQ_KEY) == msg_id and own.get(REAL_TOPIC) == topic
+    return named and TIMER_DEL_UNIQKEY not in own

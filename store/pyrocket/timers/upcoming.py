@@ -1,0 +1,148 @@
+"""The timers that are due next, in memory: about a minute of them, however many wait.
+
+What has been read of the buckets is kept from one look to the next, as long as only entries are
+added to them; where `timed` has moved, by whatever process, only what is new is read.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrocket.disk.state_page import (
+    NEVER,
+    STRUCTURE,
+    TIMED,
+    TIMER_DUE,
+    TIMER_OFFSET,
+    StatePage,
+)
+from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
+from pyrocket.index.timer_buckets import HOUR_MS, Cursor, TimerBuckets, each_once
+from pyrocket.timers.living import living
+
+WINDOW_MS = 60_000
+_MOST = 100_000
+"""The window ends with the slot in which it gets so many entries."""
+
+_NOTHING = np.zeros(0, TIMER_ENTRY)
+
+
+@dataclass(frozen=True)
+class Due:
+    """Timers that are due, in order; `alive` says which of them are to be delivered."""
+
+    entries: TimerEntries
+    alive: npt.NDArray[np.bool_]
+
+    @property
+    def last(self) -> Cursor:
+        """Where the cursor gets when they are delivered."""
+        return int(self.entries["due"][-1]), int(self.entries["queue_offset"][-1])
+
+
+@dataclass
+class _Window:
+    """All entries with low < due <= high, and how far each file has been read for them."""
+
+    low: int = 0
+    high: int = 0
+    read: dict[int, int] = field(default_factory=dict)
+    entries: TimerEntries = field(default_factory=_NOTHING.copy)
+    alive: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+
+
+class Upcoming:
+    """Looks into the buckets of one store. Its callers have the turn."""
+
+    def __init__(self, buckets: TimerBuckets) -> None:
+        self._buckets = buckets
+        self._window: _Window | None = None
+        self._seen = -1, -1
+
+    def due(self, page: StatePage, now_ms: int, most: int) -> Due:
+        """Return up to `most` timers behind the cursor that are due now."""
+        cursor, window = cursor_of(page), self._look(page)
+        first = _passed(window.entries, cursor)
+        last = int(np.searchsorted(window.entries["due"], now_ms, side="right"))
+        rows = slice(first, max(first, min(last, first + most)))
+        return Due(window.entries[rows], window.alive[rows])
+
+    def next_due(self, page: StatePage) -> int:
+        """Return when the first timer behind the cursor is due; NEVER if none waits."""
+        cursor, window = cursor_of(page), self._look(page)
+        first = _passed(window.entries, cursor)
+        return int(window.entries["due"][first]) if first < len(window.entries) else NEVER
+
+    def _look(self, page: StatePage) -> _Window:
+        """Return a window that holds the first entry behind the cursor, if there is one."""
+        cursor, window = cursor_of(page), self._window
+        timed, structure = self._seen
+        if structure != page[STRUCTURE]:
+            window = None  # The cursor may have been set back, and entries taken away.
+        if window is not None and timed != page[TIMED] and not self._read_on(window):
+            window = None
+        if window is None or self._is_over(window, cursor):
+            window = self._read(cursor)
+        self._window, self._seen = window, (page[TIMED], page[STRUCTURE])
+        return window
+
+    def _is_over(self, window: _Window, cursor: Cursor) -> bool:
+        return window.high < NEVER and _passed(window.entries, cursor) == len(window.entries)
+
+    def _read(self, cursor: Cursor) -> _Window:
+        """Return the window that begins with the slot of the cursor and holds what is next."""
+        low = slot_start(max(cursor[0], 1))
+        first = self._buckets.first_due(cursor)
+        if first == NEVER:
+            # What comes is all there will be.
+            lengths = {start: self._buckets.length(start) for start in self._buckets.starts()}
+            return _Window(low, NEVER, lengths)
+        window = _Window(low, slot_start(first + WINDOW_MS))
+        self._add(window, self._new(window))
+        return window
+
+    def _read_on(self, window: _Window) -> bool:
+        """Take in what the files have got since; False if some of it lies before the window."""
+        new = self._new(window)
+        if len(new) and int(new["due"].min()) <= window.low:
+            return False
+        self._add(window, new)
+        return True
+
+    def _new(self, window: _Window) -> TimerEntries:
+        """Return what the files of the window have got since they were read last."""
+        parts = [_NOTHING]
+        for start in self._buckets.starts():
+            if window.low < start + HOUR_MS and start < window.high:
+                position = window.read.get(start, 0)
+                window.read[start] = self._buckets.length(start)
+                if window.read[start] != position:
+                    parts.append(
+                        self._buckets.chosen(
+                            start, lambda part: part["due"] <= window.high, position
+                        )
+                    )
+        return np.concatenate(parts)
+
+    def _add(self, window: _Window, new: TimerEntries) -> None:
+        new = new[new["due"] > window.low]
+        if not len(new):
+            return
+        entries = each_once(np.concatenate((window.entries, new)))
+        if len(entries) > _MOST:
+            window.high = min(window.high, slot_start(int(entries["due"][_MOST])) + SLOT_MS)
+            entries = entries[entries["due"] <= window.high]
+        window.entries, window.alive = entries, living(entries)
+
+
+def cursor_of(page: StatePage) -> Cursor:
+    """Return how far timers are delivered."""
+    return page[TIMER_DUE], page[TIMER_OFFSET]
+
+
+def _passed(entries: TimerEntries, cursor: Cursor) -> int:
+    """Return how many of the sorted entries are not behind the cursor."""
+    due, at = cursor
+    first, last = np.searchsorted(entries["due"], [due, due + 1])
+    return int(first + np.searchsorted(entries["queue_offset"][first:last], at, side="right"))

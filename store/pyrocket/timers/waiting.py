@@ -1,0 +1,67 @@
+"""All timers that wait, for whoever wants to look at them or to keep them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyrocket.disk.state_page import TIMED, TIMER_DUE, TIMER_OFFSET
+from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
+from pyrocket.index.timer_buckets import HOUR_MS, Cursor, TimerBuckets, are_behind, each_once
+from pyrocket.timers.living import living
+
+
+class Waiting:
+    """Timers and cancellations by due time and queue offset; `alive`: which are to be delivered.
+
+    What the cursor has passed is among them as far as it shares a slot with what it has not.
+    """
+
+    def __init__(self, entries: TimerEntries, cursor: Cursor) -> None:
+        self.entries = each_once(entries)
+        self.ahead = are_behind(self.entries, cursor)
+        self.alive = living(self.entries) & self.ahead
+
+    @property
+    def pending(self) -> TimerEntries:
+        """Those that are to be delivered."""
+        return self.entries[self.alive]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far timers are taken in (a queue offset) and delivered."""
+
+    timed: int
+    cursor: Cursor
+
+    @staticmethod
+    def of(words: Mapping[int, int]) -> "Progress":
+        """Return what words of the state page say; those that are missing are 0."""
+        cursor = words.get(TIMER_DUE, 0), words.get(TIMER_OFFSET, 0)
+        return Progress(words.get(TIMED, 0), cursor)
+
+
+def read_waiting(
+    buckets: TimerBuckets, progress: Progress, more: Iterable[TimerEntries] = ()
+) -> Waiting:
+    """Return what the buckets hold of what is taken in, and `more`."""
+    low = slot_start(max(progress.cursor[0], 1))
+    parts = [
+        buckets.chosen(
+            start,
+            lambda part: (part["due"] > low) & (part["queue_offset"] < progress.timed),
+        )
+        for start in buckets.starts()
+        if start + HOUR_MS > low
+    ]
+    return Waiting(np.concatenate([np.zeros(0, TIMER_ENTRY), *parts, *more]), progress.cursor)
+
+
+def read_slot(buckets: TimerBuckets, progress: Progress, due_ms: int) -> Waiting:
+    """Return what waits in the second of a due time; what is late waits in the cursor's."""
+    low = slot_start(max(progress.cursor[0], due_ms, 1))
+    entries = buckets.chosen(
+        low // HOUR_MS * HOUR_MS, lambda part: (part["due"] > low) & (part["due"] <= low + SLOT_MS)
+    )
+    return Waiting(entries, progress.cursor)

@@ -1,0 +1,257 @@
+"""Asking producers about half messages that stay undecided: RocketMQ's check service.
+
+In each round every undecided message that is old enough is put back at the end of its queue with
+one more check counted, and a producer of its group is asked about the copy. After 15 checks, or
+after 72 hours, it goes to TRANS_CHECK_MAX_TIME_TOPIC instead. A message with a time of its own in
+which nobody is asked is put back, too. Source: `TransactionalMessageServiceImpl.check`.
+
+What is different, because there is no broker that lives for ever:
+
+- A process asks only about messages of groups of which it holds a producer. Others' neither count
+  nor are they discarded, and the half cursor stops at the first. What is put back behind it is
+  decided by an op message in the same append, for RocketMQ to see.
+- Several processes may hold producers of one group. A message is looked at once in an interval,
+  whoever does it: a copy's store time says when. So the last question can still be answered, too,
+  before the message is discarded.
+- Nothing is counted that cannot be asked: a round takes as many as there is room for questions.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Protocol
+
+from pyrocket.disk.state_page import NEVER
+from pyrocket.formats.half_record import HalfMessage
+from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
+from pyrocket.message import StoredMessage
+from pyrocket.services.topics import TopicConfig
+from pyrocket.transactions.keeping import move_prefix
+from pyrocket.transactions.ledger import Ledger
+from pyrocket.transactions.records import (
+    OWN_TOPICS,
+    checked_once_more,
+    discards,
+    op_messages,
+    put_backs,
+    still_immune,
+)
+from pyrocket.transactions.words import CheckPolicy, HalfPlace
+from pyrocket.writer import Writer
+
+MOST_MESSAGES = 2000
+MOST_BYTES = 8 * 1024 * 1024
+"""Of one round: it holds the turn, and others want to write."""
+
+_MOST_BEHIND = 16_384
+"""Messages that the half cursor may stay behind because of others' undecided ones."""
+
+_HOUR_MS = 3_600_000
+_HALF_QUEUE = TopicConfig(HALF_TOPIC, 1, 1)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A half message that somebody is to be asked about; named as for whom it is."""
+
+    place: HalfPlace
+    message: StoredMessage
+
+
+class Respondent(Protocol):
+    """A producer that can be asked."""
+
+    @property
+    def group(self) -> str:
+        """The producer group."""
+        ...
+
+    def room(self) -> int:
+        """Return how many questions it can take."""
+        ...
+
+    def ask(self, question: Question) -> None:
+        """Take a question; its answer is an END_TRANSACTION."""
+        ...
+
+
+class Verdict(Enum):
+    """What a round does with an undecided half message."""
+
+    WAIT = "it is too young, or was looked at not long ago"
+    CHECK = "somebody is asked"
+    IMMUNE = "it is put back, and nobody is asked yet"
+    ENDED = "an op message names the first copy of an immune one"
+    DISCARD = "it was checked too often, or is too old"
+
+
+def judge(half: HalfMessage, now_ms: int, policy: CheckPolicy) -> Verdict:
+    """Say what a round at that time does with an undecided half message."""
+    if half.checks is not None and 0 <= now_ms - half.store_timestamp < policy.interval_ms:
+        return Verdict.WAIT
+    age_ms = now_ms - half.born_timestamp
+    too_often = half.checks is not None and half.checks >= policy.most_checks
+    if too_often or age_ms > policy.most_hours * _HOUR_MS:
+        return Verdict.DISCARD
+    if half.immune_s is not None:
+        immune_ms = policy.timeout_ms if half.immune_s == -1 else half.immune_s * 1000
+        return Verdict.IMMUNE if age_ms <= immune_ms and half.prepared != -1 else Verdict.CHECK
+    # One born in the future says that the clock was set back: then nobody knows how old it is.
+    return Verdict.WAIT if 0 <= age_ms <= policy.timeout_ms else Verdict.CHECK
+
+
+@dataclass
+class _Round:
+    """What one round does, by queue offset."""
+
+    put_back: dict[int, dict[str, str]] = field(default_factory=dict)
+    discarded: dict[int, dict[str, str]] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    asked: list[HalfMessage] = field(default_factory=list)
+    bytes: int = 0
+
+    @property
+    def gone(self) -> set[int]:
+        return {*self.put_back, *self.discarded, *self.ended}
+
+    @property
+    def is_full(self) -> bool:
+        return self.bytes >= MOST_BYTES or len(self.put_back) + len(self.discarded) >= MOST_MESSAGES
+
+
+class Checks:
+    """The check service of one open store; see `service_runner.Service`. Safe to share."""
+
+    def __init__(self, ledger: Ledger, respondents: Callable[[], Collection[Respondent]]) -> None:
+        self._ledger, self._respondents = ledger, respondents
+        self._next_round: int | None = None
+        self._running = threading.Lock()
+
+    def start_soon(self) -> None:
+        """Have the next round now: there is somebody new to ask."""
+        self._next_round = None
+
+    def deliver_due(self, writer: Writer, now_ms: int) -> int:
+        """Make a round if it is time; return how many messages were put back or discarded."""
+        if not self._is_due(now_ms) or not self._running.acquire(blocking=False):
+            return 0
+        try:
+            return self._make_round(writer, now_ms)
+        finally:
+            self._running.release()
+
+    def next_due(self, writer: Writer, now_ms: int) -> int:
+        """Return when the next round is; NEVER where nobody can be asked."""
+        if not self._respondents():
+            return NEVER
+        return now_ms if self._next_round is None else self._next_round
+
+    def _is_due(self, now_ms: int) -> bool:
+        due = self._next_round
+        # Where the clock was set back, the next round must not be hours away.
+        set_back = due is not None and now_ms < due - self._ledger.policy.interval_ms
+        return bool(self._respondents()) and (due is None or now_ms >= due or set_back)
+
+    def _make_round(self, writer: Writer, now_ms: int) -> int:
+        rooms = _rooms(self._respondents())
+        ledger = self._ledger
+        with writer.try_section(), ledger.lock:
+            ledger.catch_up(writer)
+            plan = self._plan(rooms, now_ms)
+            first_copy = ledger.undecided.end
+            if plan.gone:
+                self._carry_out(writer, plan)
+            if ledger.undecided.behind > _MOST_BEHIND:
+                ledger.catch_up(writer)
+                move_prefix(ledger, writer, ledger.undecided.end - _MOST_BEHIND)
+        # After, as RocketMQ does: a copy made in this round is old enough in the next.
+        interval_ms = 0 if plan.is_full else ledger.policy.interval_ms
+        self._next_round = ledger.clock() + interval_ms
+        self._ask(plan, first_copy)
+        return len(plan.gone)
+
+    def _plan(self, rooms: Mapping[str, int], now_ms: int) -> _Round:
+        plan, left = _Round(), dict(rooms)
+        for half in self._ledger.undecided:
+            if half.group not in left:
+                continue
+            if plan.is_full:
+                break
+            self._place(plan, left, half, now_ms)
+        self._leave_immune(plan)
+        return plan
+
+    def _place(self, plan: _Round, left: dict[str, int], half: HalfMessage, now_ms: int) -> None:
+        policy, at = self._ledger.policy, half.queue_offset
+        verdict = judge(half, now_ms, policy)
+        if verdict is Verdict.DISCARD:
+            checks = half.checks
+            fresh = checks is None or checks < policy.most_checks
+            plan.discarded[at] = checked_once_more(half) if fresh else {}
+            plan.bytes += half.size
+        elif verdict is Verdict.IMMUNE:
+            if half.prepared is not None and self._ledger.undecided.is_named(half.prepared):
+                plan.ended.add(at)
+            else:
+                plan.put_back[at] = still_immune(half, policy.most_checks)
+                plan.bytes += half.size
+        elif verdict is Verdict.CHECK and left[half.group] > 0:
+            left[half.group] -= 1
+            plan.put_back[at] = checked_once_more(half)
+            plan.bytes += half.size
+            plan.asked.append(half)
+
+    def _leave_immune(self, plan: _Round) -> None:
+        """Leave immune messages where they are that the half cursor does not get past.
+
+        An op message that named one would say to RocketMQ that its copy is decided, too.
+        """
+        cursor = self._ledger.undecided.settlement(plan.gone).half
+        asked = {half.queue_offset for half in plan.asked}
+        plan.put_back = {
+            at: changes for at, changes in plan.put_back.items() if at < cursor or at in asked
+        }
+
+    def _carry_out(self, writer: Writer, plan: _Round) -> None:
+        ledger = self._ledger
+        settled = ledger.undecided.settlement(plan.gone)
+        batches = put_backs(ledger.reader, plan.put_back)
+        batches += discards(ledger.reader, plan.discarded)
+        if settled.ops:
+            batches.append(op_messages(settled.ops, ledger.clock()))
+        rooms = {DISCARD_TOPIC: 1} if plan.discarded else {}
+        ledger.make_rooms(writer, {**OWN_TOPICS, **rooms})
+        writer.append(batches, moves=settled.moves)
+
+    def _ask(self, plan: _Round, first_copy: int) -> None:
+        """Give out the questions; the copies have the order of what was put back."""
+        copy_of = {at: first_copy + n for n, at in enumerate(sorted(plan.put_back))}
+        for half in plan.asked:
+            copy = copy_of[half.queue_offset]
+            (message,) = self._ledger.reader.read(_HALF_QUEUE, 0, copy, 1)
+            self._give(question_of(message))
+
+    def _give(self, question: Question) -> None:
+        group = question.place.group
+        able = [one for one in self._respondents() if one.group == group]
+        if able:
+            max(able, key=lambda one: one.room()).ask(question)
+
+
+def question_of(stored: StoredMessage) -> Question:
+    """Return what is asked about a half message."""
+    own = stored.properties
+    place = HalfPlace(
+        own.get("PGROUP", ""), stored.queue_offset, stored.physical_offset, own.get("UNIQ_KEY", "")
+    )
+    queue_id = int(own["REAL_QID"]) if own.get("REAL_QID", "").isdigit() else -1
+    message = replace(stored, topic=own.get("REAL_TOPIC", ""), queue_id=queue_id)
+    return Question(place, message)
+
+
+def _rooms(respondents: Collection[Respondent]) -> dict[str, int]:
+    rooms: dict[str, int] = {}
+    for one in respondents:
+        rooms[one.group] = rooms.get(one.group, 0) + one.room()
+    return rooms

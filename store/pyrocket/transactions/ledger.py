@@ -1,0 +1,43 @@
+"""What everybody who changes half messages of one store shares."""
+
+import threading
+from collections.abc import Mapping
+
+from pyrocket.clock import Clock
+from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
+from pyrocket.reader import Reader
+from pyrocket.services.delays import Delays
+from pyrocket.services.epochs import Epochs
+from pyrocket.services.topics import Topics, lacking_topics
+from pyrocket.transactions.undecided import Undecided
+from pyrocket.transactions.words import CheckPolicy
+from pyrocket.writer import Writer
+
+
+class Ledger:
+    """The undecided half messages of one store, and what is needed to change them; to be shared.
+
+    Whoever holds `lock` may be in a turn, but never waits for one.
+    """
+
+    def __init__(
+        self, reader: Reader, epochs: Epochs, clock: Clock, delays: Delays, policy: CheckPolicy
+    ) -> None:
+        self.reader, self.clock, self.delays, self.policy = reader, clock, delays, policy
+        self.undecided = Undecided(reader, epochs)
+        self.lock = threading.RLock()
+
+    @property
+    def topics(self) -> Topics:
+        """The topic table."""
+        return self.reader.topics
+
+    def catch_up(self, writer: Writer) -> None:
+        """See what there is; the caller is in a turn and holds the lock."""
+        self.undecided.catch_up({word: writer.page[word] for word in (HALF_CURSOR, OP_CURSOR)})
+
+    def make_rooms(self, writer: Writer, queues: Mapping[str, int]) -> None:
+        """Put topics into the table that are missing there; the caller is in a turn."""
+        for topic in lacking_topics(queues, self.topics.all()):
+            self.topics.put(topic)
+            writer.structure_changed()

@@ -1,0 +1,236 @@
+"""The records that decide half messages, and their copies; nothing is written here.
+
+Source: `TransactionalMessageBridge`, `EndTransactionProcessor.endMessageTransaction`,
+`DefaultTransactionalMessageCheckListener.toMessageExtBrokerInner`.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pyrocket.config import MAX_PROPERTIES_BYTES
+from pyrocket.errors import TransactionError
+from pyrocket.formats.half_record import (
+    OP_TAGS,
+    HalfMessage,
+    change_properties,
+    java_long,
+    wants_delay,
+)
+from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.properties import (
+    DELAY,
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TRAN_MSG,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from pyrocket.formats.record import SYS_COMMIT, encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_copy import Changes, copy_records
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
+from pyrocket.index.scan import Slice
+from pyrocket.message import Message
+from pyrocket.reader import Reader
+from pyrocket.services.delays import Delays
+from pyrocket.services.topics import TopicConfig
+
+OWN_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
+"""RocketMQ's topics that transactions need, and their queues."""
+
+_OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: OP_TAGS})
+
+Blocks = Mapping[int, Mapping[str, str]]
+"""What changes in the properties of the half messages at these queue offsets."""
+
+
+def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
+    """Return an op message for each half message, as RocketMQ 4 writes and reads them."""
+    records = [
+        encode_record(
+            topic=OP_TOPIC,
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            body=b"%d" % offset,
+            properties=_OP_PROPERTIES,
+            born_timestamp=now_ms,
+            store_timestamp=0,
+        )
+        for offset in half_offsets
+    ]
+    return EncodedBatch(
+        topic=OP_TOPIC,
+        data=pa.py_buffer(bytearray(b"".join(records))),
+        bounds=np.cumsum([0, *map(len, records)]),
+        queue_ids=np.zeros(len(records), np.int32),
+        tags_codes=np.full(len(records), java_hash(OP_TAGS), np.int64),
+    )
+
+
+def put_backs(reader: Reader, changes: Blocks) -> list[EncodedBatch]:
+    """Return copies of half messages for the end of their queue, after a look at them.
+
+    As in RocketMQ, flag and reconsumeTimes are 0 in them.
+    """
+    return [
+        _copies(piece, rows, HALF_TOPIC, Changes(properties=blocks, forget=True))
+        for piece, rows, blocks in _changed(reader, changes)
+    ]
+
+
+def discards(reader: Reader, changes: Blocks) -> list[EncodedBatch]:
+    """Return copies of half messages for the topic of those that nobody decides."""
+    return [
+        _copies(piece, rows, DISCARD_TOPIC, Changes(properties=blocks))
+        for piece, rows, blocks in _changed(reader, changes)
+    ]
+
+
+def moved(reader: Reader, half_offsets: Collection[int]) -> list[EncodedBatch]:
+    """Return copies of half messages for the end of their queue that differ in nothing else."""
+    return [
+        _copies(piece, rows, HALF_TOPIC, Changes()) for piece, rows in _rows(reader, half_offsets)
+    ]
+
+
+def checked_once_more(half: HalfMessage) -> dict[str, str]:
+    """Return the properties that count a check."""
+    return {TRANSACTION_CHECK_TIMES: str((half.checks or 0) + 1)}
+
+
+def still_immune(half: HalfMessage, most_checks: int) -> dict[str, str]:
+    """Return the properties of a half message that nobody asks about yet.
+
+    RocketMQ counts that as a check, and discards what is immune for long before anybody was asked;
+    here one check is left.
+    """
+    first = half.queue_offset if half.prepared is None else half.prepared
+    return {
+        TRANSACTION_CHECK_TIMES: str(min((half.checks or 0) + 1, most_checks - 1)),
+        TRAN_PREPARED_QUEUE_OFFSET: str(first),
+        WAIT: "false",
+    }
+
+
+def commit_message(
+    reader: Reader, half: HalfMessage, target: TopicConfig, delays: Delays, now_ms: int
+) -> EncodedBatch:
+    """Return the message that a half message becomes; one with a delay goes to wait first.
+
+    What it keeps on disk is RocketMQ's: all properties of the half message.
+    """
+    run = record_of(reader, half)
+    queue_id = _queue_of(half, target)
+    changes = Changes(transaction=SYS_COMMIT, prepared=np.array([half.physical_offset]))
+    block = run.properties()[0].as_py()
+    properties = decode_properties(block)
+    if not wants_delay(properties):
+        return _one(run, target.name, queue_id, changes)
+    to = delays.destination(
+        _delayed(properties, target.name, now_ms), target.name, queue_id, now_ms
+    )
+    block = change_properties(block, to.properties, without=(TRAN_MSG, REAL_TOPIC, REAL_QID))
+    changed = replace(changes, properties=pa.array([block], pa.binary()))
+    waiting = _one(run, to.topic, to.queue_id, changed)
+    waits = None if to.delay_ms is None else np.array([to.delay_ms])
+    return replace(waiting, delays=waits, due=to.due_ms)
+
+
+def record_of(reader: Reader, half: HalfMessage) -> RecordFields:
+    """Return the record of a half message."""
+    at = half.queue_offset
+    return next(reader.records(HALF_TOPIC, 0, at, at + 1)).records
+
+
+def _delayed(properties: Mapping[str, str], topic: str, now_ms: int) -> Message:
+    """Return the delay that properties ask for, as a message's: a level goes before all."""
+    level = java_long(properties.get(DELAY)) or 0
+    if level > 0:
+        return Message(topic=topic, body=b"", delay_level=level)
+    due = _due(properties, now_ms)
+    return Message(topic=topic, body=b"", deliver_at_ms=due)
+
+
+def _due(properties: Mapping[str, str], now_ms: int) -> int:
+    for name, unit in ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1)):
+        if name in properties:
+            return now_ms + max(java_long(properties[name]) or 0, 0) * unit
+    return java_long(properties.get(TIMER_DELIVER_MS)) or 0
+
+
+def _queue_of(half: HalfMessage, target: TopicConfig) -> int:
+    if half.queue_id < 0:
+        raise TransactionError(
+            f"the half message at offset {half.queue_offset} names no queue to go to.",
+            remedy="Roll it back.",
+            code="TRANSACTION_NOT_FOUND",
+        )
+    if half.queue_id < max(target.read_queues, target.write_queues):
+        return half.queue_id
+    # The topic has lost that queue since: nobody would read there.
+    return half.queue_id % target.write_queues
+
+
+def _one(run: RecordFields, topic: str, queue_id: int, changes: Changes) -> EncodedBatch:
+    return copy_records(run, np.zeros(1, np.int64), topic, np.array([queue_id], np.int32), changes)
+
+
+def _copies(
+    piece: Slice, rows: npt.NDArray[np.int64], topic: str, changes: Changes
+) -> EncodedBatch:
+    return copy_records(piece.records, rows, topic, np.zeros(len(rows), np.int32), changes)
+
+
+def _changed(
+    reader: Reader, changes: Blocks
+) -> Iterator[tuple[Slice, npt.NDArray[np.int64], pa.BinaryArray]]:
+    for piece, rows in _rows(reader, changes):
+        before = piece.records.properties().take(pa.array(rows)).to_pylist()
+        offsets = (piece.first_offset + rows).tolist()
+        after = [_change(block, changes[at]) for block, at in zip(before, offsets, strict=True)]
+        yield piece, rows, pa.array(after, pa.binary())
+
+
+def _change(block: bytes, changes: Mapping[str, str]) -> bytes:
+    """Return the block with the changes, or as it is if there is no room for them."""
+    changed = change_properties(block, changes) if changes else block
+    return changed if len(changed) <= MAX_PROPERTIES_BYTES else block
+
+
+def _rows(
+    reader: Reader, half_offsets: Collection[int]
+) -> Iterator[tuple[Slice, npt.NDArray[np.int64]]]:
+    """Yield the runs of the half queue with these offsets, and the rows that these are."""
+    wanted = np.array(sorted(half_offsets), np.int64)
+    for start, end in _spans(wanted.tolist()):
+        for piece in reader.records(HALF_TOPIC, 0, start, end):
+            first = piece.first_offset
+            rows = wanted[(wanted >= first) & (wanted < first + len(piece.records))] - first
+            if len(rows):
+                yield piece, rows
+
+
+def _spans(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield [start, end) of runs of ascending offsets with small gaps only."""
+    first = 0
+    for at in range(1, len(offsets) + 1):
+        if at == len(offsets) or offsets[at] - offsets[at - 1] > _GAP:
+            yield offsets[first], offsets[at - 1] + 1
+            first = at
+
+
+_GAP = 64
+"""Reading so many more is cheaper than another look."""

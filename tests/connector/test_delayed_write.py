@@ -1,0 +1,88 @@
+"""Rows to be delivered later, written by Spark."""
+
+import pytest
+from pyrocket import Store
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+SCHEDULE, TIMER = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
+DELIVERIES = ["at-least-once", "exactly-once"]
+YEAR_2020 = 1_577_836_800
+HOUR = 3_600_000
+
+
+def save(frame, box, **options):
+    frame.write.format("pyrocket").mode("append").options(**{**box.options, **options}).save()
+
+
+def waiting(box, topic, queue_id=0):
+    """Body → RocketMQ's own properties, of what waits in a queue."""
+    with Store.open(box.path, read_only=True) as store:
+        if topic not in store.topics():
+            return {}
+        found = store.read(topic, queue_id, 0, 100)
+    return {stored.body: dict(stored.properties) for stored in found}
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_rows_wait_as_their_columns_say(spark, box, delivery):
+    box.create()
+    rows = [(0, 0, None), (1, 2, None), (2, None, "2h30m"), (3, None, None), (4, None, "")]
+    frame = spark.createDataFrame(rows, "id INT, delayLevel INT, delay STRING").select(
+        f.col("id").cast("string").alias("body"),
+        "delayLevel",
+        "delay",
+        f.when(f.col("id") == 3, f.current_timestamp() + f.expr("INTERVAL 1 HOUR"))
+        .when(f.col("id") == 4, f.timestamp_seconds(f.lit(YEAR_2020)))
+        .alias("deliverTimestamp"),
+    )
+    save(frame.coalesce(1), box, delivery=delivery)
+    assert box.bodies() == [b"0", b"4"]
+    (leveled,) = waiting(box, SCHEDULE, 1).values()
+    assert (leveled["DELAY"], leveled["REAL_TOPIC"]) == ("2", "t")
+    timed = waiting(box, TIMER)
+    assert sorted(timed) == [b"2", b"3"]
+    due = {body: int(own["TIMER_OUT_MS"]) for body, own in timed.items()}
+    assert 0 <= due[b"2"] - due[b"3"] - 1.5 * HOUR < HOUR / 2
+    assert {own["REAL_TOPIC"] for own in timed.values()} == {"t"}
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_stream_writes_delayed_rows(spark, box, tmp_path, delivery):
+    box.create()
+    box.send(b"a", b"b")
+    copy = {**box.options, "topic": "copy", "delivery": delivery}
+    source = spark.readStream.format("pyrocket").options(**box.options)
+    query = (
+        source.option("startingOffsets", "earliest")
+        .load()
+        .select("body", f.lit(3).alias("delayLevel"))
+        .writeStream.format("pyrocket")
+        .options(**copy, checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination(120)
+    finally:
+        query.stop()
+    assert {own["REAL_TOPIC"] for own in waiting(box, SCHEDULE, 2).values()} == {"copy"}
+    assert sorted(waiting(box, SCHEDULE, 2)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"delayLevel": 1, "delay": "1s"}, "DELAY_TWICE"),
+        ({"delayLevel": -1, "delay": None}, "the delay level -1"),
+        ({"delayLevel": None, "delay": "soon"}, "the delay 'soon'"),
+        ({"delayLevel": None, "delay": "41d"}, "TIMER_TOO_FAR"),
+    ],
+)
+def test_a_bad_delay_fails_the_task_by_its_row(spark, box, row, what):
+    rows = [("x", None, None), ("x", row["delayLevel"], row["delay"])]
+    frame = spark.createDataFrame(rows, "body STRING, delayLevel INT, delay STRING")
+    with pytest.raises(PySparkException, match="row 1 ") as caught:
+        save(frame.coalesce(1), box)
+    assert what in str(caught.value)
+    assert box.rows() == 0

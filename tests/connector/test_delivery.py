@@ -1,0 +1,197 @@
+"""Exactly-once through Spark: what is repeated, fails or comes second leaves nothing twice."""
+
+from pathlib import Path
+
+import pytest
+from pyrocket import Store
+from pyspark.sql import functions as f
+
+
+def numbers(spark, rows, tasks=2):
+    return spark.range(0, rows, 1, tasks).select(f.col("id").cast("string").alias("body"))
+
+
+def save(frame, box, **options):
+    frame.write.format("pyrocket").mode("append").options(**box.options, **options).save()
+
+
+def test_of_a_write_that_fails_in_one_task_nothing_is_visible(spark, box):
+    good = numbers(spark, 100)
+    fails = f.when(f.col("body") == "99", f.raise_error("no")).otherwise(f.col("body"))
+    with pytest.raises(Exception, match="no"):
+        save(good.select(fails.alias("body")), box)
+    assert box.rows() == 0
+    save(good, box)
+    assert box.rows() == 100
+
+
+def test_rows_of_all_tasks_and_topics_appear_in_one_publication(spark, box):
+    """Otherwise some look at the store would find some of them."""
+    topic = f.when(f.col("body").cast("int") % 2 == 0, f.lit("even")).otherwise(f.lit("odd"))
+    frame = numbers(spark, 1_000, tasks=4).withColumn("topic", topic)
+    frame.write.format("pyrocket").mode("append").save(box.path)
+    even, odd = (type(box)(box.path, name) for name in ("even", "odd"))
+    assert [even.rows(), odd.rows()] == [500, 500]
+    times = {time for one in (even, odd) for (time,) in one.read("storeTimestamp")}
+    assert len(times) == 1
+
+
+def test_a_write_with_the_same_number_is_dropped_and_a_smaller_one_refused(spark, box):
+    for version in (3, 3, 4, 4):
+        save(numbers(spark, 10), box, txnAppId="app", txnVersion=version)
+    assert box.rows() == 20
+    with pytest.raises(Exception, match="SINK_BATCH_BEHIND"):
+        save(numbers(spark, 10), box, txnAppId="app", txnVersion=2)
+    assert box.rows() == 20
+
+
+def test_other_names_topics_and_nameless_writes_are_not_repetitions(spark, box):
+    other = type(box)(box.path, "other")
+    for target, app in ((box, "a"), (box, "b"), (other, "a")):
+        save(numbers(spark, 10), target, txnAppId=app, txnVersion=0)
+    assert (box.rows(), other.rows()) == (20, 10)
+    for _ in range(2):
+        save(numbers(spark, 10), box)
+    assert box.rows() == 40
+
+
+def test_a_write_leaves_nothing_staged(spark, box):
+    save(numbers(spark, 10), box, txnAppId="a", txnVersion=0)
+    save(numbers(spark, 10), box)
+    assert staged_files(box) == []
+
+
+def staged_files(box):
+    """Files of batches: `<query>/<batch>-…`; what else is there is kept for the next ones."""
+    return [path for path in Path(box.path, "pyrocket/staging").glob("*/*-*") if path.is_file()]
+
+
+@pytest.fixture
+def piped(spark, box, tmp_path):
+    """Copies the box to another topic of its store until nothing is left."""
+    return Piped(spark, box, tmp_path / "checkpoint")
+
+
+class Piped:
+    def __init__(self, spark, box, checkpoint):
+        self._spark, self._box, self.checkpoint = spark, box, checkpoint
+        self.target = type(box)(box.path, "copy")
+
+    def stream(self, schema="queueId INT, body STRING"):
+        reader = self._spark.readStream.format("pyrocket").options(**self._box.options)
+        return reader.option("startingOffsets", "earliest").schema(schema).load()
+
+    def run(self, frame=None, **options):
+        """Run the query to its end, with what `foreach` does to each micro-batch, if given."""
+        foreach = options.pop("foreach", None)
+        writer = (frame or self.stream()).writeStream.trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        if foreach is None:
+            writer = writer.format("pyrocket").options(**self.target.options, **options)
+        else:
+            writer = writer.foreachBatch(foreach)
+        query = writer.start()
+        try:
+            query.awaitTermination(120)
+        finally:
+            query.stop()
+        return query
+
+    def forget(self, batch):
+        """Make it look as if the driver had died before it noted this micro-batch."""
+        for name in (str(batch), f".{batch}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def test_a_replayed_micro_batch_is_dropped(box, piped):
+    box.send(*map(str, range(50)))
+    piped.run()
+    for more in ("a", "b"):
+        box.send(more)
+        piped.run()
+    piped.forget(2)
+    box.send("c")
+    piped.run()
+    assert piped.target.bodies() == box.bodies()
+
+
+def test_a_micro_batch_that_was_not_published_is_published_by_its_replay(spark, box, piped):
+    box.send(*map(str, range(50)))
+    fails = f.when(f.col("body") == "7", f.raise_error("no")).otherwise(f.col("body"))
+    with pytest.raises(Exception, match="no"):
+        piped.run(piped.stream().select(fails.alias("body")))
+    assert piped.target.rows() == 0
+    piped.run()
+    assert piped.target.bodies() == box.bodies()
+
+
+def test_two_queries_into_one_topic_are_independent(spark, box, piped, tmp_path):
+    box.send(*map(str, range(20)))
+    piped.run()
+    other = Piped(spark, box, tmp_path / "other")
+    other.run()
+    assert piped.target.bodies() == sorted(2 * box.bodies())
+    other.forget(0)
+    other.run()
+    assert piped.target.rows() == 40
+
+
+def test_a_new_checkpoint_makes_another_query(spark, box, piped, tmp_path):
+    box.send("x")
+    piped.run()
+    again = Piped(spark, box, tmp_path / "again")
+    again.run()
+    assert piped.target.bodies() == [b"x", b"x"]
+
+
+def test_two_sinks_of_different_topics_take_the_same_micro_batch_number(box, piped):
+    box.send("x", "y")
+
+    def both(frame, batch):
+        for topic in ("one", "two"):
+            options = {"path": box.path, "topic": topic, "txnAppId": "app", "txnVersion": batch}
+            frame.write.format("pyrocket").mode("append").options(**options).save()
+
+    piped.run(foreach=both)
+    piped.forget(0)
+    piped.run(foreach=both)
+    assert [type(box)(box.path, topic).rows() for topic in ("one", "two")] == [2, 2]
+
+
+def test_writes_in_foreach_batch_without_a_name_are_not_taken_for_each_other(box, piped):
+    """Spark tells the tasks of both the same query and micro-batch."""
+    box.send("x", "y")
+
+    def twice(frame, batch):
+        for _ in range(2):
+            save(frame.select("body"), piped.target)
+
+    piped.run(foreach=twice)
+    assert piped.target.bodies() == [b"x", b"x", b"y", b"y"]
+
+
+def test_a_stream_takes_no_name_of_its_own(box, piped):
+    box.send("x")
+    with pytest.raises(Exception, match=r"OPTION_CONFLICT.*foreachBatch"):
+        piped.run(txnAppId="a", txnVersion="0")
+
+
+def test_at_least_once_streams_repeat_what_is_replayed(box, piped):
+    """What the default is for."""
+    box.send("x")
+    piped.run(delivery="at-least-once")
+    piped.forget(0)
+    piped.run(delivery="at-least-once")
+    assert piped.target.bodies() == [b"x", b"x"]
+
+
+def test_a_micro_batch_without_rows_leaves_the_log_alone(box, piped):
+    box.send("x")
+    piped.run()
+    box.send("y")
+    with Store.open(box.path, read_only=True) as store:
+        before = store.position().published
+    piped.run(piped.stream().where("body = 'z'"))
+    with Store.open(box.path, read_only=True) as store:
+        assert store.position().published == before
+    assert piped.target.bodies() == [b"x"]

@@ -1,0 +1,170 @@
+"""The two halves of an exactly-once write, as Spark calls them, without Spark."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyrocket import SinkBatch, Store
+from pyrocket.errors import SinkError, StoreNotSharedError
+from pyrocket.testing import FileClock
+from pyspark import TaskContext
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark_pyrocket.identity import agreed, batch_of_task
+from pyspark_pyrocket.target import Request
+from pyspark_pyrocket.writer import batch_writer, stream_writer
+
+SCHEMA = StructType([StructField("body", StringType())])
+QUERY, RUN = "5f0e", "77aa"
+
+
+@pytest.fixture
+def request_to(box):
+    def request(**options):
+        return Request({**box.options, **options}, "/")
+
+    return request
+
+
+@pytest.fixture
+def in_task(monkeypatch):
+    """Says what Spark says to a task of a micro-batch."""
+
+    def enter(batch=0, run=RUN, query=QUERY):
+        context = TaskContext()
+        context._partitionId, context._attemptNumber = 0, 0
+        context._localProperties = {
+            "sql.streaming.queryId": query,
+            "streaming.sql.batchId": None if batch is None else str(batch),
+            "spark.jobGroup.id": run,
+        }
+        monkeypatch.setattr(TaskContext, "_taskContext", context)
+
+    return enter
+
+
+def rows(*bodies):
+    return iter([pa.record_batch({"body": list(bodies)})])
+
+
+def through_spark(messages):
+    return [pickle.loads(pickle.dumps(message)) for message in messages]
+
+
+def test_rows_are_invisible_until_the_commit_and_then_all_there(box, request_to):
+    writer = batch_writer(request_to(), SCHEMA, overwrite=False)
+    messages = through_spark([writer.write(rows("a", "b")), writer.write(rows("c"))])
+    assert box.rows() == 0
+    writer.commit(messages)
+    assert box.bodies() == [b"a", b"b", b"c"]
+
+
+def test_a_stream_is_published_by_its_commit_and_dropped_by_the_next(box, request_to, in_task):
+    for _ in range(2):
+        in_task(batch=7)
+        staged = through_spark(
+            [stream_writer(request_to(), SCHEMA, overwrite=False).write(rows("a", "b"))]
+        )
+        in_task(batch=None)  # The driver is told nothing.
+        stream_writer(request_to(), SCHEMA, overwrite=False).commit(staged, 7)
+        assert box.bodies() == [b"a", b"b"]
+
+
+def test_an_attempt_that_lost_is_not_published(box, request_to, in_task):
+    in_task(batch=0)
+    writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+    writer.write(rows("a"))
+    (won,) = through_spark([writer.write(rows("a"))])
+    writer.commit([won], 0)
+    assert box.bodies() == [b"a"]
+
+
+def test_an_abort_takes_away_what_was_staged(box, request_to):
+    writer = batch_writer(request_to(), SCHEMA, overwrite=False)
+    messages = [writer.write(rows("a")), None, writer.write(iter([]))]
+    writer.abort(messages)
+    with pytest.raises(StoreNotSharedError, match="staged file"):
+        writer.commit(messages)
+    assert box.rows() == 0
+
+
+def test_an_abort_has_no_complaints_of_its_own(box, request_to, tmp_path):
+    writer = batch_writer(request_to(), SCHEMA, overwrite=False)
+    message = writer.write(rows("a"))
+    Store.open(box.path).path.rename(tmp_path / "elsewhere")
+    writer.abort([message])
+
+
+def test_the_later_run_of_a_query_wins(box, request_to, in_task):
+    def run(name, batch, body):
+        in_task(batch=batch, run=name)
+        writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+        writer.commit([writer.write(rows(body))], batch)
+
+    run("earlier", 0, "a")
+    run("later", 1, "b")
+    with pytest.raises(SinkError, match="SINK_FENCED"):
+        run("earlier", 2, "c")
+    run("later", 2, "d")
+    assert box.bodies() == [b"a", b"b", b"d"]
+
+
+def test_a_run_that_is_fenced_fails_without_rows_too(box, request_to, in_task):
+    for name, batch in (("earlier", 0), ("later", 1)):
+        in_task(batch=batch, run=name)
+        writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+        writer.commit([writer.write(rows("x"))], batch)
+    in_task(batch=2, run="earlier")
+    writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+    with pytest.raises(SinkError, match="SINK_FENCED"):
+        writer.commit([writer.write(iter([]))], 2)
+
+
+@pytest.mark.parametrize("missing", [{"batch": None}, {"query": None}, {"run": ""}])
+def test_a_micro_batch_that_cannot_be_known_again_is_refused(in_task, missing):
+    in_task(**missing)
+    with pytest.raises(SinkError, match=r"SINK_NO_IDENTITY.*txnAppId.*at-least-once"):
+        batch_of_task("t")
+
+
+def test_outside_of_a_task_there_is_no_identity(monkeypatch):
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    with pytest.raises(SinkError, match="SINK_NO_IDENTITY"):
+        batch_of_task("t")
+
+
+@pytest.mark.parametrize("told", [[], [3], [4, 3]])
+def test_tasks_of_another_micro_batch_are_not_published(told):
+    batches = [SinkBatch(identity="q", target="t", batch=number, run="r") for number in told]
+    with pytest.raises(SinkError, match=r"SINK_NO_IDENTITY.*commits micro-batch 4"):
+        agreed(batches, 4)
+
+
+def test_tasks_of_one_micro_batch_agree():
+    batch = SinkBatch(identity="q", target="t", batch=4, run="r")
+    assert agreed(through_spark([batch, batch]), 4) == batch
+
+
+def test_another_store_at_the_tasks_place_is_refused(box, request_to, tmp_path):
+    writer = batch_writer(request_to(), SCHEMA, overwrite=False)
+    Store.open(box.path, read_only=True).path.rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreNotSharedError):
+        writer.write(rows("a"))
+    box.create()
+    with pytest.raises(StoreNotSharedError):
+        writer.write(rows("a"))
+
+
+def test_a_row_that_is_to_wait_is_published_and_dropped_like_others(box, request_to, in_task):
+    schema = StructType([*SCHEMA, StructField("delayLevel", IntegerType())])
+    clock = FileClock(box.path)
+    clock.set(1_700_000_000_000)
+    for _ in range(2):
+        in_task(batch=0)
+        writer = stream_writer(request_to(), schema, overwrite=False)
+        batch = pa.record_batch({"body": ["now", "later"], "delayLevel": pa.array([0, 1], "int32")})
+        writer.commit([writer.write(iter([batch]))], 0)
+        assert box.bodies() == [b"now"]
+    clock.advance(1_000)
+    with Store.open(box.path) as store:
+        store.advance()
+    assert box.bodies() == [b"later", b"now"]

@@ -1,0 +1,231 @@
+"""Messages of a delay level are delivered when they are due: not before, in order, and once."""
+
+from dataclasses import replace
+
+import pytest
+from delivering import LEVELS_MS, Driver, bodies_of, delay, level_batch, waiting
+from pyrocket.disk.state_page import NEVER
+from stores import SMALL, message
+
+
+@pytest.fixture
+def driven(open_store):
+    """A store with topic t, and what delivers by hand."""
+    store = open_store()
+    store.create_topic("t", read_queues=2, write_queues=2)
+    return store, Driver(store)
+
+
+@pytest.mark.parametrize("level", [1, 2, 5])
+def test_a_message_is_delivered_when_it_is_due_and_not_before(driven, clock, level):
+    store, driver = driven
+    sent = clock.now
+    delay(store, level, b"x")
+    assert driver.all() == 0
+    clock.now = sent + LEVELS_MS[level - 1] - 1
+    assert driver.all() == 0
+    assert bodies_of(store) == []
+    clock.now += 1
+    assert driver.all() == 1
+    assert bodies_of(store) == [b"x"]
+    clock.now += 10**9
+    assert driver.all() == 0
+
+
+def test_a_level_above_the_last_is_the_last(open_store, clock):
+    store = open_store(config=replace(SMALL, delay_levels="1s 7s"))
+    driver = Driver(store)
+    delay(store, 40, b"x")
+    clock.now += 6999
+    assert driver.all() == 0
+    clock.now += 1
+    assert driver.all() == 1
+
+
+def test_each_message_goes_to_the_topic_and_queue_it_was_sent_to_in_order(driven, clock):
+    store, driver = driven
+    store.create_topic("u", read_queues=1, write_queues=1)
+    for number in range(30):
+        topic, queue_id = [("t", 0), ("u", 0), ("t", 1)][number % 3]
+        delay(store, 1, b"%d" % number, topic=topic, queue_id=queue_id)
+        clock.now += 1
+    clock.now += 1000
+    assert driver.all() == 30
+    for first, (topic, queue_id) in enumerate([("t", 0), ("u", 0), ("t", 1)]):
+        expected = [b"%d" % number for number in range(first, 30, 3)]
+        assert bodies_of(store, topic, queue_id) == expected
+    delivered = [
+        (one.physical_offset, int(one.body))
+        for topic, queue_id in [("t", 0), ("u", 0), ("t", 1)]
+        for one in store.read(topic, queue_id, 0, 100)
+    ]
+    assert [number for _, number in sorted(delivered)] == list(range(30)), "in the log as parked"
+
+
+def test_levels_that_are_due_together_go_into_one_append(driven, clock):
+    store, driver = driven
+    for level in (3, 1, 2):
+        delay(store, level, b"%d" % level)
+    clock.now += 10_000
+    assert driver.once() == 3
+    assert sorted(bodies_of(store)) == [b"1", b"2", b"3"]
+    assert [driver.cursor(level) for level in (1, 2, 3, 4)] == [1, 1, 1, 0]
+
+
+def test_only_what_is_due_is_delivered(driven, clock):
+    store, driver = driven
+    for number in range(10):
+        delay(store, 2, b"%d" % number)
+        clock.now += 1000
+    assert driver.all() == 6
+    assert bodies_of(store) == [b"%d" % number for number in range(6)]
+    assert driver.cursor(2) == 6
+
+
+def test_the_next_time_to_look_is_known(driven, clock):
+    store, driver = driven
+    driver.all()
+    assert driver.next_due == NEVER
+    delay(store, 2, b"x")
+    assert driver.next_due == clock.now + 5000
+    delay(store, 1, b"y")
+    assert driver.next_due == clock.now + 1000
+    clock.now += 1000
+    driver.all()
+    assert driver.next_due == clock.now + 4000
+    clock.now += 4000
+    driver.all()
+    assert driver.next_due == NEVER
+
+
+def test_a_batch_of_many_is_delivered_in_parts(driven, clock, monkeypatch):
+    monkeypatch.setattr("pyrocket.delivery.levels.MOST_MESSAGES", 7)
+    store, driver = driven
+    rows = [b"%d" % number for number in range(20)]
+    store.append_batch(level_batch(rows), topic="t")
+    clock.now += 1000
+    assert [driver.once() for _ in range(4)] == [7, 7, 6, 0]
+    assert bodies_of(store) == rows
+
+
+@pytest.mark.parametrize("limit", [1, 700, 2000])
+def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatch, limit):
+    monkeypatch.setattr("pyrocket.delivery.levels.MOST_BYTES", limit)
+    store, driver = driven
+    rows = [b"%04d" % number + b"x" * 300 for number in range(10)]
+    store.append_batch(level_batch(rows), topic="t")
+    clock.now += 1000
+    parts = []
+    while done := driver.once():
+        parts.append(done)
+    assert sum(parts) == 10
+    assert max(parts) <= max(1, limit // 300)
+    assert bodies_of(store) == rows
+
+
+def test_many_topics_in_turn_take_several_parts(driven, clock, monkeypatch):
+    monkeypatch.setattr("pyrocket.delivery.levels.MOST_BATCHES", 3)
+    store, driver = driven
+    store.create_topic("u", read_queues=1, write_queues=1)
+    for number in range(8):
+        delay(store, 1, b"%d" % number, topic="tu"[number % 2])
+    clock.now += 1000
+    assert [driver.once() for _ in range(4)] == [3, 3, 2, 0]
+    assert bodies_of(store, "t") == [b"0", b"2", b"4", b"6"]
+    assert bodies_of(store, "u") == [b"1", b"3", b"5", b"7"]
+
+
+def test_what_was_parked_before_a_restart_is_delivered_after_it(open_store, clock):
+    store = open_store()
+    delay(store, 1, b"early")
+    delay(store, 2, b"late")
+    clock.now += 1000
+    assert Driver(store).all() == 1
+    store.close()
+    clock.now += 10_000
+    store = open_store()
+    driver = Driver(store)
+    assert driver.all() == 1
+    assert bodies_of(store) == [b"early", b"late"]
+
+
+def test_a_cursor_outside_the_queue_is_moved_into_it(driven, clock):
+    store, driver = driven
+    delay(store, 1, b"x")
+    driver.set_cursor(1, 10)
+    clock.now += 1000
+    assert driver.all() == 0, "nothing lies behind it"
+    driver.set_cursor(1, -5)
+    driver.runner = Driver(store).runner
+    driver.writer.page.lower_due(0)
+    assert driver.all() == 1
+
+
+def test_after_the_clock_was_set_back_nothing_waits_longer_than_its_level(driven, clock):
+    store, driver = driven
+    delay(store, 2, b"x")
+    assert driver.all() == 0
+    clock.now -= 3_600_000
+    assert driver.all() == 1, "as RocketMQ: due later than in five seconds cannot be"
+    assert bodies_of(store) == [b"x"]
+
+
+def test_what_is_sent_after_the_clock_was_set_back_still_waits(driven, clock):
+    """Store times don't go back, so the entry says a time an hour from now."""
+    store, driver = driven
+    store.append(message(b"now"))
+    clock.now -= 3_600_000
+    delay(store, 2, b"x")
+    assert driver.all() == 0
+    clock.now += 4999
+    assert driver.all() == 0
+    clock.now += 101
+    assert driver.all() == 1
+    assert bodies_of(store) == [b"now", b"x"]
+
+
+def test_messages_of_a_deleted_topic_are_dropped_and_hold_up_nobody(driven, clock, caplog):
+    store, driver = driven
+    store.create_topic("gone")
+    delay(store, 1, b"1")
+    delay(store, 1, b"lost", topic="gone")
+    delay(store, 1, b"2")
+    store.delete_topic("gone")
+    clock.now += 1000
+    assert driver.all() == 3
+    assert bodies_of(store) == [b"1", b"2"]
+    assert driver.cursor(1) == 3
+    assert "1 delayed messages are dropped" in caplog.text
+    assert "no topic 'gone'" in caplog.text
+    assert "gone" not in store.topics()
+
+
+def test_messages_for_a_topic_that_was_made_again_go_to_the_new_one(driven, clock):
+    store, driver = driven
+    delay(store, 1, b"x")
+    store.delete_topic("t")
+    store.create_topic("t", read_queues=1, write_queues=1)
+    clock.now += 1000
+    assert driver.all() == 1
+    assert bodies_of(store) == [b"x"]
+
+
+def test_a_queue_that_the_topic_has_lost_gives_way_to_one_it_has(driven, clock):
+    store, driver = driven
+    delay(store, 1, b"a", queue_id=1)
+    delay(store, 1, b"b", queue_id=0)
+    store.update_topic("t", read_queues=1, write_queues=1)
+    clock.now += 1000
+    assert driver.all() == 2
+    assert bodies_of(store) == [b"a", b"b"]
+
+
+def test_nothing_waits_for_ever_if_only_dropped_messages_are_due(driven, clock):
+    store, driver = driven
+    delay(store, 1, b"lost")
+    store.delete_topic("t")
+    clock.now += 1000
+    assert driver.all() == 1
+    assert driver.cursor(1) == 1
+    assert driver.next_due == NEVER
+    assert waiting(store, 1) == [b"lost"], "the record stays, the cursor passes it"

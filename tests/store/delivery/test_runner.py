@@ -1,0 +1,342 @@
+"""Who delivers: whoever writes, a thread, or whoever reads; and what they do about failures."""
+
+import logging
+import os
+import threading
+import time
+
+import pytest
+from delivering import Driver, bodies_of, delay
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import FileLock
+from pyrocket.disk.state_page import NEVER, NEXT_DUE
+from pyrocket.errors import StoreDamagedError
+from pyrocket.service_runner import RETRY_MS, ServiceRunner
+from stores import SMALL, message, reboot, snapshot
+
+
+class Worker:
+    """A service with a list of times at which it has work, and perhaps an error to raise."""
+
+    def __init__(self, *dues):
+        self.dues, self.error, self.asked = list(dues), None, 0
+
+    def deliver_due(self, writer, now_ms):
+        self.asked += 1
+        if self.error:
+            raise self.error
+        done = [due for due in self.dues if due <= now_ms]
+        self.dues = [due for due in self.dues if due > now_ms]
+        return len(done)
+
+    def next_due(self, writer, now_ms):
+        return min(self.dues, default=NEVER)
+
+
+def eventually(holds, seconds=5):
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.005)
+
+
+# Whoever writes
+
+
+def test_whoever_writes_next_delivers_what_is_due(open_store, clock):
+    store, other = open_store(), open_store()
+    delay(store, 1, b"x")
+    clock.now += 999
+    other.append(message(b"early", topic="u"))
+    assert bodies_of(store) == []
+    clock.now += 1
+    other.append(message(b"in time", topic="u"))
+    assert bodies_of(store) == [b"x"]
+
+
+def test_a_store_that_is_asked_to_advance_delivers(open_store, clock):
+    store = open_store()
+    delay(store, 1, b"1", b"2")
+    assert not store.advance()
+    clock.now += 1000
+    assert store.advance()
+    assert bodies_of(store) == [b"1", b"2"]
+    assert not store.advance()
+
+
+def test_nothing_is_looked_at_before_something_is_due(open_store, clock):
+    store = open_store()
+    store.append(message())
+    worker = Worker(clock.now + 500)
+    runner, writer = ServiceRunner([worker], clock, flushes=False), store._writing()
+    writer.page[NEXT_DUE] = 0
+    assert runner.run_due(writer) == 0
+    assert (worker.asked, writer.page[NEXT_DUE]) == (1, clock.now + 500)
+    for _ in range(5):
+        clock.now += 99
+        runner.run_due(writer)
+    assert worker.asked == 1
+    clock.now += 5
+    assert runner.run_due(writer) == 1
+    assert writer.page[NEXT_DUE] == NEVER
+
+
+def test_work_of_one_process_alone_is_not_written_into_the_shared_word(open_store, clock):
+    store = open_store()
+    store.append(message())
+    shared, own = Worker(), Worker(clock.now + 300)
+    runner, writer = ServiceRunner([shared], clock, flushes=False), store._writing()
+    runner.add_own(own)
+    assert runner.run_due(writer) == 0
+    assert writer.page[NEXT_DUE] == NEVER
+    clock.now += 300
+    assert runner.run_due(writer) == 1
+    own.dues.append(clock.now)
+    assert runner.run_due(writer) == 0, "it does not know yet"
+    runner.wake_own()
+    assert runner.run_due(writer) == 1
+
+
+# Failures
+
+
+def test_a_service_that_fails_holds_up_no_other_and_is_tried_again(open_store, clock, caplog):
+    store = open_store()
+    store.append(message())
+    bad, good = Worker(clock.now), Worker(clock.now)
+    bad.error = StoreDamagedError("its files make no sense")
+    runner, writer = ServiceRunner([bad, good], clock, flushes=False), store._writing()
+    writer.page[NEXT_DUE] = 0
+    assert runner.run_due(writer) == 1
+    for _ in range(5):
+        assert runner.run_due(writer) == 0
+    assert bad.asked == 1
+    clock.now += RETRY_MS
+    runner.run_due(writer)
+    assert bad.asked == 2
+    assert caplog.text.count("its files make no sense") == 1, "the same is not told twice"
+    bad.error = None
+    clock.now += RETRY_MS
+    assert runner.run_due(writer) == 1
+
+
+def test_a_failed_delivery_is_tried_again_and_happens_once(open_store, clock, monkeypatch):
+    store = open_store()
+    driver = Driver(store)
+    delay(store, 1, b"1", b"2")
+    clock.now += 1000
+
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "write_at", full)
+        assert driver.once() == 0
+    assert (bodies_of(store), driver.cursor(1)) == ([], 0)
+    clock.now += RETRY_MS - 1
+    assert driver.once() == 0
+    clock.now += 1
+    assert driver.once() == 2
+    assert bodies_of(store) == [b"1", b"2"]
+
+
+def test_an_append_succeeds_though_what_is_due_fails(open_store, clock, monkeypatch, caplog):
+    store = open_store()
+
+    def broken(*given, **options):
+        raise RuntimeError("nobody has thought of it")
+
+    monkeypatch.setattr("pyrocket.delivery.levels.due_copies", broken)
+    delay(store, 1, b"x")
+    clock.now += 1000
+    store.append(message(b"y"))
+    assert bodies_of(store) == [b"y"]
+    assert "nobody has thought of it" in caplog.text
+
+
+def test_a_damaged_message_is_passed_over(open_store, path, clock, caplog):
+    store = open_store()
+    driver = Driver(store)
+    bodies = [b"%d" % number for number in range(9)]
+    delay(store, 1, *bodies)
+    places = [
+        int(place)
+        for piece in store._reader.records("SCHEDULE_TOPIC_XXXX", 0, 0, 9)
+        for place in piece.records.physical_offset
+    ]
+    file = path / "commitlog" / f"{places[4] // 4096 * 4096:020d}"
+    with file.open("r+b") as log:
+        log.seek(places[4] % 4096 + 4)
+        log.write(b"junk")
+    clock.now += 1000
+    assert driver.all() == 9
+    assert bodies_of(store) == bodies[:4] + bodies[5:]
+    assert "level 1 at offset 4 is damaged" in caplog.text
+
+
+def test_services_never_wait_for_a_turn(open_store, path, clock):
+    store = open_store()
+    driver = Driver(store)
+    delay(store, 1, b"x")
+    clock.now += 1000
+    somebody = FileLock(Layout(path).mutex)
+    assert somebody.try_lock()
+    began = time.monotonic()
+    assert driver.once() == 0
+    assert time.monotonic() - began < 0.5
+    somebody.close()
+    assert driver.once() == 1, "at once: that was no failure"
+
+
+def test_two_threads_and_two_stores_deliver_each_message_once(open_store, clock):
+    stores = [open_store(), open_store()]
+    bodies = [b"%d" % number for number in range(300)]
+    delay(stores[0], 1, *bodies)
+    clock.now += 1000
+    done = threading.Event()
+
+    def deliver(store):
+        while not done.is_set():
+            store.advance()
+
+    threads = [threading.Thread(target=deliver, args=(one,)) for one in stores * 2]
+    for thread in threads:
+        thread.start()
+    try:
+        eventually(lambda: len(bodies_of(stores[0])) >= 300)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert bodies_of(stores[1]) == bodies
+
+
+# The thread
+
+
+def test_the_thread_delivers_while_nobody_writes(open_store, clock):
+    store = open_store()
+    with store.run_services() as services:
+        delay(store, 1, b"x")
+        time.sleep(0.1)
+        assert bodies_of(store) == []
+        clock.now += 1000
+        eventually(lambda: bodies_of(store) == [b"x"])
+        assert services.is_running
+    assert not services.is_running
+
+
+def test_the_thread_sees_what_another_process_has_appended(open_store, clock):
+    store, other = open_store(), open_store()
+    with store.run_services():
+        time.sleep(0.05)
+        delay(other, 1, b"x")
+        clock.now += 1000
+        eventually(lambda: bodies_of(store) == [b"x"])
+
+
+def test_the_thread_ends_with_the_store(open_store):
+    store = open_store()
+    services = store.run_services()
+    store.close()
+    assert not services.is_running
+    services.stop()
+
+
+def test_a_thread_that_finds_nothing_to_do_takes_no_time(open_store):
+    with open_store() as store, store.run_services():
+        time.sleep(0.1)
+        began = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - began < 0.1
+
+
+# Whoever reads
+
+
+@pytest.fixture
+def reading(open_store, path, clock):
+    """A store without writers, in which a message is due, and a reader of it."""
+    store = open_store()
+    delay(store, 1, b"x")
+    store.close(clean=False)
+    clock.now += 1000
+    return open_store(read_only=True)
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Tests don't wait between two advances."""
+    monkeypatch.setattr("pyrocket.advancing.INTERVAL_SECONDS", 0)
+    monkeypatch.setattr("pyrocket.advancing._AFTER_FAILURE_SECONDS", 0)
+
+
+def test_a_reader_delivers_what_is_due_where_nobody_writes(reading, patient):
+    assert reading.advance()
+    assert bodies_of(reading) == [b"x"]
+    assert not reading.advance()
+    assert reading.read_only
+
+
+def test_a_reader_delivers_in_another_boot(open_store, path, clock, patient):
+    store = open_store()
+    delay(store, 1, b"x")
+    store.close()
+    clock.now += 1000
+    reboot(path)
+    reader = open_store(read_only=True)
+    assert reader.advance()
+    assert bodies_of(reader) == [b"x"]
+
+
+def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock):
+    assert reading.advance()
+    store = open_store()
+    delay(store, 1, b"y")
+    store._writing()._hooks.after_section.clear()
+    store.close(clean=False)
+    clock.now += 1000
+    assert not reading.advance()
+    time.sleep(1)
+    assert reading.advance()
+
+
+def test_a_reader_leaves_a_store_alone_in_which_nothing_is_due(open_store, path, clock, patient):
+    store = open_store()
+    store.append(message())
+    store.close()
+    reboot(path)
+    before = snapshot(path)
+    with open_store(read_only=True) as reader:
+        assert not reader.advance()
+    assert snapshot(path) == before
+
+
+def test_a_reader_does_nothing_where_a_java_broker_is(reading, path, patient):
+    lock = FileLock(path / "lock")
+    assert lock.try_lock()
+    os.utime(path / "lock")
+    assert not reading.advance()
+    lock.close()
+    assert reading.advance()
+
+
+def test_a_reader_does_nothing_where_it_may_not_write(reading, patient, monkeypatch, caplog):
+    def refused(*given, **options):
+        raise PermissionError(13, "Permission denied")
+
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(Store, "open", refused)
+    assert not reading.advance()
+    assert "waits for a writer" in caplog.text
+
+
+def test_a_reader_leaves_a_store_of_java_alone(tmp_path, clock, patient):
+    from golden.java import CLEAN, GOLDEN, listing
+
+    with Store.open(GOLDEN / CLEAN, read_only=True, config=SMALL) as store:
+        before = listing(GOLDEN / CLEAN)
+        assert not store.advance()
+        assert listing(GOLDEN / CLEAN) == before

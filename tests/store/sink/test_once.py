@@ -1,0 +1,257 @@
+"""A batch is published once, whatever comes again, from whom, and when."""
+
+import logging
+
+import pytest
+from pyrocket import SinkBatch, Store
+from pyrocket.disk import io
+from pyrocket.disk.state_page import FLUSHED, PUBLISHED
+from pyrocket.errors import SinkError, StoreDamagedError
+from pyrocket.services.sink_ledger import FORGET_AFTER_MS, LONG_TAIL
+from sinks import QUERY, numbered, publish, stage_tasks, staged_files
+from stores import SMALL, batch, bodies, log_files, reboot, snapshot, words
+
+ROWS = [b"%03d" % number for number in range(40)]
+DAY_MS = 86_400_000
+FILLER = batch([b"." * 900] * 20, 0)
+
+
+def all_bodies(store, topic="t"):
+    return sorted(body for rows in bodies(store, topic).values() for body in rows)
+
+
+def refused(store, number, run="run-1", rows=ROWS):
+    with pytest.raises(SinkError) as caught:
+        publish(store, number, rows, run)
+    return caught.value.code
+
+
+def test_the_same_batch_is_dropped(store):
+    publish(store, 5, ROWS)
+    end = store.position()
+    told = publish(store, 5, ROWS)
+    assert (told.rows, told.bytes, told.dropped) == (0, 0, True)
+    assert store.position() == end
+    assert all_bodies(store) == ROWS
+
+
+def test_the_next_batches_are_published_gaps_or_not(store):
+    for number in (0, 1, 7):
+        assert publish(store, number, [b"%d" % number]).rows == 1
+    assert all_bodies(store) == [b"0", b"1", b"7"]
+    assert store.sink.last(QUERY, "t") == 7
+
+
+def test_an_earlier_batch_is_refused_with_a_way_out(store):
+    publish(store, 5, ROWS)
+    assert refused(store, 4) == "SINK_BATCH_BEHIND"
+    assert refused(store, 4, rows=[]) == "SINK_BATCH_BEHIND"
+    assert all_bodies(store) == ROWS
+
+
+def test_a_later_run_fences_the_earlier_one(store):
+    publish(store, 0, ROWS, "run-1")
+    publish(store, 1, ROWS, "run-2")
+    assert refused(store, 2, "run-1") == "SINK_FENCED"
+    assert refused(store, 1, "run-1") == "SINK_FENCED"
+    assert refused(store, 0, "run-1") == "SINK_FENCED"
+    assert refused(store, 2, "run-1", []) == "SINK_FENCED"
+    publish(store, 2, ROWS, "run-2")
+
+
+def test_a_later_run_that_only_repeats_fences_the_earlier_one_too(store):
+    publish(store, 0, ROWS, "run-1")
+    assert publish(store, 0, ROWS, "run-2").dropped
+    assert refused(store, 1, "run-1") == "SINK_FENCED"
+    assert publish(store, 0, ROWS, "run-2").dropped
+    assert publish(store, 1, ROWS, "run-2").rows == 40
+
+
+def test_runs_of_long_ago_stay_fenced(store):
+    for run in range(20):
+        publish(store, run, [b"x"], f"run-{run}")
+    for run in range(19):
+        assert refused(store, 50, f"run-{run}") == "SINK_FENCED"
+
+
+def test_applications_have_no_runs(store):
+    for number in (3, 3, 4):
+        publish(store, number, [b"%d" % number], run="")
+    assert all_bodies(store) == [b"3", b"4"]
+    assert refused(store, 3, run="") == "SINK_BATCH_BEHIND"
+
+
+def test_two_sinks_of_a_query_and_two_queries_are_independent(store):
+    for identity, target in (("a", "t"), ("a", ""), ("b", "t")):
+        one = SinkBatch(identity=identity, target=target, batch=0, run="r")
+        assert store.sink.publish(one, stage_tasks(store, one, [b"x"])).rows == 1
+    assert len(all_bodies(store)) == 3
+
+
+def test_identity_and_target_are_not_run_together():
+    keys = {
+        SinkBatch(identity=identity, target=target, batch=0).key
+        for identity, target in (("ab", "c"), ("a", "bc"), ("abc", ""), ("ab:c", ""))
+    }
+    assert len(keys) == 4
+
+
+@pytest.mark.parametrize("wrong", [{"identity": ""}, {"batch": -1}, {"batch": 2**63}])
+def test_a_batch_without_an_identity_is_refused(wrong):
+    with pytest.raises(SinkError) as caught:
+        SinkBatch(**{"identity": "q", "target": "t", "batch": 0, **wrong})
+    assert caught.value.code == "SINK_NO_IDENTITY"
+
+
+def test_other_rows_under_the_same_number_are_dropped_loudly(store, caplog):
+    publish(store, 0, ROWS)
+    with caplog.at_level(logging.ERROR):
+        publish(store, 0, ROWS[::-1])
+        assert not caplog.records
+        publish(store, 0, ROWS[1:])
+        publish(store, 0, [b"other", *ROWS[1:]])
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
+    assert all_bodies(store) == ROWS
+
+
+def test_a_repeated_batch_is_dropped_only_when_it_is_durable(path, store):
+    publish(store, 0, ROWS)
+    page = words(path)
+    page[FLUSHED] = page[PUBLISHED] - 1
+    publish(store, 0, ROWS)
+    assert page[FLUSHED] == page[PUBLISHED]
+    page.close()
+
+
+def test_what_was_published_is_known_after_a_crash_of_the_machine(path, store, clock):
+    publish(store, 0, ROWS, "run-1")
+    publish(store, 1, ROWS, "run-2")
+    store.close(clean=False)
+    reboot(path)
+    with Store.open(path, config=SMALL, clock=clock) as again:
+        assert publish(again, 1, ROWS, "run-3").dropped
+        assert refused(again, 2, "run-1") == "SINK_FENCED"
+        assert refused(again, 2, "run-2") == "SINK_FENCED"
+        assert all_bodies(again) == sorted(ROWS * 2)
+
+
+def test_the_log_alone_tells_it_all(path, store, clock):
+    for number in range(5):
+        publish(store, number, ROWS, f"run-{number // 2}")
+    store.close()
+    (path / "pyrocket" / "sink.json").unlink()
+    with Store.open(path, config=SMALL, clock=clock) as again:
+        assert again.sink.last(QUERY, "t") == 4
+        assert publish(again, 4, ROWS, "run-2").dropped
+        assert refused(again, 5, "run-1") == "SINK_FENCED"
+
+
+def test_a_query_replayed_after_its_messages_have_gone_is_known(path, store, clock):
+    """Idle for five days, all of its batch cleaned away, the ledger's record too."""
+    publish(store, 3, ROWS, "run-1")
+    clock.now += 5 * DAY_MS
+    for _ in range(10):
+        store.append_batch(FILLER, topic="t")
+    store.clean(total_bytes=2 * SMALL.log_file_bytes)
+    assert log_files(path)[0].name > f"{2 * SMALL.log_file_bytes:020d}"
+    left = bodies(store)
+    assert publish(store, 3, ROWS, "run-2").dropped
+    assert bodies(store) == left
+    assert refused(store, 4, "run-1") == "SINK_FENCED"
+    assert refused(store, 2, "run-2") == "SINK_BATCH_BEHIND"
+
+
+def test_the_file_is_durable_before_log_files_go(path, store, monkeypatch):
+    publish(store, 3, ROWS)
+    store.append_batch(FILLER, topic="t")
+    known = []
+    real = io.unlink
+    ledger = path / "pyrocket" / "sink.json"
+
+    def unlink(file):
+        if file.parent.name == "commitlog":
+            known.append(ledger.exists() and '"next": 1' in ledger.read_text())
+        real(file)
+
+    monkeypatch.setattr(io, "unlink", unlink)
+    store.clean(total_bytes=2 * SMALL.log_file_bytes)
+    assert known
+    assert all(known)
+
+
+def test_a_query_is_forgotten_after_more_than_a_year(path, store, clock):
+    publish(store, 3, ROWS)
+    clock.now += FORGET_AFTER_MS + 1
+    other = numbered(0, identity="other")
+    store.sink.publish(other, stage_tasks(store, other, ROWS))
+    for _ in range(10):
+        store.append_batch(FILLER, topic="t")
+    store.clean(total_bytes=2 * SMALL.log_file_bytes)
+    assert store.sink.last(QUERY, "t") is None
+    assert store.sink.last("other", "t") == 0
+
+
+def test_the_file_is_saved_now_and_then(path, store):
+    ledger = path / "pyrocket" / "sink.json"
+    for number in range(LONG_TAIL):
+        publish(store, number, [b"x"], tasks=1)
+    assert not ledger.exists()
+    publish(store, LONG_TAIL, [b"x"], tasks=1)
+    assert ledger.exists()
+    saved = ledger.read_bytes()
+    publish(store, LONG_TAIL + 1, [b"x"], tasks=1)
+    assert ledger.read_bytes() == saved
+    assert store.sink.last(QUERY, "t") == LONG_TAIL + 1
+
+
+@pytest.mark.parametrize("how", ["ahead", "of another log"])
+def test_a_file_that_knows_more_than_the_log_does_not_count(path, store, clock, caplog, how):
+    """As after a restore of an older log beside a newer file."""
+    publish(store, 0, ROWS)
+    publish(store, 1, ROWS)
+    store.close()
+    ledger = path / "pyrocket" / "sink.json"
+    text = ledger.read_text().replace('"batch": 1', '"batch": 9')
+    if how == "ahead":
+        text = text.replace('"next": 2', '"next": 9')
+    else:
+        last = next(line for line in text.splitlines() if '"last"' in line)
+        text = text.replace(last, ' "last": 4097,')
+    ledger.write_text(text)
+    with Store.open(path, config=SMALL, clock=clock) as again:
+        assert again.sink.last(QUERY, "t") == 1
+        assert "is not of this log" in caplog.text
+        assert publish(again, 2, ROWS).rows == 40
+
+
+def test_a_broken_file_is_named(path, store, clock):
+    publish(store, 0, ROWS)
+    store.close()
+    (path / "pyrocket" / "sink.json").write_text('{"queries": [')
+    with Store.open(path, config=SMALL, clock=clock) as again:
+        with pytest.raises(StoreDamagedError, match=r"sink\.json makes no sense"):
+            publish(again, 0, ROWS)
+        assert all_bodies(again) == ROWS
+        (path / "pyrocket" / "sink.json").unlink()
+        assert publish(again, 0, ROWS).dropped
+
+
+def test_looking_changes_nothing(path, store, reader):
+    publish(store, 0, ROWS)
+    before = snapshot(path)
+    assert reader.sink.last(QUERY, "t") == 0
+    assert reader.sink.last("nobody", "t") is None
+    assert snapshot(path) == before
+
+
+def test_a_copy_of_the_store_knows_it_too(path, store, tmp_path):
+    """Also what the log has cleaned away; staged rows stay behind."""
+    publish(store, 3, ROWS)
+    for _ in range(10):
+        store.append_batch(FILLER, topic="t")
+    store.clean(total_bytes=2 * SMALL.log_file_bytes)
+    stage_tasks(store, numbered(4), ROWS)
+    store.snapshot(tmp_path / "copy")
+    with Store.open(tmp_path / "copy", config=SMALL) as copy:
+        assert publish(copy, 3, ROWS).dropped
+        assert staged_files(tmp_path / "copy") == []

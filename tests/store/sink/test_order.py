@@ -1,0 +1,142 @@
+"""In which order a publication reaches the disk: nobody ever meets a part of it."""
+
+import os
+
+import pyarrow as pa
+import pytest
+from pyrocket import Store
+from pyrocket.disk import io
+from pyrocket.disk.state_page import NEXT_DUE, PUBLISHED, StatePage
+from pyrocket.errors import StoreFailedError
+from pyrocket.formats.record_decode import decode_record
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC, SINK_TOPIC, TIMER_TOPIC
+from sinks import numbered, publish, stage, stage_tasks
+from stores import SMALL, bodies, log_files, reboot, words
+
+ROWS = [b"%03d" % number + b"." * 300 for number in range(40)]
+"""More than three log files."""
+
+MAGIC = b"\xda\xa3\x20\xa7"
+
+
+@pytest.fixture
+def journal(monkeypatch):
+    """What is done to the log and to the word that publishes, in order."""
+    steps = []
+
+    def instead(name, real):
+        def operation(descriptor, *rest):
+            file = os.readlink(f"/proc/self/fd/{descriptor}")
+            if "commitlog" in file:
+                steps.append((name, bytes(rest[0]) if rest else os.path.basename(file)))
+            return real(descriptor, *rest)
+
+        return operation
+
+    for name in ("write_at", "sync"):
+        monkeypatch.setattr(io, name, instead(name, getattr(io, name)))
+    set_word = StatePage.__setitem__
+
+    def note(page, word, value):
+        if word == PUBLISHED:
+            steps.append(("published", value))
+        set_word(page, word, value)
+
+    monkeypatch.setattr(StatePage, "__setitem__", note)
+    return steps
+
+
+def test_the_head_comes_last_between_two_fsyncs_and_only_then_the_word(store, journal):
+    one = numbered(0)
+    staged = stage_tasks(store, one, ROWS)
+    journal.clear()
+    store.sink.publish(one, staged)
+    heads = [at for at, (_, what) in enumerate(journal) if is_head(what)]
+    names = [name for name, _ in journal]
+    (head,) = heads
+    assert names[head - 1] == "sync"
+    assert names[head : head + 3] == ["write_at", "sync", "published"]
+    assert names.count("published") == 1
+    assert "write_at" not in names[head + 1 :]
+    synced = {what for name, what in journal[:head] if name == "sync"}
+    assert {file.name for file in log_files(store.path)} <= synced
+
+
+def is_head(what):
+    return isinstance(what, bytes) and len(what) == 8 and what[4:] == MAGIC
+
+
+def test_the_first_record_says_whose_the_batch_is(store):
+    before = store.position().published
+    publish(store, 7, ROWS)
+    log = b"".join(file.read_bytes() for file in log_files(store.path))
+    first = decode_record(log[before - int(log_files(store.path)[0].name) :][:1000])
+    assert first.topic == SINK_TOPIC
+    assert f'"start": "{before:020d}", "end": "{store.position().published:020d}"' in (
+        first.body.decode()
+    )
+    assert '"batch": 7' in first.body.decode()
+    assert '"rows": 40' in first.body.decode()
+
+
+def test_a_failed_fsync_publishes_nothing_and_stops_the_store(path, store, monkeypatch):
+    publish(store, 0, [b"first"])
+    one = numbered(1)
+    staged = stage_tasks(store, one, [b"second"])
+    page, real = words(path), io.sync
+    before = page[PUBLISHED]
+
+    def fail(descriptor):
+        if "commitlog" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(5, "Input/output error")
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "sync", fail)
+        with pytest.raises(StoreFailedError, match="fsync of the log"):
+            store.sink.publish(one, staged)
+    assert page[PUBLISHED] == before
+    page.close()
+    with pytest.raises(StoreFailedError):
+        publish(store, 1, [b"second"])
+
+
+def test_published_rows_may_be_delayed(path, store, clock):
+    """Those that wait are not there yet, and whoever delivers knows when to look."""
+    one = numbered(0)
+    staged = [
+        stage(store, one, [b"now"], queue_id=0),
+        stage(store, one, [b"level"], 1, queue_id=0, delayLevel=pa.array([3], pa.int32())),
+        stage(store, one, [b"timer"], 2, queue_id=1, delay=pa.array(["5s"])),
+    ]
+    clock.now += 1000
+    store.sink.publish(one, staged)
+    assert bodies(store) == {0: [b"now"], 1: []}
+    queues = (
+        store._reader.system_offsets(SCHEDULE_TOPIC, 2),
+        store._reader.system_offsets(TIMER_TOPIC, 0),
+    )
+    assert [known.maximum for known in queues] == [1, 1]
+    (level,) = store._reader.records(SCHEDULE_TOPIC, 2, 0, 1)
+    assert level.tags_codes.tolist() == [clock.now + 10_000], "it counts from its publication"
+    page = words(path)
+    assert page[NEXT_DUE] <= clock.now + 10_000
+    page.close()
+    assert {SCHEDULE_TOPIC, TIMER_TOPIC} <= set(store.topics())
+
+
+def test_entries_written_at_once_are_those_that_a_recovery_writes(path, store, clock, tmp_path):
+    """Queues of a copy without them, rebuilt from its log, are the same."""
+    one = numbered(0)
+    rows = stage(store, one, ROWS, tags=pa.array(["a", "b"] * 20))
+    late = stage(store, one, ROWS, 1, delayLevel=pa.array([2, 4] * 20, pa.int32()))
+    store.sink.publish(one, [rows, late])
+    store.close()
+    files = sorted((path / "consumequeue").rglob("0*"))
+    known = {file: file.read_bytes() for file in files if file.is_file()}
+    for file in known:
+        file.unlink()
+    (path / "abort").touch()
+    reboot(path)
+    Store.open(path, config=SMALL, clock=clock).close()
+    assert {file: file.read_bytes() for file in known} == known

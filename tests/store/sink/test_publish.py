@@ -1,0 +1,262 @@
+"""What is staged is seen by nobody, what is published by everybody, whole and in order."""
+
+import pyarrow as pa
+import pytest
+from pyrocket import Published, Store, StoreConfig
+from pyrocket.errors import (
+    MessageError,
+    SchemaError,
+    SinkError,
+    StoreNotSharedError,
+    StoreReadOnlyError,
+    TopicNotFoundError,
+)
+from pyrocket.sink.staged_file import StagedReader
+from sinks import numbered, publish, stage, stage_tasks, staged_files
+from stores import SMALL, batch, bodies, snapshot
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+ROWS = [b"%03d" % number for number in range(40)]
+
+
+def all_bodies(store, topic="t"):
+    return sorted(body for rows in bodies(store, topic).values() for body in rows)
+
+
+def test_staged_rows_are_seen_by_nobody(store, reader):
+    before = reader.position()
+    stage_tasks(reader, numbered(0), ROWS)
+    assert reader.position() == before
+    assert all_bodies(reader) == all_bodies(store) == []
+
+
+def test_published_rows_are_all_there_and_durable(store, reader):
+    one = numbered(0)
+    told = store.sink.publish(one, stage_tasks(reader, one, ROWS))
+    assert told == Published(40, told.bytes, False, store.position().published)
+    assert all_bodies(reader) == ROWS
+    assert told.bytes >= sum(map(len, ROWS))
+
+
+def test_rows_of_a_queue_keep_the_order_of_tasks_and_batches(store):
+    for number in range(3):
+        publish(store, number, [b"%d:%02d" % (number, row) for row in range(30)], queue_id=1)
+    expected = [b"%d:%02d" % (number, row) for number in range(3) for row in range(30)]
+    assert bodies(store) == {0: [], 1: expected}
+
+
+def test_one_sharding_key_stays_in_order_across_tasks(store):
+    keys = pa.array(["k"] * 20)
+    one = numbered(0)
+    staged = [stage(store, one, ROWS[at : at + 20], at, shardingKey=keys) for at in (0, 20)]
+    store.sink.publish(one, staged)
+    assert ROWS in bodies(store).values()
+
+
+def test_a_batch_over_several_files_is_whole(store, reader):
+    rows = [b"%03d" % number + b"." * 900 for number in range(60)]
+    publish(store, 0, rows)
+    assert all_bodies(reader) == rows
+    assert len(list((store.path / "commitlog").iterdir())) > 10
+
+
+def test_topics_of_a_column_are_made_when_they_are_published(path, store):
+    one = numbered(0, target="")
+    names = ["new", "t", "newer", "new"]
+    with Store.open(path, read_only=True, config=StoreConfig(default_queues=3)) as reader:
+        staged = stage(reader, one, ROWS[:4], topics=names)
+        assert "new" not in store.topics()
+    store.sink.publish(one, [staged])
+    assert store.topic("new").write_queues == 3
+    assert all_bodies(store, "new") == [ROWS[0], ROWS[3]]
+    assert all_bodies(store, "newer") == [ROWS[2]]
+
+
+def test_a_topic_that_may_not_be_made_is_refused_by_the_task(path):
+    with (
+        Store.open(path, read_only=True, config=StoreConfig(auto_create_topics=False)) as reader,
+        pytest.raises(TopicNotFoundError),
+    ):
+        stage(reader, numbered(0), ROWS, topic="new")
+    assert staged_files(path) == []
+
+
+def test_a_row_that_cannot_be_stored_names_itself_and_leaves_no_file(path, reader):
+    with pytest.raises(MessageError, match="row 1 wants queue 7"):
+        stage(reader, numbered(0), ROWS[:2], queue_id=[0, 7])
+    with reader.sink.stage(numbered(0), partition=0, attempt=0) as stager:
+        stager.append(batch(ROWS, 0), topic="t")
+        with pytest.raises(SchemaError):
+            stager.append(pa.record_batch({"boby": pa.array(ROWS)}), topic="t")
+    assert staged_files(path) == []
+
+
+def test_a_task_without_rows_leaves_no_file(path, reader, store):
+    one = numbered(0)
+    empty = stage(reader, one, [])
+    assert (empty.rows, empty.name) == (0, "")
+    assert staged_files(path) == []
+    store.sink.publish(one, [empty, stage(reader, one, ROWS, 1)])
+    assert all_bodies(store) == ROWS
+
+
+def test_an_empty_batch_writes_nothing_and_needs_no_writer(path, reader):
+    before = snapshot(path)
+    assert reader.sink.publish(numbered(0), []).rows == 0
+    assert reader.sink.publish(numbered(1), [stage(reader, numbered(1), [])]).rows == 0
+    assert reader.sink.publish_once([]).rows == 0
+    assert snapshot(path) == before
+
+
+def test_publishing_needs_a_writer(reader):
+    one = numbered(0)
+    with pytest.raises(StoreReadOnlyError):
+        reader.sink.publish(one, [stage(reader, one, ROWS)])
+
+
+def test_a_batch_of_nobody_is_whole_and_not_remembered(store, reader):
+    one = numbered(0)
+    for _ in range(2):
+        told = store.sink.publish_once(stage_tasks(reader, one, ROWS))
+        assert (told.rows, told.dropped) == (40, False)
+    assert all_bodies(store) == sorted(ROWS * 2)
+    assert store.sink.last(one.identity, one.target) is None
+
+
+def test_published_files_go_and_so_do_those_of_earlier_batches(path, store, reader):
+    stage(reader, numbered(0), ROWS)
+    stage(reader, numbered(1), ROWS, attempt=1)
+    later = stage(reader, numbered(2), ROWS)
+    publish(store, 1, ROWS)
+    assert staged_files(path) == [later.name]
+
+
+def test_discarded_files_go(path, reader):
+    staged = stage_tasks(reader, numbered(0), ROWS)
+    reader.sink.discard(staged)
+    reader.sink.discard(staged)
+    assert staged_files(path) == []
+
+
+def test_leftovers_go_after_a_week(path, store, reader, clock):
+    left = stage(reader, numbered(7, identity="gone"), ROWS)
+    clock.now += 7 * DAY_MS
+    publish(store, 0, ROWS)
+    assert left.name in staged_files(path)
+    clock.now += HOUR_MS
+    publish(store, 1, ROWS)
+    assert staged_files(path) == []
+    assert not (path / "pyrocket" / "staging" / left.name).parent.exists()
+
+
+def test_leftovers_are_looked_for_once_an_hour(path, store, reader, clock):
+    left = stage(reader, numbered(7, identity="gone"), ROWS)
+    clock.now += 7 * DAY_MS - 1
+    publish(store, 0, ROWS)
+    clock.now += HOUR_MS - 1
+    publish(store, 1, ROWS)
+    assert left.name in staged_files(path)
+    clock.now += 1
+    publish(store, 2, ROWS)
+    assert staged_files(path) == []
+
+
+def test_rows_staged_beside_another_store_are_refused(tmp_path, store):
+    one = numbered(0)
+    with Store.open(tmp_path / "other", create=True, config=SMALL) as other:
+        staged = stage(other, one, ROWS)
+    with pytest.raises(StoreNotSharedError):
+        store.sink.publish(one, [staged])
+    assert all_bodies(store) == []
+
+
+def test_rows_whose_file_is_not_here_are_refused(path, store, reader):
+    one = numbered(0)
+    staged = stage_tasks(reader, one, ROWS)
+    (path / "pyrocket" / "staging" / staged[1].name).unlink()
+    with pytest.raises(StoreNotSharedError):
+        store.sink.publish(one, staged)
+    assert all_bodies(store) == []
+
+
+@pytest.mark.parametrize("change", ["more", "fewer", "read only"])
+def test_a_topic_that_changed_meanwhile_is_refused(store, reader, change):
+    one = numbered(0)
+    staged = [stage(reader, one, ROWS)]
+    changes = {"more": {"write_queues": 3}, "fewer": {"write_queues": 1}, "read only": {"perm": 4}}
+    store.update_topic("t", **changes[change])
+    before = store.position()
+    with pytest.raises(SinkError) as caught:
+        store.sink.publish(one, staged)
+    assert caught.value.code == "TOPIC_CHANGED"
+    assert store.position() == before
+
+
+def test_tasks_that_routed_differently_are_refused(store, reader):
+    one = numbered(0)
+    staged = [stage(reader, one, ROWS)]
+    store.update_topic("t", write_queues=3)
+    staged.append(stage(store, one, ROWS, 1))
+    with pytest.raises(SinkError, match="was changed"):
+        store.sink.publish(one, staged)
+
+
+def test_every_byte_of_a_staged_file_counts(path, store, reader):
+    """All but the padding between its parts, less than eight bytes each."""
+    staged = stage(reader, numbered(0), [b"body"], keys=pa.array(["k"]))
+    file = path / "pyrocket" / "staging" / staged.name
+    good = file.read_bytes()
+    assert len(good) == staged.file_bytes
+    for at in range(len(good)):
+        file.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        assert is_broken(file, staged) or good[at] == 0, f"byte {at} is no padding"
+
+
+def is_broken(file, staged):
+    try:
+        with StagedReader(file, staged.file_bytes, staged.checksum) as opened:
+            opened.check()
+    except SinkError as error:
+        return error.code == "STAGED_BROKEN"
+    return False
+
+
+def test_a_file_cut_short_is_refused(path, store, reader):
+    one = numbered(0)
+    staged = stage(reader, one, ROWS)
+    file = path / "pyrocket" / "staging" / staged.name
+    good = file.read_bytes()
+    for length in (0, 1, len(good) // 2, len(good) - 1):
+        file.write_bytes(good[:length])
+        with pytest.raises(SinkError, match="has been changed or lost bytes"):
+            store.sink.publish(one, [staged])
+    assert all_bodies(store) == []
+
+
+def test_a_record_too_long_for_a_log_file_is_refused_before_anything_is_written(store, reader):
+    one = numbered(0)
+    staged = stage(reader, one, [b"x", b"y" * 4090])
+    before = store.position()
+    with pytest.raises(MessageError) as caught:
+        store.sink.publish(one, [staged])
+    assert caught.value.code == "RECORD_TOO_LARGE"
+    assert store.position() == before
+
+
+def test_published_messages_are_found_by_their_keys(store):
+    publish(store, 0, ROWS, tasks=1, keys=pa.array([f"key{row}" for row in range(40)]))
+    (found,) = store.query("t", "key7")
+    assert found.body == b"007"
+
+
+def test_files_are_used_again(path, store, reader):
+    publish(store, 0, ROWS)
+    free = set((path / "pyrocket" / "staging" / "free").iterdir())
+    assert len(free) == 2
+    inodes = {file.stat().st_ino for file in free}
+    one = numbered(1)
+    staged = stage_tasks(reader, one, ROWS[:2])
+    again = {(path / "pyrocket" / "staging" / one.name).stat().st_ino for one in staged}
+    assert again == inodes
+    store.sink.publish(one, staged)
+    assert all_bodies(store) == sorted(ROWS + ROWS[:2])

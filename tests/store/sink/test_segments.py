@@ -1,0 +1,126 @@
+"""Many rows are staged in several files, which go one by one as they are published."""
+
+import pytest
+from pyrocket.disk import io
+from pyrocket.errors import SinkError, StoreUnavailableError
+from sinks import numbered, publish, stage, staged_files
+from stores import batch, bodies
+
+ROWS = [b"%03d" % number + b"." * 500 for number in range(60)]
+
+
+@pytest.fixture(autouse=True)
+def short_segments(monkeypatch):
+    monkeypatch.setattr("pyrocket.sink.staged_file.SEGMENT_BYTES", 4000)
+
+
+def staged_in_pieces(store, one, **more):
+    """Stage six blocks, three to a segment."""
+    with store.sink.stage(one, partition=0, attempt=0) as stager:
+        for at in range(0, 60, 4):
+            stager.append(batch(ROWS[at : at + 4], 0), topic="t", **more)
+        return stager.finish()
+
+
+def test_rows_of_several_segments_are_published_whole_and_in_order(path, store, reader):
+    one = numbered(0)
+    staged = staged_in_pieces(reader, one)
+    files = staged_files(path)
+    assert len(files) > 5
+    assert {file.partition(".")[0] for file in files} == {staged.name}
+    store.sink.publish(one, [staged, stage(reader, one, [b"last"], 1, queue_id=0)])
+    assert bodies(store)[0] == [*ROWS, b"last"]
+    assert staged_files(path) == []
+
+
+def test_a_segment_goes_once_it_has_been_copied(path, store, reader, monkeypatch):
+    one = numbered(0)
+    staged = staged_in_pieces(reader, one)
+    left, real = [], io.write_at
+
+    def count(descriptor, data, at):
+        left.append(len(staged_files(path)))
+        real(descriptor, data, at)
+
+    monkeypatch.setattr(io, "write_at", count)
+    store.sink.publish(one, [staged])
+    assert left == sorted(left, reverse=True)
+    assert len(set(left)) > 5
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+@pytest.mark.parametrize("damage", ["missing", "short", "other"])
+def test_a_damaged_segment_is_refused_before_anything_is_written(
+    path, store, reader, number, damage
+):
+    one = numbered(0)
+    staged = staged_in_pieces(reader, one)
+    file = path / "pyrocket" / "staging" / f"{staged.name}.{number}"
+    data = file.read_bytes()
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(data[:-9] if damage == "short" else data[:-9] + b"+" + data[-8:])
+    before = store.position()
+    with pytest.raises(SinkError, match="has been changed or lost bytes"):
+        store.sink.publish(one, [staged])
+    assert store.position() == before
+
+
+def test_what_is_left_of_a_failed_publication_is_refused(path, store, reader, monkeypatch):
+    """Its first segments have gone; the query stages again."""
+    one = numbered(0)
+    staged = staged_in_pieces(reader, one)
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "write_at", Full(20_000))
+        with pytest.raises(StoreUnavailableError, match="No space left"):
+            store.sink.publish(one, [staged])
+    assert bodies(store)[0] == []
+    with pytest.raises(SinkError) as caught:
+        store.sink.publish(one, [staged])
+    assert caught.value.code == "STAGED_BROKEN"
+    publish(store, 0, ROWS, queue_id=0)
+    assert bodies(store)[0] == ROWS
+    assert staged_files(path) == []
+
+
+class Full:
+    """A disk with room for so many bytes."""
+
+    def __init__(self, room):
+        self._room, self._write = room, io.write_at
+
+    def __call__(self, descriptor, data, at):
+        self._room -= len(data)
+        if self._room < 0:
+            raise OSError(28, "No space left on device")
+        self._write(descriptor, data, at)
+
+
+@pytest.mark.parametrize("how", ["discarded", "left", "repeated"])
+def test_segments_go_with_their_file(path, store, reader, how):
+    one = numbered(0)
+    publish(store, 0, ROWS)
+    staged = staged_in_pieces(reader, one)
+    if how == "discarded":
+        reader.sink.discard([staged])
+    elif how == "left":
+        publish(store, 1, ROWS)
+    else:
+        assert store.sink.publish(one, [staged]).dropped
+    assert staged_files(path) == []
+
+
+def test_a_stager_that_is_left_removes_its_segments(path, reader):
+    with reader.sink.stage(numbered(0), partition=0, attempt=0) as stager:
+        for _ in range(5):
+            stager.append(batch(ROWS[:4], 0), topic="t")
+        assert len(staged_files(path)) > 1
+    assert staged_files(path) == []
+
+
+def test_a_full_disk_fails_the_task_and_leaves_nothing(path, reader, monkeypatch):
+    monkeypatch.setattr(io, "write_at", Full(3000))
+    with pytest.raises(StoreUnavailableError, match="rows could not be staged"):
+        stage(reader, numbered(0), ROWS)
+    assert staged_files(path) == []

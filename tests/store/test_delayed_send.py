@@ -1,0 +1,252 @@
+"""Messages to be delivered later: where they wait, what their records and entries say."""
+
+import shutil
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
+from dying import DeathError, DyingAt
+from golden.java import CLEAN, GOLDEN
+from pyrocket import Message, Store
+from pyrocket.disk.state_page import NEVER, NEXT_DUE
+from pyrocket.errors import MessageError
+from pyrocket.verify import verify
+from stores import SMALL, bodies, message, numbered, reboot, words
+
+BIG = replace(SMALL, log_file_bytes=1 << 20)
+NINETEEN = replace(SMALL, delay_levels=" ".join(f"{n}m" for n in range(1, 20)))
+
+
+def test_a_message_of_a_level_waits_in_the_level_s_queue(store, clock):
+    result = store.append(message(b"later", queue_id=2, tags="T", delay_level=3))
+    assert bodies(store) == {0: [], 1: [], 2: [], 3: []}
+    (stored,) = parked(store, SCHEDULE, 2)
+    assert (stored.body, stored.tags, stored.msg_id) == (b"later", "T", result.msg_id)
+    assert own(stored) == {"TAGS": "T", "DELAY": "3", "REAL_TOPIC": "t", "REAL_QID": "2"}
+    assert tags_codes(store, SCHEDULE, 2) == [clock.now + 10_000]
+    assert (result.topic, result.queue_id) == ("t", 2)
+    assert (result.queue_offset, result.physical_offset) == (0, stored.physical_offset)
+
+
+def test_a_message_with_a_due_time_waits_in_the_timer_topic(store, clock):
+    due = clock.now + DAY + 1
+    result = store.append(message(b"then", queue_id=3, tags="T", deliver_at_ms=due))
+    (stored,) = parked(store, TIMER)
+    assert own(stored) == {
+        "TAGS": "T",
+        "TIMER_DELIVER_MS": str(due),
+        "TIMER_OUT_MS": str(due),
+        "REAL_TOPIC": "t",
+        "REAL_QID": "3",
+    }
+    assert (result.topic, result.queue_id, result.queue_offset) == ("t", 3, 0)
+    assert bodies(store) == {0: [], 1: [], 2: [], 3: []}
+
+
+@pytest.mark.parametrize("ago", [0, 1, DAY, 2**50])
+def test_a_due_time_that_has_come_delivers_at_once(store, clock, ago):
+    due = clock.now - ago
+    store.append(message(b"one", deliver_at_ms=due))
+    store.append_batch(delayed_batch([b"row"], deliverTimestamp=[due]), topic="t")
+    assert bodies(store)[0] == [b"one", b"row"]
+    for stored in parked(store, "t"):
+        assert own(stored) == {"TIMER_DELIVER_MS": str(max(due, 0))}
+    assert TIMER not in store.topics()
+
+
+def test_levels_above_the_last_are_the_last(store, clock):
+    store.append(message(delay_level=99))
+    store.append_batch(delayed_batch([b"row"], delayLevel=[2**31 - 1]), topic="t")
+    assert [own(stored)["DELAY"] for stored in parked(store, SCHEDULE, 17)] == ["18", "18"]
+    assert tags_codes(store, SCHEDULE, 17) == [clock.now + 7_200_000] * 2
+
+
+def test_a_level_counts_from_the_store_time(open_store, clock, monkeypatch):
+    store = open_store()
+    store.append(message(b"before"))
+    queue = store._sender._queue
+    append = queue.append
+
+    def append_later(*arguments, **more):
+        clock.now += 700
+        return append(*arguments, **more)
+
+    monkeypatch.setattr(queue, "append", append_later)
+    store.append(message(delay_level=1))
+    store.append_batch(delayed_batch([b"row"], delayLevel=[1]), topic="t")
+    clock.now -= 50_000
+    store.append(message(delay_level=1))
+    stored = [m.store_timestamp for m in parked(store, SCHEDULE)]
+    assert tags_codes(store, SCHEDULE, 0) == [time + 1000 for time in stored]
+    assert stored[2] == stored[1], "store times never decrease"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"delay_level": 1, "deliver_at_ms": 5}, "DELAY_TWICE"),
+        ({"delay_level": -1}, "MESSAGE_ILLEGAL"),
+        ({"delay_level": 2**31}, "MESSAGE_ILLEGAL"),
+        ({"delay_level": "1"}, "MESSAGE_ILLEGAL"),
+        ({"deliver_at_ms": 1.7e12}, "MESSAGE_ILLEGAL"),
+        ({"deliver_at_ms": NOW + 40 * DAY + 1}, "TIMER_TOO_FAR"),
+        ({"deliver_at_ms": 2**80}, "TIMER_TOO_FAR"),
+        ({"properties": {"DELAY": "1"}}, "MESSAGE_ILLEGAL"),
+        ({"properties": {"TIMER_DELIVER_MS": "1"}}, "MESSAGE_ILLEGAL"),
+    ],
+)
+def test_an_impossible_delay_is_refused_and_nothing_is_written(store, wrong, code):
+    store.create_topic("t")
+    before = store.position()
+    with pytest.raises(MessageError) as caught:
+        store.append(message(**wrong))
+    assert caught.value.code == code
+    assert store.position() == before
+
+
+def test_forty_days_ahead_is_not_too_far_and_the_limit_can_be_moved(open_store, clock):
+    store = open_store()
+    store.append(message(deliver_at_ms=clock.now + 40 * DAY))
+    store.close()
+    store = open_store(config=replace(SMALL, timer_max_delay_ms=50 * DAY))
+    store.append(message(deliver_at_ms=clock.now + 50 * DAY))
+    assert len(parked(store, TIMER)) == 2
+
+
+def test_topics_to_wait_in_are_made_as_java_has_them(store):
+    assert not {SCHEDULE, TIMER} & set(store.topics())
+    store.append(message(delay_level=1))
+    made = store.topic(SCHEDULE)
+    assert (made.read_queues, made.write_queues, made.perm) == (18, 18, 6)
+    store.append_batch(delayed_batch([b""], delay=["1h"]), topic="t")
+    made = store.topic(TIMER)
+    assert (made.read_queues, made.write_queues, made.perm) == (1, 1, 6)
+
+
+def test_each_level_has_a_queue_however_many_there_are(open_store, tmp_path):
+    store = open_store(config=NINETEEN)
+    store.append(message(b"last", delay_level=19))
+    assert store.topic(SCHEDULE).read_queues == 19
+    assert [m.body for m in parked(store, SCHEDULE, 18)] == [b"last"]
+    root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "java")
+    with Store.open(root, config=NINETEEN) as continued:
+        continued.append(message(b"last", topic="TopicTest", delay_level=19))
+        assert [m.body for m in parked(continued, SCHEDULE, 18)] == [b"last"]
+
+
+@pytest.mark.parametrize("config", [SMALL, NINETEEN], ids=["18 levels", "19 levels"])
+def test_queues_are_rebuilt_from_the_log_as_they_were_written(open_store, config):
+    store = open_store(config=config)
+    for level in (1, 2, 18, 19, 50):
+        store.append(message(delay_level=level, tags="T"))
+    columns = {"delayLevel": [1, None] * 20, "delay": [None, "3h"] * 20}
+    store.append_batch(delayed_batch(numbered(40), **columns), topic="t")
+    store.close()
+    assert verify(store.path).ok
+    queues = store.path / "consumequeue"
+    written = {path: path.read_bytes() for path in queues.rglob("0*") if path.is_file()}
+    shutil.rmtree(queues)
+    (store.path / "abort").touch()
+    reboot(store.path)
+    open_store(config=replace(config, delay_levels=None)).close()
+    assert {path: path.read_bytes() for path in written} == written
+    assert verify(store.path).ok
+
+
+def test_wherever_a_sender_dies_its_messages_wait_whole_or_not_at_all(tmp_path, clock, monkeypatch):
+    """The next writer makes the entries: they have to say the same as the dead one's would."""
+    columns = {"delayLevel": [None, 19, 2, None], "delay": [None, None, None, "1h"]}
+    step, seen = 0, set()
+    while True:
+        path = tmp_path / str(step)
+        store = Store.open(path, create=True, config=NINETEEN, clock=clock)
+        store.append_batch(delayed_batch(numbered(4), **columns), topic="t")
+        try:
+            with monkeypatch.context() as patch:
+                DyingAt(patch, step, False)
+                store.append_batch(delayed_batch(numbered(4), **columns), topic="t")
+            store.close()
+            break
+        except DeathError:
+            store._writer._let_go()
+        with Store.open(path, clock=clock) as after:
+            after.append(message(b"next"))
+            places = (("t", 0), (SCHEDULE, 18), (SCHEDULE, 1), (TIMER, 0))
+            counts = {len(parked(after, *place)) - (place[0] == "t") for place in places}
+            assert counts in ({1}, {2}), step
+            seen |= counts
+            due = clock.now + 19 * 60_000
+            assert tags_codes(after, SCHEDULE, 18) == [due] * counts.pop()
+        step += 1
+    assert seen == {1, 2}
+
+
+def test_keys_of_waiting_messages_are_found_under_the_topic_they_wait_in(store):
+    store.append(message(b"one", keys=["k"], delay_level=1))
+    rows = delayed_batch([b"row"], delay=["1h"]).append_column("keys", pa.array([["k"]]))
+    store.append_batch(rows, topic="t")
+    assert store.query("t", "k") == []
+    assert [m.body for m in store.query(SCHEDULE, "k")] == [b"one"]
+    assert [m.body for m in store.query(TIMER, "k")] == [b"row"]
+
+
+def test_whoever_delivers_is_told_when_the_next_is_due(store, clock):
+    page = words(store.path)
+    page[NEXT_DUE] = NEVER
+    steps = [
+        (lambda: store.append(message(deliver_at_ms=clock.now + DAY)), DAY),
+        (
+            lambda: store.append_batch(delayed_batch([b""] * 2, delay=["2h", "90m"]), topic="t"),
+            5_400_000,
+        ),
+        (lambda: store.append(message(delay_level=5)), 60_000),
+        (
+            lambda: store.append_batch(delayed_batch([b""] * 2, delayLevel=[4, 3]), topic="t"),
+            10_000,
+        ),
+        (lambda: store.append(message(b"plain")), 10_000),
+        (lambda: store.append(message(delay_level=18)), 10_000),
+    ]
+    for send, ahead in steps:
+        send()
+        assert clock.now < page[NEXT_DUE] <= clock.now + ahead
+    page.close()
+
+
+JAVA = {"java498-clean": 1, "java550-clean": 3}
+OF_CLIENT_AND_BROKER = {"MSG_REGION", "CLUSTER", "TRACE_ON", "WAIT"}
+"""Java's client and broker put them on every message."""
+OF_RETRY = {"ORIGIN_MESSAGE_ID", "RETRY_TOPIC"}
+
+
+@pytest.mark.parametrize("name", JAVA)
+def test_our_records_and_entries_are_those_that_java_made(open_store, clock, name):
+    with Store.open(GOLDEN / name, read_only=True) as java:
+        theirs = [m for q in range(18) for m in parked(java, SCHEDULE, q)]
+        codes = {q: tags_codes(java, SCHEDULE, q) for q in {m.queue_id for m in theirs}}
+    assert len(theirs) == JAVA[name]
+    store = open_store(config=BIG)
+    for topic in {m.properties["REAL_TOPIC"] for m in theirs}:
+        store.create_topic(topic)
+    for one in theirs:
+        clock.now = one.store_timestamp
+        known = one.properties
+        sent = store.append(
+            Message(
+                topic=known["REAL_TOPIC"],
+                queue_id=int(known["REAL_QID"]),
+                body=one.body,
+                tags=one.tags,
+                keys=one.keys,
+                delay_level=int(known["DELAY"]),
+            )
+        )
+        (ours,) = store.read(SCHEDULE, one.queue_id, sent.queue_offset, 1)
+        assert ours.queue_offset == one.queue_offset
+        given = OF_CLIENT_AND_BROKER | OF_RETRY
+        expected = {name: value for name, value in known.items() if name not in given}
+        assert dict(ours.properties) == {**expected, "UNIQ_KEY": sent.msg_id}
+        same = ("topic", "queue_id", "body", "store_timestamp", "flag", "sys_flag")
+        assert {n: getattr(ours, n) for n in same} == {n: getattr(one, n) for n in same}
+    assert {queue_id: tags_codes(store, SCHEDULE, queue_id) for queue_id in codes} == codes

@@ -1,0 +1,277 @@
+"""Timers are delivered when they are due: to the millisecond not before, in order, and once."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyrocket.disk.state_page import NEVER
+from pyrocket.timers import service, upcoming
+from stores import FakeClock, batch, scan
+from timing import DAY, HOUR, TIMER, Timing, times
+
+
+@pytest.fixture
+def timing(path, clock):
+    with Timing(path, clock) as timing:
+        yield timing
+
+
+def test_a_timer_is_delivered_at_its_millisecond_and_not_before(timing, clock):
+    timing.send(b"x", 1234)
+    timing.run()
+    clock.now += 1233
+    timing.run()
+    assert timing.bodies() == []
+    clock.now += 1
+    timing.run()
+    assert timing.bodies() == [b"x"]
+
+
+def test_it_is_delivered_once(timing, clock):
+    timing.send(b"x", 5)
+    clock.now += 5
+    assert timing.run() > 0
+    clock.now += 10 * DAY
+    assert timing.run() == 0
+    assert timing.bodies() == [b"x"]
+
+
+def test_timers_come_in_the_order_of_their_due_times_and_then_as_they_were_sent(timing, clock):
+    for number, after in enumerate([500, 100, 100, 300, 7000, 100, HOUR, 4 * DAY]):
+        timing.send(b"%d" % number, after)
+    clock.now += 5 * DAY
+    timing.run()
+    assert timing.bodies() == [b"1", b"2", b"5", b"3", b"0", b"4", b"6", b"7"]
+
+
+def test_each_goes_to_the_topic_and_queue_it_was_sent_to(timing, clock):
+    timing.store.create_topic("u", read_queues=1, write_queues=1)
+    for number in range(12):
+        topic, queue_id = [("t", 0), ("u", 0), ("t", 1)][number % 3]
+        timing.send(b"%d" % number, 1000 - number, topic, queue_id)
+    clock.now += 1000
+    timing.run()
+    for first, queue in enumerate([("t", 0), ("u", 0), ("t", 1)]):
+        assert timing.bodies(*queue) == [b"%d" % n for n in range(9 + first, -1, -3)]
+
+
+def test_what_is_delivered_is_what_was_sent(timing, clock):
+    timing.send(b"x" * 5000, 1, keys=["k"], tags="red", properties={"a": "b"}, flag=7)
+    (parked,) = timing.store.read(TIMER, 0, 0) if TIMER in timing.store.topics() else (None,)
+    clock.now += 1
+    timing.run()
+    (one,) = timing.store.read("t", 0, 0)
+    assert (one.body, one.keys, one.tags, one.flag) == (b"x" * 5000, ("k",), "red", 7)
+    assert one.store_timestamp == clock.now
+    assert parked is None or one.properties == parked.properties
+    assert timing.store.query("t", "k") == [one]
+
+
+def test_a_slow_service_delivers_what_has_been_due_for_long(timing, clock):
+    timing.send(b"old", 5)
+    clock.now += 30 * DAY
+    timing.send(b"new", 5)
+    clock.now += 5
+    timing.run()
+    assert timing.bodies() == [b"old", b"new"]
+
+
+def test_a_timer_taken_in_behind_later_ones_is_still_delivered(timing, clock):
+    """Two processes: one has delivered what the other's message is due before."""
+    timing.send(b"first", 1000)
+    clock.now += 1000
+    timing.run()
+    timing.send(b"late", 1)
+    clock.now += 1
+    timing.send(b"later", 5)
+    clock.now += 5
+    timing.run()
+    assert timing.bodies() == [b"first", b"late", b"later"]
+
+
+def test_the_next_due_time_is_that_of_the_first_timer(timing, clock):
+    assert timing.next_due() == NEVER
+    timing.send(b"far", 9 * DAY)
+    assert timing.next_due() == clock.now, "it is to be taken in"
+    timing.run()
+    assert timing.next_due() == clock.now + 9 * DAY
+    timing.send(b"near", 3 * HOUR)
+    timing.run()
+    assert timing.next_due() == clock.now + 3 * HOUR
+    clock.now += 3 * HOUR
+    timing.run()
+    assert timing.next_due() == clock.now + 9 * DAY - 3 * HOUR
+    clock.now += 9 * DAY
+    timing.run()
+    assert timing.next_due() == NEVER
+
+
+def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, clock, monkeypatch):
+    monkeypatch.setattr(service, "MOST_MESSAGES", 7)
+    monkeypatch.setattr(service, "MOST_TAKEN", 11)
+    monkeypatch.setattr(upcoming, "_MOST", 5)
+    after = list(range(100))
+    random.Random(1).shuffle(after)
+    rows = batch([b"%02d" % n for n in after], 0, deliverTimestamp=times(clock, after))
+    timing.store.append_batch(rows, topic="t")
+    clock.now += 50
+    timing.run()
+    assert timing.bodies() == [b"00", *(b"%02d" % n for n in range(1, 51))]
+    clock.now += 50
+    timing.run()
+    assert sorted(timing.bodies()) == [b"%02d" % n for n in range(100)]
+
+
+def test_an_append_delivers_no_more_than_its_bytes(timing, clock, monkeypatch):
+    monkeypatch.setattr(service, "MOST_BYTES", 1000)
+    for number in range(10):
+        timing.send(b"%d" % number * 300, number + 1)
+    clock.now += 10
+    timing.service.deliver_due(timing.writer, clock.now)
+    assert 1 <= len(timing.bodies()) <= 3
+    timing.run()
+    assert timing.bodies() == [b"%d" % number * 300 for number in range(10)]
+
+
+def test_an_append_is_for_few_topics(timing, clock, monkeypatch):
+    monkeypatch.setattr(service, "MOST_TOPICS", 2)
+    for number in range(9):
+        timing.send(b"%d" % number, 1, f"u{number}")
+    clock.now += 1
+    timing.service.deliver_due(timing.writer, clock.now)
+    assert [len(timing.bodies(f"u{number}")) for number in range(9)] == [1, 1, *[0] * 7]
+    timing.run()
+    assert all(timing.bodies(f"u{number}") == [b"%d" % number] for number in range(9))
+
+
+def test_timers_of_a_deleted_topic_are_dropped_and_block_nobody(timing, clock, caplog):
+    timing.store.create_topic("gone", read_queues=1, write_queues=1)
+    timing.send(b"lost", 5, "gone")
+    timing.send(b"kept", 6)
+    timing.store.delete_topic("gone")
+    clock.now += 6
+    timing.run()
+    assert timing.bodies() == [b"kept"]
+    assert "dropped" in caplog.text
+
+
+def test_a_clock_that_was_set_back_delivers_nothing_twice_and_nothing_early(timing, clock):
+    timing.send(b"a", 1000)
+    timing.send(b"z", 10 * DAY)
+    clock.now += 365 * DAY
+    timing.run()
+    assert timing.bodies() == [b"a", b"z"]
+    clock.now -= 365 * DAY
+    timing.send(b"b", 2000)
+    timing.run()
+    assert timing.bodies() == [b"a", b"z"]
+    assert timing.next_due() == clock.now + 2000
+    clock.now += 1999
+    timing.run()
+    assert timing.bodies() == [b"a", b"z"]
+    clock.now += 1
+    timing.run()
+    assert timing.bodies() == [b"a", b"z", b"b"]
+    clock.now += 365 * DAY
+    assert timing.run() == 0
+
+
+def test_another_process_notices_that_the_clock_was_set_back(path, clock):
+    with Timing(path, clock) as one, Timing(path, clock) as other:
+        one.send(b"a", 1000)
+        one.send(b"b", 5000)
+        other.run()
+        assert other.next_due() == clock.now + 1000
+        clock.now += 6000
+        one.run()
+        clock.now -= 3000
+        one.run()
+        other.run()
+        clock.now += 3000
+        assert other.run() == 0
+        assert one.bodies() == [b"a", b"b"]
+
+
+def test_two_processes_deliver_each_timer_once(path, clock):
+    with Timing(path, clock) as one, Timing(path, clock) as other:
+        for number in range(40):
+            (one, other)[number % 2].send(b"%d" % number, number + 1)
+        for _ in range(50):
+            clock.now += 1
+            for process in (one, other, other, one):
+                process.service.deliver_due(process.writer, clock.now)
+        assert one.bodies() == [b"%d" % number for number in range(40)]
+
+
+def test_it_waits_for_nobody(path, clock):
+    with Timing(path, clock) as one, Timing(path, clock) as other:
+        one.send(b"x", 1)
+        clock.now += 1
+        with one.writer.section(), pytest.raises(Exception, match="turn"):
+            other.service.deliver_due(other.writer, clock.now)
+        other.run()
+        assert one.bodies() == [b"x"]
+
+
+def test_a_log_file_that_somebody_removed_loses_its_timers_and_no_others(timing, clock, caplog):
+    timing.send(b"lost" * 200, 10)
+    while len(list((timing.store.path / "commitlog").iterdir())) < 3:
+        timing.store.append_batch(batch([b"." * 900], 1), topic="t")
+    timing.send(b"kept", 20)
+    timing.run()
+    min((timing.store.path / "commitlog").iterdir()).unlink()
+    clock.now += 20
+    timing.run()
+    assert [body for _, body in scan(timing.store, "t", 0)] == [b"kept"]
+    assert "not where they were" in caplog.text
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(-5, 4000), st.integers(0, 1)),
+        st.tuples(st.just("far"), st.integers(0, 4 * HOUR), st.integers(0, 1)),
+        st.tuples(st.just("wait"), st.integers(1, 2000)),
+        st.tuples(st.just("wait"), st.integers(1, 3 * HOUR)),
+        st.tuples(st.just("back"), st.integers(1, 3000)),
+        st.tuples(st.just("run"), st.integers(0, 1)),
+        st.tuples(st.just("reopen"), st.integers(0, 1)),
+    ),
+    max_size=40,
+)
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(STEPS)
+def test_whatever_happens_each_timer_comes_once_and_none_early(tmp_path_factory, steps):
+    clock, path = FakeClock(), tmp_path_factory.mktemp("timing") / "s"
+    processes = [Timing(path, clock), Timing(path, clock)]
+    dues, seen = {}, set()
+    try:
+        for number, (kind, *given) in enumerate(steps):
+            if kind in ("send", "far"):
+                body = b"%d" % number
+                dues[body] = clock.now + given[0]
+                processes[given[1]].send(body, given[0])
+            elif kind == "wait":
+                clock.now += given[0]
+            elif kind == "back":
+                clock.now -= given[0]
+            elif kind == "run":
+                process = processes[given[0]]
+                process.run()
+                new = set(process.bodies()) - seen
+                assert all(dues[body] <= clock.now for body in new)
+                seen |= new
+                assert all(dues[body] > clock.now for body in dues.keys() - seen)
+            else:
+                processes[given[0]].close()
+                processes[given[0]] = Timing(path, clock)
+        clock.now += 10 * HOUR
+        processes[0].run()
+        assert sorted(processes[0].bodies()) == sorted(dues)
+    finally:
+        for process in processes:
+            process.close(clean=False)

@@ -1,0 +1,98 @@
+"""A process may die at any step of taking in, delivering and cancelling: nothing is lost by it."""
+
+import pytest
+from dying import DeathError, DyingAt
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.index.timer_buckets import TimerBuckets
+from stores import reboot
+from timing import HOUR, Timing
+
+FIRST = [b"0", b"2", b"1"]
+
+
+@pytest.mark.parametrize("step", range(20))
+@pytest.mark.parametrize("after", ["kill", "power"])
+@pytest.mark.parametrize("half", [False, True])
+def test_whoever_dies_while_delivering_each_timer_comes_once(
+    path, clock, monkeypatch, step, after, half
+):
+    timing = Timing(path, clock)
+    for number, late in enumerate([1000, 2 * HOUR, 1000, 3 * HOUR]):
+        timing.send(b"%d" % number, late)
+    clock.now += 2 * HOUR
+    with monkeypatch.context() as patch:
+        DyingAt(patch, step, half)
+        try:
+            timing.run()
+        except DeathError:
+            pass
+        else:
+            assert step > 4
+    timing.close(clean=False)
+    if after == "power":
+        reboot(path)
+    with Timing(path, clock) as again:
+        again.run()
+        assert again.bodies() == FIRST
+        clock.now += HOUR
+        again.run()
+        assert again.bodies() == [*FIRST, b"3"]
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_cancellation_that_was_interrupted_happened_or_not(path, clock, monkeypatch, step):
+    timing = Timing(path, clock)
+    gone = timing.send(b"gone", 1000)
+    with monkeypatch.context() as patch:
+        DyingAt(patch, step, half=False)
+        try:
+            cancelled = timing.timers.cancel("t", gone.msg_id)
+        except DeathError:
+            cancelled = None
+    timing.close(clean=False)
+    with Timing(path, clock) as again:
+        pending = again.timers.count()
+        assert cancelled is None or pending == 0
+        clock.now += 1000
+        again.run()
+        assert len(again.bodies()) == pending
+
+
+def test_a_full_disk_puts_off_and_loses_nothing(path, clock, monkeypatch):
+    with Timing(path, clock) as timing:
+        timing.send(b"x", 1000)
+        clock.now += 1000
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "write_at", full)
+            with pytest.raises(StoreUnavailableError):
+                timing.run()
+        timing.run()
+        assert timing.bodies() == [b"x"]
+
+
+def test_files_go_when_their_deliveries_are_durable(path, clock):
+    buckets = TimerBuckets(Layout(path).timers)
+    with Timing(path, clock) as timing:
+        for hours in range(1, 6):
+            timing.send(b"%d" % hours, hours * HOUR)
+        timing.run()
+        assert len(buckets.starts()) == 5
+        for _ in range(4):
+            clock.now += HOUR
+            timing.run()
+        assert len(buckets.starts()) == 5, "nothing has been flushed"
+        timing.store.flush()
+        clock.now += HOUR
+        timing.run()
+        assert len(buckets.starts()) == 2
+        timing.close()
+        reboot(path)
+    with Timing(path, clock) as again:
+        assert again.run() == 0
+        assert again.bodies() == [b"%d" % hours for hours in range(1, 6)]

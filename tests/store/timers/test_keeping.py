@@ -1,0 +1,144 @@
+"""Log files go though timers wait in them, and no timer goes with them."""
+
+from dataclasses import replace
+
+import pytest
+from dying import DeathError, DyingAt
+from pyrocket.config import Retention
+from stores import SMALL, batch, reboot
+from timing import DAY, HOUR, TIMER, Timing
+
+
+@pytest.fixture
+def timing(path, clock):
+    with Timing(path, clock) as timing:
+        yield timing
+
+
+def fill(timing, files=1):
+    """Write until that many log files more have begun."""
+    count = len(list((timing.store.path / "commitlog").iterdir())) + files
+    while len(list((timing.store.path / "commitlog").iterdir())) < count:
+        timing.store.append_batch(batch([b"." * 900], 1), topic="t")
+
+
+def parked(timing):
+    """Properties of what is in the timer topic still."""
+    known = timing.store._reader.system_offsets(TIMER)
+    return [
+        row["properties"]
+        for part in timing.store._reader._scanner.scan(
+            timing.store._reader._queues.get(TIMER, 0), known.minimum, known.maximum, ["properties"]
+        )
+        for row in part.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("taken_in", [False, True])
+def test_timers_of_files_that_go_are_stored_anew(timing, clock, taken_in):
+    for number in range(5):
+        timing.send(b"%d" % number, DAY + number // 2)
+    if taken_in:
+        timing.run()
+    fill(timing, 3)
+    first = timing.store._reader._log.first_offset()
+    timing.store.clean(total_bytes=4096)
+    assert timing.store._reader._log.first_offset() > first
+    assert timing.timers.count() == 5
+    assert len(parked(timing)) == 5, "each is there once"
+    clock.now += DAY + 10
+    timing.run()
+    assert timing.bodies() == [b"%d" % number for number in range(5)]
+
+
+def test_one_that_is_a_month_ahead_outlives_a_retention_of_three_days(path, clock):
+    config = replace(SMALL, retention=Retention(hours=72, at_hours=tuple(range(24))))
+    with Timing(path, clock, config) as timing:
+        timing.send(b"month", 30 * DAY, keys=["k"], tags="red")
+        for day in range(30):
+            timing.run()
+            assert timing.bodies() == []
+            fill(timing)
+            clock.now += DAY
+            if day % 7 == 3:
+                timing.close()
+                timing = Timing(path, clock, config)
+        oldest = timing.store._reader._log.first_offset()
+        assert oldest > 10 * 4096, "files have gone"
+        timing.run()
+        (one,) = timing.store.read("t", 0, timing.store.min_offset("t", 0))
+        assert (one.body, one.keys, one.tags) == (b"month", ("k",), "red")
+        assert int(one.properties["TIMER_ROLL_TIMES"]) >= 7
+
+
+def test_what_was_cancelled_is_not_stored_anew(timing, clock):
+    gone, kept = timing.send(b"gone", DAY), timing.send(b"kept", DAY)
+    assert timing.timers.cancel("t", gone.msg_id)
+    fill(timing, 2)
+    timing.store.clean(total_bytes=4096)
+    assert len(parked(timing)) == 1
+    assert timing.timers.cancel("t", kept.msg_id), "the copy can be cancelled too"
+    clock.now += DAY
+    timing.run()
+    assert timing.bodies() == []
+
+
+def test_a_cancelled_copy_does_not_bring_the_message_back(timing, clock, path):
+    gone = timing.send(b"gone", DAY)
+    fill(timing, 2)
+    timing.store.clean(total_bytes=4096)
+    assert timing.timers.cancel("t", gone.msg_id)
+    fill(timing, 3)
+    timing.store.clean(total_bytes=4096)
+    clock.now += DAY
+    timing.run()
+    assert timing.bodies() == []
+
+
+def test_what_has_been_delivered_is_not_stored_anew(timing, clock):
+    timing.send(b"x", 1000)
+    clock.now += 1000
+    timing.run()
+    fill(timing, 2)
+    timing.store.clean(total_bytes=4096)
+    assert parked(timing) == []
+
+
+def test_a_message_with_no_room_for_the_mark_is_kept_too(timing, clock):
+    timing.send(b"x", DAY, properties={"p": "v" * 3700})
+    fill(timing, 2)
+    timing.store.clean(total_bytes=4096)
+    clock.now += DAY
+    timing.run()
+    (one,) = timing.store.read("t", 0, timing.store.min_offset("t", 0))
+    assert one.body == b"x"
+
+
+@pytest.mark.parametrize("step", range(24))
+@pytest.mark.parametrize("after", ["kill", "power"])
+def test_whatever_dies_while_files_go_each_timer_is_delivered_once(
+    path, clock, monkeypatch, step, after
+):
+    timing = Timing(path, clock)
+    for number in range(4):
+        timing.send(b"%d" % number, HOUR + number)
+    gone = timing.send(b"gone", HOUR)
+    fill(timing, 2)
+    timing.timers.cancel("t", gone.msg_id)
+    with monkeypatch.context() as patch:
+        DyingAt(patch, step, half=step % 2)
+        try:
+            timing.store.clean(total_bytes=4096)
+        except DeathError:
+            pass
+        else:
+            assert step > 6
+    timing.close(clean=False)
+    if after == "power":
+        reboot(path)
+    with Timing(path, clock) as again:
+        again.run()
+        assert again.timers.count() == 4
+        clock.now += HOUR + 10
+        again.run()
+        assert again.bodies() == [b"0", b"1", b"2", b"3"]

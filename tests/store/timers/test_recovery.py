@@ -1,0 +1,193 @@
+"""After a loss of power or a copy each timer is still delivered once, whatever had been saved."""
+
+import json
+import random
+import shutil
+
+import pytest
+from pyrocket.disk.layout import Layout
+from pyrocket.index.timer_buckets import TimerBuckets
+from stores import reboot
+from timing import DAY, HOUR, Timing
+
+
+def numbered(timing, afters):
+    """Send timers; their bodies are their numbers."""
+    for number, after in enumerate(afters):
+        timing.send(b"%d" % number, after)
+
+
+def lose_power(timing):
+    """Everything written stays, nothing is known about it."""
+    timing.close(clean=False)
+    reboot(timing.store.path)
+
+
+def checkpoint(timing):
+    """Save how far all has come."""
+    timing.clock.now += 60_000
+    timing.send(b"-", 0)
+    timing.store.flush()
+
+
+@pytest.fixture
+def timing(path, clock):
+    return Timing(path, clock)
+
+
+def test_after_a_clean_end_all_goes_on(timing, path, clock):
+    numbered(timing, [10, 2 * HOUR, DAY])
+    clock.now += 10
+    timing.run()
+    timing.close()
+    reboot(path)
+    with Timing(path, clock) as again:
+        assert again.cursor()[0] == 3
+        clock.now += DAY
+        again.run()
+        assert again.bodies() == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("taken_in", [False, True])
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_was_pending_is_delivered(timing, path, clock, taken_in, saved):
+    numbered(timing, [70_000, DAY, HOUR])
+    if taken_in:
+        timing.run()
+    if saved:
+        checkpoint(timing)
+    lose_power(timing)
+    with Timing(path, clock) as again:
+        clock.now += DAY
+        again.run()
+        assert [body for body in again.bodies() if body != b"-"] == [b"0", b"2", b"1"]
+
+
+@pytest.mark.parametrize("saved", ["before all", "before the first", "between", "never"])
+def test_what_was_delivered_since_the_checkpoint_is_not_delivered_again(timing, path, clock, saved):
+    if saved == "before all":
+        checkpoint(timing)
+    numbered(timing, [100_000, 200_000, 300_000, DAY])
+    timing.run()
+    if saved == "before the first":
+        checkpoint(timing)
+    clock.now += 100_000
+    timing.run()
+    if saved == "between":
+        checkpoint(timing)
+    clock.now += 100_000
+    timing.run()
+    lose_power(timing)
+    with Timing(path, clock) as again:
+        again.run()
+        clock.now += DAY
+        again.run()
+        assert [body for body in again.bodies() if body != b"-"] == [b"0", b"1", b"2", b"3"]
+        assert again.run() == 0
+
+
+def test_a_message_is_delivered_that_has_the_id_of_a_delivered_one(
+    timing, path, clock, monkeypatch
+):
+    """A producer may send the same message twice, for different times."""
+    ids = timing.store._sender._outgoing._ids
+    monkeypatch.setattr(ids, "one", lambda: "A" * 32)
+    numbered(timing, [1000, 2000])
+    clock.now += 1000
+    timing.run()
+    lose_power(timing)
+    with Timing(path, clock) as again:
+        clock.now += 1000
+        again.run()
+        assert again.bodies() == [b"0", b"1"]
+
+
+def test_late_timers_that_were_delivered_are_not_delivered_again(timing, path, clock):
+    numbered(timing, [5000])
+    clock.now += 5000
+    timing.run()
+    clock.now -= 4000
+    timing.send(b"b", 1)
+    clock.now += 4000
+    timing.run()
+    lose_power(timing)
+    with Timing(path, clock) as again:
+        clock.now += DAY
+        again.run()
+        assert again.bodies() == [b"0", b"b"]
+
+
+def test_buckets_that_are_missing_are_built_from_the_queue(timing, path, clock):
+    numbered(timing, [1000, 2 * DAY, 5000, HOUR])
+    clock.now += 5000
+    timing.run()
+    timing.close()
+    shutil.rmtree(path / "pyrocket" / "timers")
+    reboot(path)
+    with Timing(path, clock) as again:
+        again.run()
+        assert again.bodies() == [b"0", b"2"]
+        clock.now += 2 * DAY
+        again.run()
+        assert again.bodies() == [b"0", b"2", b"3", b"1"]
+
+
+def test_a_copy_goes_on_where_the_store_was(timing, path, clock, tmp_path):
+    numbered(timing, [1000, HOUR, 2000])
+    clock.now += 1000
+    timing.run()
+    timing.store.snapshot(tmp_path / "copy")
+    timing.close()
+    with Timing(tmp_path / "copy", clock) as copy:
+        copy.run()
+        clock.now += HOUR
+        copy.run()
+        assert copy.bodies() == [b"0", b"2", b"1"]
+
+
+def test_entries_beyond_what_was_saved_are_taken_out(timing, path, clock):
+    """They may be of messages that the loss of power took, and others have their offsets now."""
+    checkpoint(timing)
+    numbered(timing, [HOUR, 2 * HOUR])
+    timing.run()
+    lose_power(timing)
+    buckets = TimerBuckets(Layout(path).timers)
+    assert sum(len(part) for start in buckets.starts() for part in buckets.parts(start)) == 2
+    with Timing(path, clock):
+        assert not [
+            part for start in buckets.starts() for part in buckets.parts(start) if len(part)
+        ]
+
+
+def test_nothing_is_saved_as_taken_in_before_it_is_durable(timing, monkeypatch):
+    synced = []
+    monkeypatch.setattr(TimerBuckets, "sync", lambda self: synced.append(json_of(timing)))
+    numbered(timing, [HOUR])
+    timing.run()
+    timing.close()
+    assert "timed" not in synced[0]
+    assert json_of(timing)["timed"] == 1
+
+
+def json_of(timing):
+    path = timing.store.path / "pyrocket" / "cursors.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def test_torn_entries_do_not_count_and_do_not_keep_others(timing, path, clock):
+    numbered(timing, [1000, 2000])
+    timing.run()
+    (file,) = (path / "pyrocket" / "timers").iterdir()
+    data = file.read_bytes()
+    with file.open("ab") as out:
+        out.write(data[:17])
+    timing.send(b"2", 1500)
+    timing.run()
+    assert len(file.read_bytes()) == 3 * 48
+    with file.open("ab") as out:
+        out.write(random.Random(3).randbytes(96))
+    timing.send(b"3", 1700)
+    clock.now += 2000
+    timing.run()
+    assert timing.bodies() == [b"0", b"2", b"3", b"1"]
+    timing.close(clean=False)

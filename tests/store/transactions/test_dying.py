@@ -1,0 +1,171 @@
+"""Whoever dies at whichever step: a half message is committed once, or not, and never forgotten."""
+
+from itertools import count
+
+import pytest
+from dying import DeathError, DyingAt
+from halves import (
+    COMMIT,
+    MINUTE,
+    ROLLBACK,
+    UNKNOWN,
+    Held,
+    Listener,
+    discarded,
+    halves,
+    ops,
+    producer,
+)
+from pyrocket import Retention, Store
+from stores import SMALL, batch, bodies, message, numbered
+
+KEPT = SMALL.with_sizes(retention=Retention())
+HOUR = 60 * MINUTE
+
+
+def die_everywhere(tmp_path, patcher, clock, prepare, act):
+    """Yield the directory after a death at each step of `act`, with what `prepare` returned."""
+    began, half = clock.now, False
+    for step in count():
+        clock.now = began
+        path = tmp_path / f"{step}{half}"
+        store = Store.open(path, create=True, config=KEPT, clock=clock)
+        prepared = prepare(store)
+        try:
+            with patcher.context() as patch:
+                DyingAt(patch, step, half)
+                act(store, prepared)
+        except DeathError:
+            store._writer._let_go()
+            yield path
+        else:
+            store.close()
+            assert step > 3
+            if half:
+                return
+            half = True
+
+
+def reopened(path, clock):
+    """The store after the first turn of whoever comes next."""
+    store = Store.open(path, clock=clock)
+    with store._writing().section():
+        return store
+
+
+def decided_by(answers, **more):
+    """A listener that knows what became of each body."""
+    return Listener(more.get("state", UNKNOWN), lambda message: answers[message.body])
+
+
+def asked(store, answers, clock, group="pg"):
+    """The next process: a producer of the group is asked; what it was asked about."""
+    clock.now += MINUTE
+    listener = decided_by(answers)
+    with producer(Held(store), group, listener) as one:
+        one.check_now()
+    return [seen.body for seen in listener.checked]
+
+
+ANSWERS = {b"yes": COMMIT, b"no": ROLLBACK}
+
+
+@pytest.mark.parametrize("body", ANSWERS)
+def test_send_and_decision(tmp_path, monkeypatch, clock, body):
+    def act(store, one):
+        one._listener.state = ANSWERS[body]
+        one.send(message(body))
+
+    found = set()
+    for path in die_everywhere(tmp_path, monkeypatch, clock, prepare_with(ROLLBACK), act):
+        with reopened(path, clock) as store:
+            before = bodies(store)[0]
+            stored, decisions = len(halves(store)), len(ops(store))
+            assert len(before) == (stored == decisions == 2 and body == b"yes")
+            questions = asked(store, ANSWERS, clock)
+            assert questions == ([body] if stored > decisions else [])
+            assert bodies(store)[0] == ([body] if stored == 2 and body == b"yes" else [])
+            assert Held(store).transactions.pending() == []
+            found.add((stored, decisions))
+    assert found == {(1, 1), (2, 1), (2, 2)}
+
+
+def prepare_with(state):
+    def prepare(store):
+        one = producer(Held(store), "pg", Listener(state))
+        one.send(message(b"first"))
+        return one
+
+    return prepare
+
+
+def test_check_behind_anothers_message(tmp_path, monkeypatch, clock):
+    """The put-back copies, the ops for their originals and the cursors come together."""
+
+    def prepare(store):
+        with producer(Held(store), "other", Listener(None)) as other:
+            other.send(message(b"held"))
+        one = producer(Held(store), "pg", Listener(None))
+        for body in ANSWERS:
+            one.send(message(body))
+        clock.now += MINUTE
+        return one
+
+    found = set()
+    for path in die_everywhere(
+        tmp_path, monkeypatch, clock, prepare, lambda _, one: one.check_now()
+    ):
+        with reopened(path, clock) as store:
+            pending = Held(store).transactions.pending()
+            assert [half.group for half in pending] == ["other", "pg", "pg"]
+            copied = len(halves(store)) > 3
+            assert [half.checks for half in pending[1:]] == ([1, 1] if copied else [None] * 2)
+            assert ops(store) == ([1, 2] if copied else [])
+            assert sorted(asked(store, ANSWERS, clock)) == [b"no", b"yes"]
+            assert bodies(store)[0] == [b"yes"]
+            assert asked(store, {b"held": COMMIT}, clock, "other") == [b"held"]
+            assert bodies(store)[0] == [b"yes", b"held"]
+            found.add(copied)
+    assert found == {True, False}
+
+
+def test_discard(tmp_path, monkeypatch, clock):
+    def prepare(store):
+        one = producer(Held(store), "pg", Listener(None))
+        for body in ANSWERS:
+            one.send(message(body))
+        clock.now += 73 * HOUR
+        return one
+
+    found = set()
+    for path in die_everywhere(
+        tmp_path, monkeypatch, clock, prepare, lambda _, one: one.check_now()
+    ):
+        with reopened(path, clock) as store:
+            found.add(len(discarded(store)))
+            assert asked(store, ANSWERS, clock) == []
+            assert len(discarded(store)) == 2
+            assert Held(store).transactions.pending() == []
+    assert found == {0, 2}
+
+
+def test_what_is_kept_while_files_go(tmp_path, monkeypatch, clock):
+    def prepare(store):
+        held = Held(store)
+        with producer(held, "pg", Listener(None)) as one:
+            for body in ANSWERS:
+                one.send(message(body))
+        store.append_batch(batch(numbered(40), 1), topic="t")
+        clock.now += 10 * HOUR
+        return held
+
+    found = set()
+    act = lambda store, held: store.clean(hours=9)  # noqa: E731
+    for path in die_everywhere(tmp_path, monkeypatch, clock, prepare, act):
+        with reopened(path, clock) as store:
+            pending = Held(store).transactions.pending()
+            found.add(pending[0].queue_offset)
+            assert len(pending) == 2
+            assert sorted(asked(store, ANSWERS, clock)) == [b"no", b"yes"]
+            assert bodies(store)[0] == [b"yes"]
+    assert found == {0, 2}

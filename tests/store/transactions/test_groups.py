@@ -1,0 +1,139 @@
+"""Several producers: of several groups, in several stores that are one directory."""
+
+import pytest
+from halves import (
+    COMMIT,
+    MINUTE,
+    UNKNOWN,
+    Held,
+    Listener,
+    discarded,
+    halves,
+    ops,
+    producer,
+    queue,
+)
+from pyrocket.disk.state_page import HALF_CURSOR
+from stores import bodies, message, words
+
+
+@pytest.fixture
+def stores(open_store):
+    """The directory opened twice, as two processes do."""
+    return open_store(), open_store()
+
+
+@pytest.fixture
+def two(stores):
+    return [Held(store) for store in stores]
+
+
+def test_only_a_process_with_a_producer_of_the_group_checks(stores, two, clock):
+    ours, theirs = Listener(UNKNOWN), Listener(UNKNOWN)
+    with producer(two[0], "a", ours) as a:
+        a.send(message(b"a"))
+        with producer(two[1], "b", theirs) as b:
+            for _ in range(20):
+                clock.now += MINUTE
+                assert b.check_now() == 0
+        assert halves(stores[0])[0].body == b"a"
+        assert len(halves(stores[0])) == 1
+        assert theirs.checked == []
+        assert discarded(stores[0]) == []
+        assert a.check_now() == 1, "nothing was counted meanwhile"
+        assert halves(stores[0])[1].properties["TRANSACTION_CHECK_TIMES"] == "1"
+
+
+def test_anothers_message_holds_the_cursor_and_ours_behind_it_are_decided_by_ops(
+    path, stores, two, clock
+):
+    with producer(two[0], "a", Listener(UNKNOWN)) as a:
+        a.send(message(b"a"))
+    listener = Listener(UNKNOWN)
+    with producer(two[1], "b", listener) as b:
+        b.send(message(b"b"))
+        for count in (1, 2, 3):
+            clock.now += MINUTE
+            assert b.check_now() == 1
+            assert [half.group for half in two[0].transactions.pending()] == ["a", "b"]
+            assert ops(stores[0]) == [1, 2, 3][:count]
+        page = words(path)
+        assert page[HALF_CURSOR] == 0
+        page.close()
+        listener.answer = COMMIT
+        clock.now += MINUTE
+        assert b.check_now() == 1
+    assert bodies(stores[0])[0] == [b"b"]
+    assert [half.group for half in two[1].transactions.pending()] == ["a"]
+
+
+def test_an_immune_message_behind_anothers_stays_where_it_is(stores, two, clock):
+    """An op message that named it would say to RocketMQ that its copy is decided."""
+    with producer(two[0], "a", Listener(UNKNOWN)) as a:
+        a.send(message(b"a"))
+    with producer(two[1], "b", Listener(UNKNOWN, COMMIT)) as b:
+        b.send(message(b"b"), immunity_s=90)
+        clock.now += MINUTE
+        assert b.check_now() == 0
+        assert len(halves(stores[0])) == 2
+        assert ops(stores[0]) == []
+        clock.now += MINUTE
+        assert b.check_now() == 1
+    assert bodies(stores[0])[0] == [b"b"]
+
+
+def test_two_producers_of_one_group_ask_once_a_minute(stores, two, clock):
+    listeners = Listener(UNKNOWN), Listener(UNKNOWN)
+    with producer(two[0], "pg", listeners[0]) as one:
+        one.send(message())
+        clock.now += MINUTE // 2
+        with producer(two[1], "pg", listeners[1]) as other:
+            other.check_now()
+            for _ in range(10):
+                clock.now += MINUTE // 2
+                one.check_now()
+                other.check_now()
+    asked = len(listeners[0].checked) + len(listeners[1].checked)
+    assert asked == 6, "each once in an interval, whoever asks"
+    assert len(halves(stores[0])) == 7
+
+
+def test_a_process_that_comes_later_is_asked_about_the_first_ones_messages(stores, two, clock):
+    with producer(two[0], "pg", Listener(None)) as one:
+        for n in range(3):
+            one.send(message(b"%d" % n))
+    clock.now += MINUTE
+    with producer(two[1], "pg", Listener(UNKNOWN, COMMIT)) as later:
+        assert later.check_now() == 3
+    assert bodies(stores[0])[0] == [b"0", b"1", b"2"]
+    assert two[0].transactions.pending() == []
+
+
+def test_what_both_send_at_once_is_decided_each_by_its_own(stores, two):
+    with producer(two[0], "a") as a, producer(two[1], "b") as b:
+        for n in range(5):
+            assert a.send(message(b"a%d" % n)).error is None
+            assert b.send(message(b"b%d" % n)).error is None
+    assert len(bodies(stores[0])[0]) == 10
+    assert ops(stores[0]) == list(range(10))
+
+
+def test_far_behind_the_first_undecided_message_is_moved_up(path, stores, two, clock, monkeypatch):
+    monkeypatch.setattr("pyrocket.transactions.checking._MOST_BEHIND", 6)
+    with producer(two[0], "a", Listener(None)) as a:
+        a.send(message(b"a", flag=9))
+    with producer(two[1], "b", Listener(COMMIT)) as b:
+        for n in range(10):
+            b.send(message(b"b%d" % n))
+        clock.now += MINUTE
+        b.check_now()
+    (left,) = two[1].transactions.pending()
+    assert (left.queue_offset, left.checks) == (11, None), "nothing is counted"
+    assert queue(stores[0], "RMQ_SYS_TRANS_HALF_TOPIC")[-1].flag == 9
+    page = words(path)
+    assert page[HALF_CURSOR] == 11
+    page.close()
+    clock.now += MINUTE
+    with producer(two[0], "a", Listener(None, COMMIT)) as a:
+        assert a.check_now() == 1
+    assert bodies(stores[0])[0][-1] == b"a"

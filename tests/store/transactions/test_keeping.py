@@ -1,0 +1,106 @@
+"""Undecided half messages outlive the log files they were in."""
+
+import pytest
+from halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer
+from pyrocket import Retention
+from pyrocket.disk.state_page import HALF_CURSOR
+from pyrocket.errors import TransactionError
+from pyrocket.transactions.words import HalfPlace
+from stores import SMALL, batch, bodies, log_files, message, numbered, words
+
+HOUR = 60 * MINUTE
+
+
+@pytest.fixture
+def store(open_store):
+    return open_store(config=SMALL.with_sizes(retention=Retention()))
+
+
+@pytest.fixture
+def held(store):
+    return Held(store)
+
+
+def fill(store, count=40):
+    store.append_batch(batch(numbered(count), 0), topic="t")
+
+
+def clean(store, clock):
+    """All files go that were full three days ago."""
+    fill(store)
+    clock.now += 73 * HOUR
+    report = store.clean(hours=72)
+    assert report.removals
+    return report
+
+
+def test_undecided_ones_are_put_back_before_their_file_goes(path, store, held, clock):
+    with producer(held, "a", Listener(UNKNOWN)) as a:
+        results = [a.send(message(b"%d" % n, flag=n)) for n in range(3)]
+        held.transactions.end(HalfPlace("a", 1, results[1].physical_offset), ROLLBACK)
+    clean(store, clock)
+    left = held.transactions.pending()
+    assert [half.queue_offset for half in left] == [3, 4]
+    assert all(half.checks is None for half in left), "nothing is counted"
+    assert min(half.physical_offset for half in left) >= int(log_files(path)[0].name)
+    assert [one.flag for one in halves(store) if one.queue_offset >= 3] == [0, 2]
+    assert ops(store)[1:] == []
+    page = words(path)
+    assert page[HALF_CURSOR] == 3
+    page.close()
+    held.transactions.end(HalfPlace("a", 3, left[0].physical_offset), COMMIT)
+    assert bodies(store)[0][-1] == b"0"
+
+
+def test_whoever_sent_one_can_still_decide_it_after_its_file_has_gone(store, held, clock):
+    def slow(message, arg):
+        clean(store, clock)
+        return COMMIT
+
+    with producer(held, "a", Listener(slow)) as a:
+        assert a.send(message(b"kept")).error is None
+    assert bodies(store)[0][-1] == b"kept"
+    assert held.transactions.pending() == []
+
+
+def test_what_was_decided_goes_with_its_file(store, held, clock):
+    with producer(held, "a", Listener(COMMIT)) as a:
+        result = a.send(message(b"gone"))
+    clean(store, clock)
+    assert held.transactions.pending() == []
+    assert halves(store) == []
+    with pytest.raises(TransactionError) as caught:
+        held.transactions.end(HalfPlace("a", 0, result.physical_offset), COMMIT)
+    assert caught.value.code == "TRANSACTION_ENDED"
+
+
+def test_it_stays_through_many_cleanings(store, held, clock):
+    with producer(held, "a", Listener(UNKNOWN)) as a:
+        a.send(message(b"kept"))
+    for n in range(1, 6):
+        clean(store, clock)
+        (left,) = held.transactions.pending()
+        assert (left.queue_offset, left.checks) == (n, None)
+
+
+def test_ops_that_go_do_not_bring_back_what_they_decided(store, held, clock):
+    """A message of another group has held the half cursor back behind decided ones."""
+    with producer(held, "a", Listener(UNKNOWN)) as a, producer(held, "b", Listener(COMMIT)) as b:
+        a.send(message(b"held"))
+        for n in range(8):
+            b.send(message(b"%d" % n))
+            fill(store, 10)
+    clean(store, clock)
+    assert [half.group for half in held.transactions.pending()] == ["a"]
+    assert [half.group for half in Held(store).transactions.pending()] == ["a"]
+
+
+def test_many_are_put_back_in_parts(path, store, held, clock, monkeypatch):
+    monkeypatch.setattr("pyrocket.transactions.keeping._MOST_BYTES", 1000)
+    with producer(held, "a", Listener(UNKNOWN)) as a:
+        for n in range(50):
+            a.send(message(b"%d" % n))
+    clean(store, clock)
+    left = held.transactions.pending()
+    assert len(left) == 50
+    assert min(half.physical_offset for half in left) >= int(log_files(path)[0].name)

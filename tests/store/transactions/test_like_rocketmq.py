@@ -1,0 +1,133 @@
+"""The directory after commit, check and discard is what RocketMQ 4.9.8 left, record by record."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from halves import COMMIT, UNKNOWN, Held, Listener, discarded, halves, log_records, producer
+from pyrocket import Message, Store, StoreConfig
+from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.properties import decode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+CHECKED = GOLDEN / "java498-txcheck"
+ROUNDS = [1795225875575, 1795225876187, 1795225876791]
+"""When RocketMQ made its rounds; it was told to make one every 600 ms."""
+
+POLICY = {"interval_ms": 600, "timeout_ms": 6000}
+BIG = StoreConfig(log_file_bytes=65536, queue_file_entries=1000, index_slots=100, index_items=400)
+FIELDS = (
+    *("topic", "queue_id", "queue_offset", "sys_flag", "flag", "body", "crc", "reconsume_times"),
+    *("born_timestamp", "born_host", "store_host", "prepared_transaction_offset"),
+)
+
+
+def shown(record, without=()):
+    """A record without its places, times of storing and the order of its properties."""
+    properties = decode_properties(record.properties)
+    fields = {name: getattr(record, name) for name in FIELDS if name not in without}
+    return fields | {"properties": properties}
+
+
+def append_again(store, record):
+    """Append a record of another log."""
+    data = encode_record(
+        topic=record.topic,
+        queue_id=record.queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        body=record.body,
+        properties=record.properties,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        store_timestamp=0,
+    )
+    tags = decode_properties(record.properties)["TAGS"]
+    batch = EncodedBatch(
+        topic=record.topic,
+        data=pa.py_buffer(bytearray(data)),
+        bounds=np.array([0, len(data)]),
+        queue_ids=np.zeros(1, np.int32),
+        tags_codes=np.array([java_hash(tags)], np.int64),
+    )
+    with store._writing().section():
+        store._writing().append([batch])
+
+
+def test_three_rounds_of_checks(path, clock):
+    theirs = log_records(CHECKED)
+    with Store.open(path, create=True, config=BIG, clock=clock) as store:
+        clock.now = ROUNDS[0] - POLICY["interval_ms"]
+        for record in theirs[:3]:
+            append_again(store, record)
+        clock.now = ROUNDS[0]
+        asked = []
+        with producer(Held(store, **POLICY), "pg", Listener(UNKNOWN)) as one:
+            for now in ROUNDS:
+                clock.now = now
+                asked.append(one.check_now())
+        assert asked == [1, 1, 1]
+    ours = log_records(path)
+    assert len(ours) == len(theirs) == 10
+    for mine, his in zip(ours, theirs, strict=True):
+        assert shown(mine) == shown(his)
+
+
+def test_a_commit_and_its_op(path, clock):
+    theirs = [one for one in log_records(GOLDEN / "java498-clean") if is_of_the_transaction(one)]
+    clock.now = theirs[0].born_timestamp
+    sent = Message(topic="TopicTest", body=b"half", tags="TagC", keys=["HK"], queue_id=0)
+    with (
+        Store.open(path, create=True, config=BIG, clock=clock) as store,
+        producer(Held(store), "pg", Listener(COMMIT)) as one,
+    ):
+        one.send(sent)
+    ours = log_records(path)
+    assert len(ours) == len(theirs) == 3
+    assert ours[1].prepared_transaction_offset == ours[0].physical_offset
+    places = ("queue_offset", "born_timestamp", "prepared_transaction_offset")
+    for mine, his in zip(ours, theirs, strict=True):
+        hosts = ("born_host", "store_host")
+        one, other = (shown(each, (*places, *hosts)) for each in (mine, his))
+        for each in (one, other):
+            each["properties"].pop("UNIQ_KEY", None)
+        assert one == other
+
+
+def is_of_the_transaction(record):
+    return "TRANS" in record.topic or record.prepared_transaction_offset
+
+
+@pytest.fixture
+def continued(path, clock):
+    """RocketMQ's store; it has kept no cursors, so a broker would see all nine as undecided."""
+    shutil.copytree(CHECKED, path)
+    clock.now = ROUNDS[-1] + 600_000
+    with Store.open(path, clock=clock) as store:
+        store.create_topic("TopicTest")
+        yield store
+
+
+def test_rocketmqs_checks_go_on(continued, clock):
+    held = Held(continued)
+    pending = held.transactions.pending()
+    assert [(half.queue_offset, half.checks) for half in pending] == [(7, 3), (8, 3)]
+    listener = Listener(UNKNOWN, COMMIT)
+    with producer(held, "pg", listener) as one:
+        assert one.check_now() == 2
+    assert [seen.body for seen in listener.checked] == [b"imm", b"plain"]
+    assert len(discarded(continued)) == 1, "what was discarded is not discarded again"
+    assert len(halves(continued)) == 11
+    assert held.transactions.pending() == []
+
+
+def test_before_anybody_of_ours_has_written_pending_is_seen(path):
+    shutil.copytree(CHECKED, path)
+    with Store.open(path, read_only=True) as store:
+        pending = Held(store).transactions.pending()
+    assert [half.queue_offset for half in pending] == [7, 8]

@@ -1,0 +1,270 @@
+"""Which half messages are undecided, whoever has written the directory and however it ended."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from halves import (
+    COMMIT,
+    MINUTE,
+    ROLLBACK,
+    UNKNOWN,
+    Held,
+    Listener,
+    discarded,
+    halves,
+    log_records,
+    ops,
+    producer,
+    queue,
+)
+from pyrocket.formats.half_record import change_properties, java_long
+from pyrocket.formats.properties import encode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from stores import bodies, log_files, message, overwrite, reboot, words
+
+ID = "7F00000100002A139F5500000001%04d"
+
+
+@pytest.fixture
+def store(open_store):
+    store = open_store()
+    store.create_topic("t")
+    return store
+
+
+def put(store, topic, body, properties):
+    """Append what a broker has written to queue 0 of a topic."""
+    record = encode_record(
+        topic=topic,
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        body=body,
+        properties=encode_properties(properties),
+        born_timestamp=store._clock(),
+        store_timestamp=0,
+        reconsume_times=2,
+        flag=5,
+    )
+    batch = EncodedBatch(
+        topic=topic,
+        data=pa.py_buffer(bytearray(record)),
+        bounds=np.array([0, len(record)]),
+        queue_ids=np.zeros(1, np.int32),
+        tags_codes=np.zeros(1, np.int64),
+    )
+    with store._writing().section():
+        store._writing().append([batch])
+
+
+def put_half(store, number, **more):
+    own = {"REAL_TOPIC": "t", "REAL_QID": "0", "TRAN_MSG": "true", "PGROUP": "pg"}
+    put(store, HALF_TOPIC, b"%d" % number, own | {"UNIQ_KEY": ID % number} | more)
+
+
+def put_op(store, body, tags="d"):
+    put(store, OP_TOPIC, body, {"TAGS": tags})
+
+
+def pending(store):
+    return [half.queue_offset for half in Held(store).transactions.pending()]
+
+
+@pytest.mark.parametrize("body", [b"0,2,3,", b"3,2,0", b",0,,2,3,,", b"3,0,2,99,-1,x,"])
+def test_batches_of_rocketmq_5_are_read(store, body):
+    for n in range(5):
+        put_half(store, n)
+    put_op(store, body)
+    assert pending(store) == [1, 4]
+
+
+@pytest.mark.parametrize("tags", ["x", "D", ""])
+def test_an_op_with_other_tags_decides_nothing(store, tags):
+    put_half(store, 0)
+    put_op(store, b"0", tags)
+    assert pending(store) == [0]
+
+
+def test_an_op_that_comes_first_counts(store):
+    put_op(store, b"1")
+    for n in range(2):
+        put_half(store, n)
+    assert pending(store) == [0]
+
+
+def test_what_is_put_back_replaces_its_original_even_without_an_op(store):
+    """A broker notes that by its cursor alone, which it saves every five seconds."""
+    put_half(store, 0)
+    put_half(store, 1)
+    put_half(store, 0, TRANSACTION_CHECK_TIMES="1")
+    assert pending(store) == [1, 2]
+    put_op(store, b"2")
+    assert pending(store) == [1]
+
+
+def test_without_an_id_every_record_is_a_message_of_its_own(store):
+    own = {"REAL_TOPIC": "t", "REAL_QID": "0", "PGROUP": "pg"}
+    for _ in range(2):
+        put(store, HALF_TOPIC, b"same", own)
+    assert pending(store) == [0, 1]
+
+
+def test_the_first_place_of_an_immune_one_decides_its_copy(store, clock):
+    """RocketMQ's rule, for a broker that put it back while its producer decided."""
+    put_half(store, 9)
+    put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
+    more = {"TRAN_PREPARED_QUEUE_OFFSET": "1", "TRANSACTION_CHECK_TIMES": "1"}
+    put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300", **more)
+    put_op(store, b"1")
+    clock.now += MINUTE
+    listener = Listener(UNKNOWN)
+    with producer(Held(store), "pg", listener) as one:
+        assert one.check_now() == 1
+    assert [seen.body for seen in listener.checked] == [b"9"]
+    assert pending(store) == [3]
+    assert discarded(store) == []
+
+
+def test_messages_that_name_nobody_or_nothing_are_left_alone(store, clock):
+    put_half(store, 0, PGROUP="")
+    put(store, HALF_TOPIC, b"no place", {"PGROUP": "pg"})
+    clock.now += MINUTE
+    listener = Listener(UNKNOWN, COMMIT)
+    with producer(Held(store), "pg", listener) as one:
+        for _ in range(17):
+            one.check_now()
+            clock.now += MINUTE
+    assert len(listener.checked) == 15, "committing it fails each time"
+    assert [one.body for one in discarded(store)] == [b"no place"]
+    assert len(pending(store)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [(None, None), ("7", 7), ("-7", -7), ("+7", 7), ("", -1), (" 7", -1), ("7.0", -1), ("٣", -1)],
+)
+def test_numbers_are_read_as_java_does(text, number):
+    assert java_long(text) == number
+
+
+def test_only_what_is_changed_changes():
+    block = b"a\x01\xff\x02NAME\x01x\x02NAMES\x01y\x02z\x01w\x01w"
+    changed = change_properties(block, {"NAME": "new"}, without=("z",))
+    assert changed == b"a\x01\xff\x02NAMES\x01y\x02NAME\x01new\x02"
+
+
+@pytest.mark.parametrize(("value", "asked"), [("x", 1), ("-1", 1), ("0", 1), ("60", 0)])
+def test_an_immunity_that_makes_no_sense_is_the_timeout(store, clock, value, asked):
+    put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS=value)
+    clock.now += 10_000
+    with producer(Held(store), "pg") as one:
+        assert one.check_now() == asked
+
+
+def test_a_check_count_that_makes_no_sense_begins_again(store, clock):
+    put_half(store, 0, TRANSACTION_CHECK_TIMES="many")
+    clock.now += MINUTE
+    with producer(Held(store), "pg") as one:
+        assert one.check_now() == 1
+    assert halves(store)[1].properties["TRANSACTION_CHECK_TIMES"] == "0"
+
+
+def test_a_put_back_has_neither_flag_nor_reconsumptions_as_in_rocketmq(store, clock):
+    put_half(store, 0)
+    clock.now += MINUTE
+    with producer(Held(store), "pg") as one:
+        one.check_now()
+    assert [(one.flag, one.reconsume_times) for one in halves(store)] == [(5, 2), (0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("delay", "topic", "queue_id"),
+    [
+        ({"DELAY": "3"}, SCHEDULE_TOPIC, 2),
+        ({"DELAY": "99"}, SCHEDULE_TOPIC, 17),
+        ({"TIMER_DELAY_SEC": "60"}, TIMER_TOPIC, 0),
+        ({"TIMER_DELAY_MS": "60000"}, TIMER_TOPIC, 0),
+        ({"TIMER_DELIVER_MS": "1700000060000"}, TIMER_TOPIC, 0),
+        ({"TIMER_DELIVER_MS": "1"}, "t", 0),
+        ({"DELAY": "0"}, "t", 0),
+    ],
+)
+def test_a_message_with_a_delay_waits_once_it_is_committed(store, delay, topic, queue_id):
+    """Only a client of another make sends such; RocketMQ's takes the delay out."""
+    put_half(store, 0, **delay)
+    (half,) = halves(store)
+    held = Held(store)
+    held.transactions.end(place_of(half), COMMIT)
+    (waiting,) = queue(store, topic, queue_id)
+    assert (waiting.body, waiting.sys_flag, waiting.flag) == (b"0", 8, 5)
+    assert waiting.prepared_transaction_offset == half.physical_offset
+    assert waiting.properties["REAL_TOPIC"] == "t" and waiting.properties["REAL_QID"] == "0"
+    assert len(bodies(store)[0]) == (topic == "t")
+    assert held.transactions.pending() == []
+
+
+def place_of(half):
+    from pyrocket.transactions.words import HalfPlace
+
+    return HalfPlace(half.properties["PGROUP"], half.queue_offset, half.physical_offset)
+
+
+def cut_the_last_op(path):
+    """What a loss of power may leave of an append: the message, and not the op message."""
+    last = log_records(path)[-1]
+    assert last.topic == OP_TOPIC
+    for file in log_files(path):
+        at = last.physical_offset - int(file.name)
+        if 0 <= at < file.stat().st_size:
+            overwrite(file, bytes(last.size), at)
+    (path / "abort").touch()
+    reboot(path)
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_a_commit_whose_op_was_lost_is_not_repeated(path, open_store, clock, others):
+    with open_store() as store, producer(Held(store), "pg", Listener(COMMIT)) as one:
+        one.send(message(b"once"))
+    cut_the_last_op(path)
+    store = open_store()
+    for _ in range(others):
+        store.append(message(b"other"))
+    assert ops(store) == [] and pending(store) == []
+    clock.now += MINUTE
+    with producer(Held(store), "pg", Listener(ROLLBACK)) as one:
+        assert one.check_now() == 0
+        one.send(message(b"next"))
+    assert ops(store) == [0, 1] or ops(store) == [1]
+    assert [body for body in bodies(store)[0] if body != b"other"] == [b"once"]
+
+
+def test_damage_in_the_half_queue_is_passed_over(path, open_store, clock, caplog):
+    with open_store() as store, producer(Held(store), "pg", Listener(UNKNOWN)) as one:
+        for n in range(3):
+            one.send(message(b"%d" % n))
+    second = log_records(path)[1]
+    (file,) = log_files(path)
+    overwrite(file, b"\xff" * 4, second.physical_offset - int(file.name) + 84)
+    store = open_store()
+    assert pending(store) == [0, 2]
+    assert "damaged" in caplog.text
+    clock.now += MINUTE
+    with producer(Held(store), "pg", Listener(UNKNOWN, COMMIT)) as one:
+        assert one.check_now() == 2
+    assert bodies(store)[0] == [b"0", b"2"]
+
+
+def test_the_words_are_what_a_recovery_finds(path, open_store):
+    with open_store() as store:
+        for n in range(3):
+            with producer(Held(store), "pg", Listener(COMMIT)) as one:
+                one.send(message(b"%d" % n))
+    reboot(path)
+    store = open_store()
+    page = words(path)
+    assert page[31] == 3, "RocketMQ's table of groups' offsets has it, too"
+    page.close()
+    assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 3}
+    assert pending(store) == []
