@@ -21,7 +21,7 @@ LAYERS += [
 LAYERS += [
     ["lookup", "sender", "topic_admin", "group_admin", "repair", "snapshot"]
     + ["delivery", "timers", "transactions", "sink"],
-    ["reading", "service_runner", "advancing"],
+    ["reading", "service_runner", "advancing", "parked"],
     ["assembly"],
     ["store"],
     ["rpc"],

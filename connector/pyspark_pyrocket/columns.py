@@ -29,6 +29,9 @@ Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 )
+DUE = "dueTimestamp"
+"""When a scheduled message is due; other messages have no such column."""
+
 _STRINGS = MapType(StringType(), StringType())
 
 
@@ -69,6 +72,7 @@ COLUMNS: dict[str, tuple[Variant, ...]] = dict(
         _plain("storeSize", IntegerType()),
         _plain("preparedTransactionOffset", LongType()),
         _plain("systemProperties", _STRINGS),
+        _plain(DUE, TimestampType()),
         (
             "key",
             (Variant(BinaryType(), "keysText", as_binary), Variant(StringType(), "keysText")),
@@ -103,11 +107,13 @@ KAFKA_DEFAULT = ("key", "value", "topic", "partition", "offset", "timestamp", "t
 PAYLOADS = frozenset({"body", "value"})
 
 
-def default_columns(*, kafka: bool, headers: bool, text: bool) -> StructType:
+def default_columns(*, kafka: bool, headers: bool, text: bool, due: bool = False) -> StructType:
     """Return what a DataFrame has when the user gives no schema; `text` decodes the bodies."""
     names = KAFKA_DEFAULT if kafka else ROCKETMQ_DEFAULT
     if headers:
         names = (*names, "headers")
+    if due:
+        names = (*names, DUE)
     return StructType([StructField(name, _default_type(name, text)) for name in names])
 
 

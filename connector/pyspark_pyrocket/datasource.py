@@ -41,9 +41,9 @@ class RocketDataSource(DataSource):
 
     Options of reads: path, subscribe or topic, startingOffsets, endingOffsets,
     maxOffsetsPerTrigger, missingTopic, schemaMode, includeHeaders, valueFormat, coalesceQueues,
-    verifyCrc. Options of writes: path, topic, createIfMissing, delivery, txnAppId, txnVersion,
-    flush, schemaMode. Names are case-insensitive; unknown ones are refused. `connector/README.md`
-    has the table.
+    view, verifyCrc. Options of writes: path, topic, createIfMissing, delivery, txnAppId,
+    txnVersion, flush, schemaMode. Names are case-insensitive; unknown ones are refused.
+    `connector/README.md` has the table.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

@@ -95,6 +95,14 @@ TABLE = (
         READS,
         "Queues with less than 1 MiB to read share a task; `false` gives each its own.",
     ),
+    Option(
+        "view",
+        "`messages`",
+        (BATCH,),
+        "`scheduled`: the messages of the topics that wait to be delivered, with the column "
+        "`dueTimestamp`; `half`: those of transactions that are undecided. As of the moment of "
+        "planning; `queueOffset` is where they wait.",
+    ),
     Option("verifyCrc", "`false`", READS, "Check the checksum of every body that is read."),
     Option(
         "createIfMissing",

@@ -9,6 +9,7 @@ from pyspark_pyrocket.offsets import EARLIEST, LATEST, OffsetChoice
 from pyspark_pyrocket.option_table import BATCH, READ, SINK, STREAM, known_options
 from pyspark_pyrocket.target import TABLE_TRAP, Request, split_target
 
+MESSAGES, SCHEDULED, HALF = "messages", "scheduled", "half"
 FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC = "task", "sync", "async"
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 
@@ -29,6 +30,7 @@ class ReadOptions:
     kafka_columns, include_headers: which columns a DataFrame has by default.
     value_format: "binary", "string", or "" where the user did not say.
     coalesce_queues: whether small queues share a task.
+    view: MESSAGES, or what waits in the store, SCHEDULED or HALF.
     verify_crc: whether bodies are checked against their checksums.
     """
 
@@ -42,6 +44,7 @@ class ReadOptions:
     include_headers: bool = False
     value_format: str = ""
     coalesce_queues: bool = True
+    view: str = MESSAGES
     verify_crc: bool = False
 
     @classmethod
@@ -68,6 +71,7 @@ class ReadOptions:
             include_headers=include_headers,
             value_format=_one_of(given, "valueFormat", ("", "binary", "string")),
             coalesce_queues=_boolean(given, "coalesceQueues", True),
+            view=_view(given),
             verify_crc=_boolean(given, "verifyCrc", False),
         )
 
@@ -184,6 +188,18 @@ def _topic(given: Mapping[str, str], option: str) -> str:
             remedy="It names one topic; reads take several with 'subscribe'.",
         )
     return name
+
+
+def _view(given: Mapping[str, str]) -> str:
+    view = _one_of(given, "view", (MESSAGES, SCHEDULED, HALF))
+    for option in ("startingOffsets", "endingOffsets"):
+        if view != MESSAGES and option in given:
+            raise OptionError(
+                f"Option {option!r} is given with view={view}, which shows all that waits now.",
+                remedy=f"Remove {option!r}.",
+                code="OPTION_CONFLICT",
+            )
+    return view
 
 
 def _starting(given: Mapping[str, str], query: str) -> OffsetChoice:

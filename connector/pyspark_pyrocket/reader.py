@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+from pyrocket.errors import SchemaError
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.columns import DUE, default_columns
 from pyspark_pyrocket.option_table import BATCH, READ
-from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.options import MESSAGES, SCHEDULED, ReadOptions
+from pyspark_pyrocket.pending import pending_partitions, read_pending
 from pyspark_pyrocket.planner import batch_partitions, topics_to_read
 from pyspark_pyrocket.projection import Projection
 from pyspark_pyrocket.stores import shared_store
@@ -24,7 +26,18 @@ def default_schema(request: Request) -> StructType:
         kafka=options.kafka_columns,
         headers=options.include_headers,
         text=options.value_format == "string",
+        due=options.view == SCHEDULED,
     )
+
+
+def check_view(options: ReadOptions, projection: Projection) -> None:
+    """Raise SchemaError if a column is asked for that messages of this view don't have."""
+    if DUE in projection.scan and options.view != SCHEDULED:
+        raise SchemaError(
+            f"Only scheduled messages have a column {DUE!r}.",
+            remedy="Set the option 'view' to scheduled, or leave the column out.",
+            code="COLUMN_UNKNOWN",
+        )
 
 
 class RocketReader(DataSourceReader):
@@ -33,11 +46,16 @@ class RocketReader(DataSourceReader):
     def __init__(self, request: Request, schema: StructType) -> None:
         self._options = ReadOptions.parse(request, BATCH)
         self._projection = Projection.of(schema, self._options.value_format)
+        check_view(self._options, self._projection)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan on the driver; raises about missing topics and offsets before any task runs."""
-        return batch_partitions(shared_store(self._options.path), self._options)
+        store = shared_store(self._options.path)
+        if self._options.view == MESSAGES:
+            return batch_partitions(store, self._options)
+        return pending_partitions(store, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the ranges of one task."""
-        return read_partition(partition, self._projection, verify_crc=self._options.verify_crc)
+        read = read_partition if self._options.view == MESSAGES else read_pending
+        return read(partition, self._projection, verify_crc=self._options.verify_crc)

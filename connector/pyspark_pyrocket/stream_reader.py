@@ -53,6 +53,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the offsets at which `Trigger.AvailableNow` will end: those of this moment."""
+        self._store.advance()
         topics = topics_to_read(self._store, self._options)
         self._target = maxima(current_bounds(self._store, topics))
 
@@ -72,8 +73,10 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """Return where the next micro-batch ends; `start` itself if there is nothing to read.
 
-        Asked 85 times a second when idle, so it costs one look at the store's words then.
+        Asked 85 times a second when idle, so it costs one look at the store's words then. Where
+        nobody writes, delayed messages are delivered from here.
         """
+        self._store.advance()
         look = self._look()
         if self._idle == (look, start):
             return start

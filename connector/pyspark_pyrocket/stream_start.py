@@ -12,6 +12,7 @@ from pyspark_pyrocket.option_table import STREAM
 from pyspark_pyrocket.options import ReadOptions
 from pyspark_pyrocket.planner import topics_to_read
 from pyspark_pyrocket.projection import Projection
+from pyspark_pyrocket.reader import check_view
 from pyspark_pyrocket.source_runner import exit_on_sigterm, in_source_runner, log_to_stderr
 from pyspark_pyrocket.stores import shared_store
 from pyspark_pyrocket.stream_reader import Json, RocketStreamReader
@@ -49,7 +50,9 @@ def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReade
     """
     try:
         options = ReadOptions.parse(request, STREAM)
-        reader = RocketStreamReader(options, Projection.of(schema, options.value_format))
+        projection = Projection.of(schema, options.value_format)
+        check_view(options, projection)
+        reader = RocketStreamReader(options, projection)
         topics_to_read(shared_store(options.path), options)
     except PyrocketError as error:
         if not in_source_runner():

@@ -12,6 +12,7 @@ services   topics, groups, identity, epochs, routing, ids
 reader     the reading half of a store: never locks, never writes
 writer     the writing half: presence, recovery, clean end
 outgoing   messages and batches checked, routed and encoded
+encoding   batches of rows as records of their topics
 cleaner    removing what has had its time
 checks     what can be wrong with a store
 verify     all checks in one pass over the log
@@ -21,6 +22,7 @@ lookup     messages by key and by id
 group_admin   what consumer groups have committed
 repair     mending what `verify` finds
 snapshot   a copy of a store in use
+sink       batches that become visible whole, once
 store      the façade: `Store`
 cli        the command `pyrocket`
 testing    a clock that all processes of a test's store obey
@@ -32,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyrocket.config import Retention, StoreConfig
     from pyrocket.errors import PyrocketError
+    from pyrocket.formats.parked_columns import PENDING_COLUMNS
     from pyrocket.formats.record_columns import SCAN_COLUMNS
     from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
     from pyrocket.group_admin import AtTime, Groups
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
         SendResult,
         StoredMessage,
     )
+    from pyrocket.parked import PendingPart
     from pyrocket.services.subscriptions import GroupConfig, check_group_name
     from pyrocket.services.topics import TopicConfig, check_topic_name
     from pyrocket.sink.batch import Published, SinkBatch, Staged
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
     from pyrocket.store import Store
 
 __all__ = [
+    "PENDING_COLUMNS",
     "SCAN_COLUMNS",
     "SEND_COLUMNS",
     "AppendResult",
@@ -58,6 +63,7 @@ __all__ = [
     "GroupConfig",
     "Groups",
     "Message",
+    "PendingPart",
     "Position",
     "Published",
     "PyrocketError",
@@ -78,6 +84,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "PENDING_COLUMNS": "formats.parked_columns",
     "SCAN_COLUMNS": "formats.record_columns",
     "SEND_COLUMNS": "formats.send_columns",
     "AppendResult": "message",
@@ -85,6 +92,7 @@ _HOMES = {
     "GroupConfig": "services.subscriptions",
     "Groups": "group_admin",
     "Message": "message",
+    "PendingPart": "parked",
     "Position": "message",
     "Published": "sink.batch",
     "PyrocketError": "errors",

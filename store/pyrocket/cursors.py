@@ -76,13 +76,17 @@ def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
 
 def restore_cursors(layout: Layout, page: StatePage, queues: Queues) -> None:
     """Set the words of the services after a recovery, none beyond its queue's end."""
-    own = read_cursors(layout)
-    java = _of_java(layout)
-    for word in _NAMES.values():
-        page[word] = max(own.get(word, 0), java.get(word, 0))
+    for word, at in saved_cursors(layout).items():
+        page[word] = at
     for word, (topic, queue_id) in _queue_of_words().items():
         page[word] = min(page[word], queues.get(topic, queue_id).max_offset(WHOLE_LOG))
     page[NEXT_DUE] = 0
+
+
+def saved_cursors(layout: Layout) -> dict[int, int]:
+    """Return where all services are for sure, by us or by RocketMQ; StoreDamagedError."""
+    own, java = read_cursors(layout), _of_java(layout)
+    return {word: max(own.get(word, 0), java.get(word, 0)) for word in _NAMES.values()}
 
 
 def _queue_of_words() -> dict[int, tuple[str, int]]:

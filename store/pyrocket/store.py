@@ -1,5 +1,6 @@
 """`Store`: a directory of topics, for as many processes as like."""
 
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pyrocket.group_admin import Groups
 from pyrocket.hooks import Hooks
 from pyrocket.lookup import Lookup
 from pyrocket.message import AppendResult, Message, SendResult
+from pyrocket.parked import Parked, PendingKind, PendingPart
 from pyrocket.reader import Reader
 from pyrocket.reading import Reading
 from pyrocket.sender import Sender
@@ -27,6 +29,7 @@ from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.sink.sink import Sink
 from pyrocket.snapshot import SnapshotReport, take_snapshot
+from pyrocket.timers.admin import Timers
 from pyrocket.topic_admin import TopicAdmin
 from pyrocket.writer import Writer
 
@@ -52,9 +55,15 @@ class Store(Reading):
         self._sink.hook_into(hooks)
         levels = DelayLevels(reader, self._writing)
         levels.hook_into(hooks)
-        self._services = ServiceRunner([levels], clock, flushes=config.flush != "manual")
+        self._timers = Timers(layout, reader, self._writing, self.query, clock)
+        if self._writer is not None:
+            self._timers.hook_into(hooks, self._writer)
+        self._services = ServiceRunner(
+            [levels, self._timers.service], clock, flushes=config.flush != "manual"
+        )
         self._services.hook_into(hooks, self._writing)
         self._advancing = Advancing(layout, reader, clock)
+        self._parked = Parked(layout, reader, self._timers.entries)
 
     @classmethod
     def open(
@@ -92,6 +101,7 @@ class Store(Reading):
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close(clean=clean)
+        self._timers.close()
         self._lookup.close()
         self._reader.close()
 
@@ -172,6 +182,33 @@ class Store(Reading):
         return self._sink
 
     # What is due
+
+    @property
+    def timers(self) -> Timers:
+        """Messages that wait for due times of their own: count, look, cancel."""
+        return self._timers
+
+    def pending(self, kind: PendingKind) -> list[PendingPart]:
+        """Return where `scheduled` messages wait to be due, or `half` ones to be decided, now.
+
+        They are those of all topics; `scan_pending` reads them.
+        """
+        return self._parked.plan(kind)
+
+    def scan_pending(
+        self,
+        part: PendingPart,
+        topics: Sequence[str],
+        columns: Sequence[str] = ("topic", "body", "dueTimestamp"),
+        *,
+        verify_crc: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a part that are for the topics, in batches of a few MiB.
+
+        Columns: those of `scan`, and `dueTimestamp` of scheduled ones. Topic and queue are those
+        they are for, their queue offset is where they wait. Raises what `scan` does.
+        """
+        return self._parked.scan(part, topics, columns, verify_crc=verify_crc)
 
     def run_services(self) -> ServiceThread:
         """Start a thread that delivers on time what is due; it ends with its `stop`, or the store.

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow.compute as pc
 
+from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import (
@@ -50,6 +51,8 @@ def settle_timers(
     buckets, queue = TimerBuckets(layout.timers), queues.get(TIMER_TOPIC, 0)
     java = decode_timer_check(read_or_none(layout.timer_check) or b"")
     try:
+        # A broker may have changed what was handed over to it.
+        io.unlink(layout.handed)
         if queue.max_offset(WHOLE_LOG):
             _Settling(log, queue, buckets, page, java, clean).run()
         else:

@@ -82,6 +82,52 @@ def command_line(process):
         return []
 
 
+def addition_ms(query):
+    """Return the duration of the newest micro-batch, with rows or without."""
+    query.processAllAvailable()
+    return next(
+        progress.durationMs["triggerExecution"]
+        for progress in reversed(query.recentProgress)
+        if "addBatch" in progress.durationMs
+    )
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_fixed_cost_of_the_sink_beside_a_trivial_one(spark, store, tmp_path, large, report, rows):
+    """Both have the same source, which hands over what is prebuilt."""
+    from bench.trivial import Trivial
+
+    spark.dataSource.register(Trivial)
+    clock, batch = tmp_path / "clock", tmp_path / "batches"
+    clock.write_text("0")
+    schema = pa.schema([("at", pa.int32())])
+    with pa.OSFile(f"{batch}.0", "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_batch(pa.record_batch([pa.array([1] * rows, pa.int32())], schema=schema))
+    queries = []
+    for sink, options in {
+        "pyrocket": {"path": store.path, "topic": "T"},
+        "trivial": {},
+    }.items():
+        source = spark.readStream.format("trivial").options(clock=clock, batches=batch, tasks=1)
+        frame = source.load().selectExpr("CAST(at AS STRING) AS body")
+        writer = frame.writeStream.format(sink).options(**options)
+        queries.append(writer.option("checkpointLocation", str(tmp_path / sink)).start())
+    times = []
+    for number in range(1, (55 if large else 2) + 1):
+        advance(clock, number)
+        times.append([addition_ms(query) for query in queries])
+    for query in queries:
+        query.stop()
+    assert store.max_offset("T", 0) == rows * len(times)
+    counted = times[5:] or times
+    mine, other = (median(pair[side] for pair in counted) for side in (0, 1))
+    report.line(
+        f"exactly-once sink, micro-batch of {rows} rows in one task, median of {len(counted)}"
+        f" pairs: {mine:.0f} ms; trivial sink {other:.0f} ms"
+        + (" (hoped for: within 20 ms)" if not rows else "")
+    )
+
+
 def test_idle_query(spark, store, tmp_path, large, report):
     query = start(spark, "pyrocket", {"path": store.path, "topic": "T"}, tmp_path / "checkpoint")
     query.processAllAvailable()

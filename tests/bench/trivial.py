@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
@@ -75,6 +76,15 @@ class TrivialWriter(DataSourceArrowWriter):
         return Counted(sum(batch.num_rows for batch in iterator))
 
 
+class TrivialStreamWriter(DataSourceStreamArrowWriter):
+    def write(self, iterator):
+        gc.freeze()
+        return Counted(sum(batch.num_rows for batch in iterator))
+
+    def commit(self, messages, batchId):
+        """Nothing to commit."""
+
+
 class Trivial(DataSource):
     @classmethod
     def name(cls):
@@ -91,3 +101,6 @@ class Trivial(DataSource):
 
     def writer(self, schema, overwrite):
         return TrivialWriter()
+
+    def streamWriter(self, schema, overwrite):
+        return TrivialStreamWriter()

@@ -4,8 +4,8 @@ import pickle
 
 import pyarrow as pa
 import pytest
+from pyrocket import PENDING_COLUMNS
 from pyrocket.errors import SchemaError
-from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -60,7 +60,7 @@ def scanned(columns, rows=3):
         MAP: [("a", "1"), ("b", "2")],
         pa.timestamp("us", "UTC"): 1,
     }
-    arrays = [pa.array([values[SCAN_COLUMNS[c]]] * rows, SCAN_COLUMNS[c]) for c in columns]
+    arrays = [pa.array([values[PENDING_COLUMNS[c]]] * rows, PENDING_COLUMNS[c]) for c in columns]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 

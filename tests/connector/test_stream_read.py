@@ -3,6 +3,7 @@
 import json
 import time
 
+import pyarrow as pa
 import pytest
 
 
@@ -50,6 +51,20 @@ def test_a_restart_without_new_messages_makes_no_batch(box, stream):
     before = stream.batches()
     stream.drain()
     assert stream.batches() == before
+
+
+def test_a_running_query_gets_delayed_messages_though_nobody_writes(box, stream):
+    box.create(queues=1)
+    query = stream.start()
+    try:
+        box.send("a", "b", delayLevel=pa.array([1, None], pa.int32()), queue=0)
+        until = time.monotonic() + 30
+        while box.rows() < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert stream.output() == [("t", 0, 0, "b"), ("t", 0, 1, "a")]
 
 
 def test_a_running_query_picks_up_messages_queues_and_topics(box, stream):

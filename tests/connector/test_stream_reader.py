@@ -4,8 +4,10 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 
 import pytest
+from pyrocket import Message, Store
 from pyrocket.errors import OptionError, TopicNotFoundError
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -54,6 +56,26 @@ def test_an_idle_query_looks_at_the_words_and_at_nothing_else(box, reader, monke
     monkeypatch.setattr("pyrocket.Store.topics", lambda *_: pytest.fail("asked for topics"))
     reader.latestOffset(end, ALL)
     reader.reportLatestOffset()
+
+
+def test_delayed_messages_are_delivered_where_nobody_writes(box, reader):
+    with Store.open(box.path) as store:
+        store.append(Message(topic="t", body=b"x", queue_id=0, delay_level=1))
+    start = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
+    end = start
+    until = time.monotonic() + 10
+    while end == start and time.monotonic() < until:
+        end = through_spark(reader.latestOffset(start, ALL))
+    assert [body for _, body in box.read("queueOffset", "body")] == [b"x"]
+    assert end != start
+
+
+def test_available_now_begins_with_the_delivery_of_what_is_due(box, reader):
+    with Store.open(box.path) as store:
+        store.append(Message(topic="t", body=b"x", queue_id=0, delay_level=1))
+    time.sleep(1.01)
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(reader.initialOffset(), ALL) != reader.initialOffset()
 
 
 def test_a_new_message_ends_the_idle_time(box, reader):

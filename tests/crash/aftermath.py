@@ -7,6 +7,7 @@ from pyrocket import Store
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.record import BLANK_MAGIC, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_decode import decode_record
+from sinks import QUERY
 from stores import FakeClock, message, reboot, scan
 
 LATER = FakeClock(1_700_000_900_000)
@@ -22,6 +23,7 @@ def check_aftermath(path, promises, config):
         _check_promised(found, promises)
         _check_intact(found, promises)
         _check_whole_batches(found, promises)
+        _check_published(store, found, promises)
         _check_watchers(store, found, promises)
         _check_keys(store, found)
         for queue in sorted(found):
@@ -109,6 +111,17 @@ def _check_whole_batches(found, promises):
             for first, bodies in [found.get(queue, (0, []))]
         }
         assert kept in ({True}, {None}), f"half a batch is left: {bounds}"
+
+
+def _check_published(store, found, promises):
+    """What the ledger says was published is there, and nothing else that a sink began."""
+    last = store.sink.last(QUERY, "t")
+    last = -1 if last is None else last
+    assert last >= promises.published, "a batch that was published is published again"
+    for number, bounds in promises.batches:
+        ends = {queue: first + len(rows) for queue, (first, rows) in found.items()}
+        there = all(ends.get(queue, 0) >= end for queue, (_, end) in bounds.items())
+        assert there == (number <= last), f"batch {number} of {last}: {bounds}"
 
 
 def _check_watchers(store, found, promises):

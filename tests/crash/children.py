@@ -7,11 +7,14 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow as pa
+from halves import send_for_ever  # noqa: F401  a task of its own
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.lock import Turns
 from pyrocket.disk.state_page import StatePage
-from pyrocket.errors import OffsetOutOfRangeError
+from pyrocket.errors import OffsetOutOfRangeError, SinkError
+from sinks import numbered, stage_tasks
 from stores import SMALL, batch, message
 
 MESSAGE_QUEUE, ROW = "m", "b"
@@ -130,6 +133,13 @@ STEPS = ("write_at", "sync", "sync_directory", "rename", "unlink", "set_length",
 def append_until_step(path, rows, step, half, trace):
     """Append a batch, but die before a step; with `half` only writes count, and one is torn."""
     store = Store.open(path)
+    die_at_step(step, half, trace)
+    store.append_batch(batch([row.encode() for row in rows], 0), topic="t")
+    os._exit(0)
+
+
+def die_at_step(step, half, trace):
+    """From now on each operation and each shared word moved is a step, and one is the end."""
     taken = []
 
     def instead(name, real):
@@ -149,12 +159,45 @@ def append_until_step(path, rows, step, half, trace):
 
     for name in STEPS:
         setattr(io, name, instead(name, getattr(io, name)))
-    set_word = StatePage.__setitem__
+    fulfil, set_word = StatePage.fulfil, StatePage.__setitem__
+    StatePage.fulfil = lambda page: instead("fulfil", fulfil)(page)
     StatePage.__setitem__ = lambda page, word, value: instead(f"word {word}", set_word)(
         page, word, value
     )
-    store.append_batch(batch([row.encode() for row in rows], 0), topic="t")
+
+
+def deliver_until_step(path, now, step, half, trace):
+    """Deliver what is due at a time, but die before a step; see `append_until_step`."""
+    store = Store.open(path, clock=lambda: now)
+    die_at_step(step, half, trace)
+    store.advance()
     os._exit(0)
+
+
+def publish_until_step(path, number, run, rows, step, half, trace):
+    """Stage in two tasks and publish, but die before a step; see `append_until_step`."""
+    store = Store.open(path)
+    one = numbered(number, run)
+    staged = stage_tasks(store, one, [row.encode() for row in rows], queue_id=0)
+    die_at_step(step, half, trace)
+    store.sink.publish(one, staged)
+    os._exit(0)
+
+
+def publish_all(path, identity, numbers, run, rows, topic, result):
+    """Publish numbered batches of a query, each once or more often; leave what was refused."""
+    refused = []
+    for number in numbers:
+        with Store.open(path) as store:
+            one = numbered(number, run, identity, topic)
+            bodies = [b"%s:%d:%d" % (identity.encode(), number, row) for row in range(rows)]
+            keys = pa.array([f"{identity}{row % 3}" for row in range(rows)])
+            staged = stage_tasks(store, one, bodies, topic=topic, tasks=1, shardingKey=keys)
+            try:
+                store.sink.publish(one, staged)
+            except SinkError as error:
+                refused.append(error.code)
+    Path(result).write_text(",".join(refused))
 
 
 def body_number(row):

@@ -20,6 +20,7 @@ from crash.recorder import Recorder
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.state_page import STATE_FORMAT
+from sinks import numbered, stage
 from stores import SMALL, FakeClock, batch, message
 
 CONFIG = SMALL
@@ -97,6 +98,29 @@ class Session:
         self._appended(store, ends)
         if whole:
             self.note(Promises.is_durable)
+
+    def publish(self, store, number, queue_ids=(0, 0, 1, 0), size=None, run="run-1"):
+        """Stage in two tasks and publish; what was published before is dropped."""
+        self.clock.now += 1500
+        begin, rows = len(self.recorder.ops), [self._body(size) for _ in queue_ids]
+        before = {("t", q): store.max_offset("t", q) for q in sorted(set(queue_ids))}
+        one = numbered(number, run)
+        half = len(rows) // 2
+        parts = (slice(0, half), slice(half, None))
+        staged = [stage(store, one, rows[part], queue_id=list(queue_ids[part])) for part in parts]
+        bounds, mine = {}, {}
+        for queue, offset in before.items():
+            mine[queue] = [row for row, q in zip(rows, queue_ids, strict=True) if q == queue[1]]
+            bounds[queue] = offset, offset + len(mine[queue])
+        told = store.sink.publish(one, staged)
+        if not told.dropped:
+            for queue, bodies in mine.items():
+                self.note(Promises.is_offered, queue, before[queue], bodies, at=begin)
+            self.note(Promises.is_offered_whole, bounds, at=begin)
+            self.note(Promises.is_offered_once, number, bounds, at=begin)
+            self._appended(store, {queue: end for queue, (_, end) in bounds.items()})
+        self.note(Promises.is_published, number)
+        self.note(Promises.is_durable)
 
     def flush(self, store):
         store.flush()
@@ -253,6 +277,10 @@ def recover_and_go_on(session):
         if topic in store.topics():
             session.append(store, topic)
             session.append_batch(store, topic, (0, 0, 0))
+    if session.now.batches:
+        last = session.now.batches[-1][0]
+        for number in (last, last + 1):
+            session.publish(store, number, run="run-2")
     session.create(store, "later", 1)
     session.append(store, "later")
     session.close(store)

@@ -176,6 +176,37 @@ def whole_batches(session):
 
 
 @scenario
+def batches_of_a_sink(session):
+    """Published once or not at all; one is repeated by another run, some fill several files."""
+    store = session.open()
+    session.create(store)
+    session.append(store)
+    session.publish(store, 0)
+    session.publish(store, 1, queue_ids=[0, 1] * 6, size=700)
+    session.append_batch(store)
+    session.publish(store, 1, queue_ids=[0, 1] * 6, size=700, run="run-2")
+    session.publish(store, 2, run="run-2")
+    session.close(store)
+    store = session.open()
+    session.publish(store, 3, queue_ids=[1, 0] * 3, run="run-3")
+
+
+@scenario
+def batches_of_a_sink_are_cleaned(session):
+    """What was published is known when all of it has gone."""
+    store = session.open()
+    session.create(store)
+    session.publish(store, 0)
+    for number in (1, 2):
+        session.append_batch(store, queue_ids=[0, 1, 0, 0] * 4, size=600)
+        session.clean(store, total_bytes=9_000)
+        session.publish(store, number - 1)
+        session.publish(store, number, queue_ids=[0, 1] * 3, size=400)
+    session.append_batch(store, queue_ids=[0, 1, 0, 0] * 6, size=600)
+    session.clean(store, total_bytes=9_000)
+
+
+@scenario
 def old_files_are_cleaned(session):
     store = session.open()
     session.create(store)

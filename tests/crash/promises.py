@@ -22,6 +22,10 @@ class Promises:
     durable: dict = field(default_factory=dict)
     whole: list = field(default_factory=list)
     """Queue → (first, end) of each batch that has to be there wholly or not at all."""
+    batches: list = field(default_factory=list)
+    """(number, bounds as in `whole`) of each batch that a sink has begun to publish."""
+    published: int = -1
+    """The last of them that was published for sure."""
     epoch: int = 0
     watchers: list = field(default_factory=list)
     """(epoch, what readers had seen by then, the least of the ends since)."""
@@ -32,6 +36,12 @@ class Promises:
 
     def is_offered_whole(self, bounds):
         self.whole.append(bounds)
+
+    def is_offered_once(self, number, bounds):
+        self.batches.append((number, bounds))
+
+    def is_published(self, number):
+        self.published = number
 
     def is_seen(self, ends):
         self.seen.update(ends)
@@ -47,11 +57,8 @@ class Promises:
             for then, seen, least in [*self.watchers, (self.epoch, dict(self.seen), {})]
         ]
         self.epoch, self.seen, self.durable = epoch, dict(ends), dict(ends)
-        self.whole = [
-            bounds
-            for bounds in self.whole
-            if all(end <= ends.get(queue, 0) for queue, (_, end) in bounds.items())
-        ]
+        self.whole = [bounds for bounds in self.whole if _is_there(bounds, ends)]
+        self.batches = [one for one in self.batches if _is_there(one[1], ends)]
         for queue, rows in self.sent.items():
             for offset in [one for one in rows if one >= ends.get(queue, 0)]:
                 del rows[offset]
@@ -87,3 +94,7 @@ class Promises:
         for table in (self.first, self.durable, self.seen):
             for queue in [queue for queue in table if queue[0] == topic]:
                 del table[queue]
+
+
+def _is_there(bounds, ends):
+    return all(end <= ends.get(queue, 0) for queue, (_, end) in bounds.items())

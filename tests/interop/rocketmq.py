@@ -248,5 +248,8 @@ class Peer(Program):
 
 
 def outgoing(body, **more):
-    """A message for `Peer.send`: tags, keys (one text), properties, delay, flag, queue, state."""
+    """A message for `Peer.send`: tags, keys (one text), properties, delay, flag, queue, state.
+
+    `own` are properties that are RocketMQ's.
+    """
     return {"body": base64.b64encode(body).decode(), **more}

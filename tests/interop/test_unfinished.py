@@ -11,6 +11,7 @@ from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from pyrocket import Store
 from pyrocket.disk.state_page import PUBLISHED
+from sinks import publish
 from stores import batch, log_files
 
 BEFORE = [b"before%d" % n for n in range(20)]
@@ -41,18 +42,21 @@ def writes_of_an_append(path, trace, kind):
     return steps[: steps.index(f"word {PUBLISHED}")].count("write_at")
 
 
-@pytest.mark.parametrize("kind", ["whole", "plain"])
+@pytest.mark.parametrize("kind", ["whole", "plain", "sink"])
 @pytest.mark.parametrize("back", [1, 3])
 def test_what_a_dead_writer_left_of_a_batch(java, store_path, tmp_path, kind, back):
-    """A whole batch is there for Java or not. Of a plain one that nobody has published, Java may
-    take the first rows; what it has taken we read, too."""
+    """A whole batch is there for Java or not, and one of a sink can be published again.
+
+    Of a plain one that nobody has published, Java may take the first rows; what it has taken we
+    read, too.
+    """
     writes = writes_of_an_append(tmp_path / "rehearsal", tmp_path / "rehearsed", kind)
     assert append_and_die(make(store_path), writes - back, tmp_path / "trace", kind) == DIED
     with java.broker(store_path, **SMALL) as broker:
         found = bodies(broker.pull([("t", 0)]), "t")[0]
         assert found == (BEFORE + [row.encode() for row in ROWS])[: len(found)]
         assert len(found) >= len(BEFORE)
-        if kind == "whole":
+        if kind != "plain":
             assert found == BEFORE
         java.peer.send("t", [outgoing(b"after%d" % n, queue=0) for n in range(30)])
         pulled = broker.pull([("t", 0)])
@@ -60,3 +64,7 @@ def test_what_a_dead_writer_left_of_a_batch(java, store_path, tmp_path, kind, ba
     assert_same(store_path, pulled)
     with Store.open(store_path) as store:
         assert store.max_offset("t", 0) == pulled["t", 0]["max"]
+        if kind == "sink":
+            rows = [row.encode() for row in ROWS]
+            assert not publish(store, 0, rows, "run-2", queue_id=0).dropped
+            assert store.max_offset("t", 0) == pulled["t", 0]["max"] + len(rows)

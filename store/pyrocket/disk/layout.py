@@ -11,6 +11,8 @@
     pyrocket/checkpoint                           a copy of ours
     pyrocket/cursors.json                         how far the services have come
     pyrocket/sink.json                            what sinks have published
+    config/timercheck  timerlog/  timerwheel      RocketMQ 5's, for timers
+    pyrocket/handed.json                          which timers those are
     pyrocket/timers/<20 digits>                   timers, by hours of due times
     pyrocket/staging/<32 hex digits>/             rows of a query that nobody sees yet
     pyrocket/state                                the shared words
@@ -135,6 +137,21 @@ class Layout:
     def timer_check(self) -> Path:
         """How far a RocketMQ 5 broker has come with its timers."""
         return self.root / "config" / "timercheck"
+
+    @cached_property
+    def timer_log(self) -> Path:
+        """Folder of what a RocketMQ 5 broker's timer wheel is made of."""
+        return self.root / "timerlog"
+
+    @cached_property
+    def timer_wheel(self) -> Path:
+        """A RocketMQ 5 broker's timer wheel."""
+        return self.root / "timerwheel"
+
+    @cached_property
+    def handed(self) -> Path:
+        """Which timers were handed over to a RocketMQ 5 broker."""
+        return self.own / "handed.json"
 
     @cached_property
     def timers(self) -> Path:

@@ -24,8 +24,10 @@ from pyrocket.formats.properties import (
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
     UNIQ_KEY,
+    decode_properties,
 )
 from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.record_decode import Record
 from pyrocket.formats.record_fields import RecordFields
 
 OP_TAGS = "d"
@@ -82,24 +84,50 @@ def read_halves(run: RecordFields) -> Iterator[HalfMessage]:
         *(properties.column(name).to_pylist() for name in _NAMES),
         strict=True,
     )
-    for offset, at, size, born, stored, crc, length, key, group, topic, queue, *numbers in fields:
-        checks, immune, prepared = map(java_long, numbers)
-        wanted = java_long(queue)
-        yield HalfMessage(
-            queue_offset=offset,
-            physical_offset=at,
-            size=size,
-            born_timestamp=born,
-            store_timestamp=stored,
-            group=group or "",
-            transaction_id=key or "",
-            topic=topic or "",
-            queue_id=-1 if wanted is None else wanted,
-            checks=checks,
-            immune_s=immune,
-            prepared=prepared,
-            content=(crc, length),
-        )
+    for offset, at, size, born, stored, crc, length, *own in fields:
+        yield _half(offset, at, size, born, stored, (crc, length), *own)
+
+
+def half_of(record: Record) -> HalfMessage:
+    """Return what one record of the half topic says."""
+    own = decode_properties(record.properties)
+    return _half(
+        *(record.queue_offset, record.physical_offset, record.size),
+        *(record.born_timestamp, record.store_timestamp, (record.crc, len(record.body))),
+        *map(own.get, _NAMES),
+    )
+
+
+def _half(
+    queue_offset: int,
+    physical_offset: int,
+    size: int,
+    born: int,
+    stored: int,
+    content: tuple[int, int],
+    unique_id: str | None,
+    group: str | None,
+    topic: str | None,
+    queue_id: str | None,
+    *numbers: str | None,
+) -> HalfMessage:
+    checks, immune, prepared = map(java_long, numbers)
+    wanted = java_long(queue_id)
+    return HalfMessage(
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        size=size,
+        born_timestamp=born,
+        store_timestamp=stored,
+        group=group or "",
+        transaction_id=unique_id or "",
+        topic=topic or "",
+        queue_id=-1 if wanted is None else wanted,
+        checks=checks,
+        immune_s=immune,
+        prepared=prepared,
+        content=content,
+    )
 
 
 def read_ops(run: RecordFields) -> Iterator[tuple[int, tuple[int, ...]]]:

@@ -85,6 +85,13 @@ def decode_columns(
     Where bodies inflate to more than PLAIN_BYTES, the batch holds the first records only.
     """
     fields.check_run(run.topic, run.queue_id, run.first_offset)
+    return build_columns(fields, run, columns, verify_crc=verify_crc)
+
+
+def build_columns(
+    fields: RecordFields, run: QueueRun, columns: Sequence[str], *, verify_crc: bool = False
+) -> pa.RecordBatch:
+    """Return the same of any records of a queue that have been checked, with gaps or without."""
     decoder = _Decoder(fields, run)
     if not _BODIES.isdisjoint(columns):
         decoder.inflate()

@@ -30,7 +30,7 @@ from pyrocket.disk.state_page import (
     STORE_TIME,
     StatePage,
 )
-from pyrocket.errors import StoreFailedError, StoreUnavailableError
+from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.runs import Ints
@@ -116,7 +116,11 @@ class Appender:
         self._publish(end, store_time, 1, None)
         known = _Known()
         plan = map(self._placer(start).place, chain(first, chunks))
-        self._reveal(map(known.note, plan), store_time)
+        try:
+            self._reveal(map(known.note, plan), store_time)
+        except SinkError:  # A chunk cannot be read again, but the log has it.
+            self._dispatch_from_log()
+            return Streamed(start, end, None)
         return Streamed(start, end, known.appended)
 
     def _end_of(self, chunks: Iterable[Chunk], start: int, preface: Preface | None) -> int:
@@ -135,12 +139,15 @@ class Appender:
             raise failed_before()
         self._erase_unpublished()
         page.fulfil()
-        published = page[PUBLISHED]
-        if page[DISPATCHED] < published:
-            dispatched = page[DISPATCHED]
-            runs = walk_all(self._log, dispatched, published)
-            self._dispatcher.dispatch(runs, dispatched=dispatched)
-            page[DISPATCHED] = published
+        if page[DISPATCHED] < page[PUBLISHED]:
+            self._dispatch_from_log()
+
+    def _dispatch_from_log(self) -> None:
+        page = self._page
+        dispatched, published = page[DISPATCHED], page[PUBLISHED]
+        runs = walk_all(self._log, dispatched, published)
+        self._dispatcher.dispatch(runs, dispatched=dispatched)
+        page[DISPATCHED] = published
 
     def _store_time(self) -> int:
         return max(self._clock(), self._page[STORE_TIME])

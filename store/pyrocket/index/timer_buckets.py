@@ -70,7 +70,8 @@ class TimerBuckets:
         descriptor = os.open(self._path(start), os.O_RDWR | os.O_CREAT, 0o666)
         try:
             length = os.fstat(descriptor).st_size
-            io.write_at(descriptor, entries.tobytes(), length - length % ENTRY_BYTES)
+            data = entries.astype(TIMER_ENTRY, copy=False).tobytes()
+            io.write_at(descriptor, data, length - length % ENTRY_BYTES)
         finally:
             os.close(descriptor)
 

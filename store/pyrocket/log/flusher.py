@@ -110,9 +110,11 @@ class Flusher:
             return
         self._gather()
         # In this order: an append in progress sets its time before it publishes, and moves cursors
-        # after that.
+        # after that. What follows a delivery that the cursors don't know is no older than `stored`,
+        # so a recovery begins before it and finds it (`redelivery`).
+        stored = page[STORE_TIME]
         cursors = page.cursors()
-        appends, stored, end = page[APPENDS], page[STORE_TIME], page[PUBLISHED]
+        appends, end = page[APPENDS], page[PUBLISHED]
         began = time.monotonic_ns()
         try:
             self._log.run.sync(page[FLUSHED], end)

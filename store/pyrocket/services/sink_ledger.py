@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from threading import Lock
 from typing import Any
 
 from pyrocket.clock import Clock
@@ -88,13 +89,23 @@ class _State:
         self.entries[record.key] = known.after(record) if known else _entry_of(record)
         self.next, self.last = self.next + 1, record.offset
 
+    def forget(self, oldest_ms: int) -> None:
+        """Forget queries that have published nothing since."""
+        kept = {key: one for key, one in self.entries.items() if one.time_ms >= oldest_ms}
+        self.entries = kept
+
 
 class SinkLedger:
-    """The ledger of one store. Looking needs no lock; deciding and saving is done in a section."""
+    """The ledger of one store; threads may share it.
+
+    Looking takes no turn; what is decided counts, and is saved, in a section.
+    """
 
     def __init__(self, layout: Layout, ends: Ends, tail: Tail, clock: Clock) -> None:
         self._path, self._scratch = layout.sink_ledger, layout.scratch
         self._ends, self._tail, self._clock = ends, tail, clock
+        self._lock = Lock()
+        self._known: _State | None = None
 
     def last(self, key: str) -> LedgerEntry | None:
         """Return what is known of a query. Raises StoreDamagedError."""
@@ -136,12 +147,8 @@ class SinkLedger:
             self._save(state)
 
     def _save(self, state: _State) -> None:
-        oldest = self._clock() - FORGET_AFTER_MS
-        queries = {
-            key: asdict(entry)
-            for key, entry in sorted(state.entries.items())
-            if entry.time_ms >= oldest
-        }
+        state.forget(self._clock() - FORGET_AFTER_MS)
+        queries = {key: asdict(entry) for key, entry in sorted(state.entries.items())}
         content = {
             "version": _VERSION,
             "next": state.next,
@@ -149,35 +156,38 @@ class SinkLedger:
             "queries": queries,
         }
         replace_file(self._path, json.dumps(content, indent=1).encode(), self._scratch)
+        state.saved_next = state.next
 
     def _read(self) -> _State:
-        """Return what file and log say together."""
-        first, end = self._ends()
+        """Return what file and log say together; what was read before is not read again."""
+        with self._lock:
+            first, end = self._ends()
+            state = self._known
+            # Of records that have been cleaned away since only the file knows.
+            if state is None or state.next < first or not self._agrees(state, first, end):
+                state = self._begin(first, end)
+            state.next = max(state.next, first)
+            for record in self._tail(state.next, end) if state.next < end else ():
+                state.take(record)
+            self._known = state
+            return state
+
+    def _begin(self, first: int, end: int) -> _State:
+        """Return what the file says, as far as it agrees with the log."""
         state = self._load()
-        if state.next and not self._agrees(state, first, end):
-            _log.warning(
-                "%s is not of this log: what it says of cleaned messages counts", self._path
-            )
-            begin = self._begin(first, end)
-            kept = {key: one for key, one in state.entries.items() if one.offset < begin}
-            state = _State(0, -1, kept)
-        start = max(state.next, first)
-        state.next = start
-        for record in self._tail(start, end) if start < end else ():
-            state.take(record)
-        return state
+        if self._agrees(state, first, end):
+            return state
+        _log.warning("%s is not of this log: what it says of cleaned messages counts", self._path)
+        begin = next(self._tail(first, end)).offset if first < end else 2**63 - 1
+        return _State(0, -1, {key: one for key, one in state.entries.items() if one.offset < begin})
 
     def _agrees(self, state: _State, first: int, end: int) -> bool:
-        """Whether the last record that the file knows is where it says, or cleaned away."""
+        """Whether the last record that is known is where it was, or cleaned away."""
         if state.next > end:
             return False
         if state.next <= first:
             return True
         return next(self._tail(state.next - 1, state.next)).offset == state.last
-
-    def _begin(self, first: int, end: int) -> int:
-        """Return where the first record of the log lies; everything lies before none."""
-        return next(self._tail(first, end)).offset if first < end else 2**63 - 1
 
     def _load(self) -> _State:
         data = read_or_none(self._path)

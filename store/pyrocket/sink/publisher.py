@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from pyrocket.clock import Clock
-from pyrocket.errors import SinkError, StoreNotSharedError
+from pyrocket.errors import PyrocketError, SinkError, StoreNotSharedError
 from pyrocket.formats.sink_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.index.appender import Preface, Streamed
 from pyrocket.index.placing import Chunk
 from pyrocket.outgoing import Outgoing
-from pyrocket.services.sink_ledger import LedgerEntry, SinkLedger, Verdict
+from pyrocket.services.sink_ledger import SinkLedger, Verdict
 from pyrocket.services.topics import TopicConfig, Topics, lacking_topics
 from pyrocket.sink.batch import Published, SinkBatch, Staged
 from pyrocket.sink.staged_file import StagedReader
@@ -32,7 +32,11 @@ class Publisher:
         area: StagingArea,
         outgoing: Outgoing,
         clock: Clock,
+        *,
+        create_topics: bool,
     ) -> None:
+        """Make one; without `create_topics` topics that are missing are missed."""
+        self._create_topics = create_topics
         self._writer, self._topics, self._ledger = writer, topics, ledger
         self._area, self._outgoing, self._clock = area, outgoing, clock
 
@@ -40,20 +44,28 @@ class Publisher:
         """Publish the rows, of which there are some, or find that they have been published."""
         record = _record_of(batch, staged)
         # A look before the turn: who is too late need not read anything.
-        verdict, known = self._ledger.decide(record.key, record.batch, record.run)
-        if verdict is Verdict.DROP:
-            return self._drop(record, known)
+        if self._decide(record) is Verdict.DROP:
+            return self._drop(record)
         with ExitStack() as stack:
-            files = self._open(staged, stack)
+            try:
+                files = self._open(staged, stack)
+            except PyrocketError:
+                # Another run may have published the batch meanwhile, and removed the files.
+                if self._decide(record) is Verdict.DROP:
+                    return self._drop(record)
+                raise
             with self._writer.section():
-                verdict, known = self._ledger.decide(record.key, record.batch, record.run)
+                verdict = self._decide(record)
                 if verdict is Verdict.PUBLISH:
                     streamed = self._append(staged, files, self._preface(record))
                     self._ledger.save_if_long()
         if verdict is Verdict.DROP:
-            return self._drop(record, known)
+            return self._drop(record)
         self._writer.flush()
-        return _published(record, streamed)
+        return _published(record.rows, streamed)
+
+    def _decide(self, record: SinkRecord) -> Verdict:
+        return self._ledger.decide(record.key, record.batch, record.run)[0]
 
     def publish_once(self, staged: Sequence[Staged]) -> Published:
         """Publish rows of nobody whom anyone would know again."""
@@ -62,10 +74,9 @@ class Publisher:
             with self._writer.section():
                 streamed = self._append(staged, files, None)
         self._writer.flush()
-        rows = sum(one.rows for one in staged)
-        return Published(rows, streamed.end - streamed.start, False, streamed.end)
+        return _published(sum(one.rows for one in staged), streamed)
 
-    def _drop(self, record: SinkRecord, known: LedgerEntry | None) -> Published:
+    def _drop(self, record: SinkRecord) -> Published:
         """Publish nothing, since all of it is there; a new run takes over all the same."""
         with self._writer.section():
             _, known = self._ledger.decide(record.key, record.batch, record.run)
@@ -117,6 +128,8 @@ class Publisher:
                 routed.setdefault(name, set()).add(queues)
         known = self._topics.all()
         for name, counts in routed.items():
+            if not self._create_topics:
+                self._topics.get(name)
             _check_topic(name, counts, known.get(name))
         wanted = {name: max(counts) for name, counts in routed.items()}
         rooms = self._outgoing.delays.rooms(used)
@@ -177,8 +190,8 @@ def _fence(record: SinkRecord) -> SinkRecord:
     )
 
 
-def _published(record: SinkRecord, streamed: Streamed) -> Published:
-    return Published(record.rows, streamed.end - streamed.start, False, streamed.end)
+def _published(rows: int, streamed: Streamed) -> Published:
+    return Published(rows, streamed.end - streamed.start, False, streamed.end)
 
 
 def _not_shared(what: str) -> StoreNotSharedError:

@@ -61,7 +61,8 @@ class Sink:
 
         In the order of `staged`. Without rows nothing is written at all, and a store that is open
         for reading will do. Raises SinkError (SINK_FENCED, SINK_BATCH_BEHIND, TOPIC_CHANGED,
-        STAGED_BROKEN), StoreNotSharedError, StoreLockedError; nothing is visible then.
+        STAGED_BROKEN), TopicNotFoundError, StoreNotSharedError, StoreLockedError,
+        StoreUnavailableError; nothing is visible then, but for QUEUES_NOT_WRITTEN.
         """
         with_rows = [one for one in staged if one.rows]
         if not with_rows:
@@ -79,6 +80,7 @@ class Sink:
             return Published(0, 0, False, self._reader.position().published)
         published = self._publisher().publish_once(with_rows)
         self._tidy_up(with_rows)
+        self._area.remove_folder_of(with_rows[0].name)
         return published
 
     def discard(self, staged: Sequence[Staged]) -> None:
@@ -110,6 +112,7 @@ class Sink:
             self._area,
             self._outgoing,
             self._clock,
+            create_topics=self._config.auto_create_topics,
         )
 
     def _tidy_up(self, staged: Sequence[Staged]) -> None:

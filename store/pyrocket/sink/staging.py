@@ -99,10 +99,10 @@ class StagingArea:
             if number.isdigit() and int(number) <= batch.batch:
                 io.unlink(path)
 
-    def remove_folder(self, batch: SinkBatch) -> None:
-        """Remove a query's folder if nothing is in it."""
+    def remove_folder_of(self, name: str) -> None:
+        """Remove the folder of a file that has gone, unless there are others in it."""
         with suppress(OSError):
-            (self._root / batch.key).rmdir()
+            self.path(name).parent.rmdir()
 
     def clean(self, now_ms: int) -> int:
         """Remove files that are left over, at most every CLEAN_EVERY_MS; return how many."""

@@ -33,8 +33,10 @@ from pyrocket.index.timer_queue import ordered
 from pyrocket.message import StoredMessage
 from pyrocket.reader import Reader
 from pyrocket.services.unique_ids import UniqueIds
+from pyrocket.timers.handover import HandOver
 from pyrocket.timers.keeping import copies_of_kept
 from pyrocket.timers.service import TimerService
+from pyrocket.timers.waiting import Progress
 from pyrocket.writer import Writer
 
 _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_OUT_MS)
@@ -70,9 +72,10 @@ class Timers:
         self._clock, self._ids = clock, UniqueIds(clock)
         self.service = TimerService(layout, reader)
 
-    def hook_into(self, hooks: Hooks) -> None:
-        """Have what waits kept when log files go."""
-        hooks.before_removal.append(self._keep)
+    def hook_into(self, hooks: Hooks, writer: Writer) -> None:
+        """Have what waits kept when log files go, and handed over at a clean end."""
+        hooks.before_removal.append(lambda log_start: self._keep(writer, log_start))
+        hooks.before_rest.append(lambda: self._hand_over(writer))
 
     def close(self) -> None:
         """Close what is open."""
@@ -155,14 +158,22 @@ class Timers:
         elif config.flush == "async":
             writer.flush_soon()
 
-    def _keep(self, log_start: int) -> None:
+    def _keep(self, writer: Writer, log_start: int) -> None:
         """Store anew what waits and lies before `log_start`; in a turn."""
-        writer = self._writing()
         while self.service.take_in(writer):
             pass
         waiting = self.service.waiting(writer.page.cursors(), 0)
         for batch in copies_of_kept(self.service.log, waiting, log_start):
             writer.append([batch], make_room=False)
+
+    def _hand_over(self, writer: Writer) -> None:
+        while self.service.take_in(writer):
+            pass
+        progress = Progress.of(writer.page.cursors())
+        if progress.timed:
+            pending = self.service.waiting(writer.page.cursors(), 0).pending
+            last = self.service.last_place(progress.timed)
+            HandOver(self._layout).write(progress, pending, last, self._clock())
 
     def _read(self, entries: TimerEntries) -> list[PendingTimer]:
         some, places, sizes = ordered(entries)

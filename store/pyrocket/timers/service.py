@@ -12,6 +12,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import NEVER, TIMED, TIMER_DUE, TIMER_OFFSET
 from pyrocket.due_copies import due_copies
 from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.real_place import real_places
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_fields import RecordFields
@@ -107,6 +108,10 @@ class TimerService:
         progress = Progress.of(words)
         new = self._read_new(progress.timed, end, progress.cursor[0])
         return read_waiting(self.buckets, progress, new)
+
+    def last_place(self, end: int) -> Entries:
+        """Return the queue entry before `end`, if it is still there."""
+        return self._queues.get(TIMER_TOPIC, 0).entries(max(end - 1, 0), end)
 
     def pending_at(self, words: Mapping[int, int], due_ms: int) -> Ints:
         """Return the queue offsets of what is to be delivered in the second of a due time."""

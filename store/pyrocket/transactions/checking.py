@@ -13,7 +13,8 @@ What is different, because there is no broker that lives for ever:
 - Several processes may hold producers of one group. A message is looked at once in an interval,
   whoever does it: a copy's store time says when. So the last question can still be answered, too,
   before the message is discarded.
-- Nothing is counted that cannot be asked: a round takes as many as there is room for questions.
+- Nothing is counted that cannot be asked: a round takes as many as there is room for questions,
+  and leaves out what an earlier question still waits about.
 """
 
 import threading
@@ -23,7 +24,10 @@ from enum import Enum
 from typing import Protocol
 
 from pyrocket.disk.state_page import NEVER
-from pyrocket.formats.half_record import HalfMessage
+from pyrocket.errors import StoreLockedError
+from pyrocket.formats.half_record import HalfMessage, java_long
+from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
 from pyrocket.message import StoredMessage
 from pyrocket.services.topics import TopicConfig
@@ -37,7 +41,7 @@ from pyrocket.transactions.records import (
     put_backs,
     still_immune,
 )
-from pyrocket.transactions.words import CheckPolicy, HalfPlace
+from pyrocket.transactions.words import CheckPolicy, HalfPlace, Question
 from pyrocket.writer import Writer
 
 MOST_MESSAGES = 2000
@@ -47,16 +51,11 @@ MOST_BYTES = 8 * 1024 * 1024
 _MOST_BEHIND = 16_384
 """Messages that the half cursor may stay behind because of others' undecided ones."""
 
+_RETRY_MS = 1000
+"""How long after a failure a round is tried again."""
+
 _HOUR_MS = 3_600_000
 _HALF_QUEUE = TopicConfig(HALF_TOPIC, 1, 1)
-
-
-@dataclass(frozen=True)
-class Question:
-    """A half message that somebody is to be asked about; named as for whom it is."""
-
-    place: HalfPlace
-    message: StoredMessage
 
 
 class Respondent(Protocol):
@@ -69,6 +68,10 @@ class Respondent(Protocol):
 
     def room(self) -> int:
         """Return how many questions it can take."""
+        ...
+
+    def is_asked(self, half: HalfMessage) -> bool:
+        """Whether a question about this message still waits, or is being answered."""
         ...
 
     def ask(self, question: Question) -> None:
@@ -126,6 +129,7 @@ class Checks:
     def __init__(self, ledger: Ledger, respondents: Callable[[], Collection[Respondent]]) -> None:
         self._ledger, self._respondents = ledger, respondents
         self._next_round: int | None = None
+        self._unsaved: dict[int, int] = {}
         self._running = threading.Lock()
 
     def start_soon(self) -> None:
@@ -134,10 +138,18 @@ class Checks:
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
         """Make a round if it is time; return how many messages were put back or discarded."""
-        if not self._is_due(now_ms) or not self._running.acquire(blocking=False):
+        due = self._is_due(now_ms)
+        if not (due or self._unsaved) or not self._running.acquire(blocking=False):
             return 0
         try:
-            return self._make_round(writer, now_ms)
+            done = self._make_round(writer, now_ms) if due else 0
+            self._save(writer)
+            return done
+        except StoreLockedError:
+            raise  # Somebody writes: it is tried again after that.
+        except Exception:
+            self._next_round = now_ms + _RETRY_MS
+            raise
         finally:
             self._running.release()
 
@@ -172,9 +184,9 @@ class Checks:
         return len(plan.gone)
 
     def _plan(self, rooms: Mapping[str, int], now_ms: int) -> _Round:
-        plan, left = _Round(), dict(rooms)
+        plan, left, respondents = _Round(), dict(rooms), self._respondents()
         for half in self._ledger.undecided:
-            if half.group not in left:
+            if half.group not in left or any(one.is_asked(half) for one in respondents):
                 continue
             if plan.is_full:
                 break
@@ -216,6 +228,7 @@ class Checks:
     def _carry_out(self, writer: Writer, plan: _Round) -> None:
         ledger = self._ledger
         settled = ledger.undecided.settlement(plan.gone)
+        self._unsaved = settled.moves
         batches = put_backs(ledger.reader, plan.put_back)
         batches += discards(ledger.reader, plan.discarded)
         if settled.ops:
@@ -223,6 +236,17 @@ class Checks:
         rooms = {DISCARD_TOPIC: 1} if plan.discarded else {}
         ledger.make_rooms(writer, {**OWN_TOPICS, **rooms})
         writer.append(batches, moves=settled.moves)
+
+    def _save(self, writer: Writer) -> None:
+        """Tell RocketMQ durably what a round has passed without an op message.
+
+        A clean end would do it, too; but a broker may come after a kill.
+        """
+        if self._unsaved:
+            writer.flush()
+            with writer.try_section():
+                self._ledger.save_cursors(self._unsaved)
+            self._unsaved = {}
 
     def _ask(self, plan: _Round, first_copy: int) -> None:
         """Give out the questions; the copies have the order of what was put back."""
@@ -239,15 +263,17 @@ class Checks:
             max(able, key=lambda one: one.room()).ask(question)
 
 
-def question_of(stored: StoredMessage) -> Question:
+def question_of(stored: StoredMessage, record: Record | None = None) -> Question:
     """Return what is asked about a half message."""
     own = stored.properties
     place = HalfPlace(
-        own.get("PGROUP", ""), stored.queue_offset, stored.physical_offset, own.get("UNIQ_KEY", "")
+        own.get(PGROUP, ""), stored.queue_offset, stored.physical_offset, own.get(UNIQ_KEY, "")
     )
-    queue_id = int(own["REAL_QID"]) if own.get("REAL_QID", "").isdigit() else -1
-    message = replace(stored, topic=own.get("REAL_TOPIC", ""), queue_id=queue_id)
-    return Question(place, message)
+    queue_id = java_long(own.get(REAL_QID, ""))
+    message = replace(
+        stored, topic=own.get(REAL_TOPIC, ""), queue_id=-1 if queue_id is None else queue_id
+    )
+    return Question(place, message, record)
 
 
 def _rooms(respondents: Collection[Respondent]) -> dict[str, int]:

@@ -9,10 +9,11 @@ Source: `EndTransactionProcessor`.
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, TransactionError
 from pyrocket.formats.half_record import HalfMessage, read_halves
 from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.services.topics import TopicConfig
 from pyrocket.transactions.ledger import Ledger
-from pyrocket.transactions.records import OWN_TOPICS, commit_message, op_messages
+from pyrocket.transactions.records import OWN_TOPICS, commit_message, op_messages, record_of
 from pyrocket.transactions.words import HalfPlace, LocalTransactionState
 from pyrocket.writer import Writer
 
@@ -30,12 +31,14 @@ class Ending:
         state: LocalTransactionState,
         *,
         from_check: bool,
+        record: Record | None = None,
     ) -> None:
         """Commit or roll back; UNKNOWN changes nothing.
 
-        With `from_check` it is the answer to a question, which may come as late as it likes.
-        Raises TransactionError: _NOT_FOUND, _GROUP_WRONG, _OFFSET_WRONG, _ENDED, _TOO_LATE, and
-        _TOPIC_GONE for a commit into a topic that was deleted.
+        `record` is the half message's, if that is at hand. With `from_check` it is the answer to a
+        question, which may come as late as it likes. Raises TransactionError: _NOT_FOUND,
+        _GROUP_WRONG, _OFFSET_WRONG, _ENDED, _TOO_LATE, and _TOPIC_GONE for a commit into a topic
+        that was deleted.
         """
         if state is LocalTransactionState.UNKNOWN:
             return
@@ -47,17 +50,19 @@ class Ending:
                 self._check_in_time(half)
             batches: list[EncodedBatch] = []
             if state is LocalTransactionState.COMMIT:
-                batches.append(self._commit(writer, half))
+                batches.append(self._commit(writer, half, record))
             settled = ledger.undecided.settlement([half.queue_offset])
             ledger.make_rooms(writer, OWN_TOPICS)
             ops = sorted({half.queue_offset, *settled.ops})
             batches.append(op_messages(ops, ledger.clock()))
-            writer.append(batches, moves=settled.moves)
+            *_, written = writer.append(batches, moves=settled.moves)
+            ledger.undecided.note_ops(int(written.queue_offsets[0]), ops)
 
-    def _commit(self, writer: Writer, half: HalfMessage) -> EncodedBatch:
-        ledger = self._ledger
-        target = self._target(half)
-        batch = commit_message(ledger.reader, half, target, ledger.delays, ledger.clock())
+    def _commit(self, writer: Writer, half: HalfMessage, record: Record | None) -> EncodedBatch:
+        ledger, target = self._ledger, self._target(half)
+        if record is None or record.physical_offset != half.physical_offset:
+            record = record_of(ledger.reader, half)
+        batch = commit_message(record, target, ledger.delays, ledger.clock())
         ledger.make_rooms(writer, ledger.delays.rooms([batch.topic]))
         writer.check_fits([batch])
         return batch

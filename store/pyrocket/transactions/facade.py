@@ -11,7 +11,7 @@ from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
 from pyrocket.errors import MessageError, StoreLockedError
-from pyrocket.formats.half_record import HalfMessage
+from pyrocket.formats.half_record import HalfMessage, half_of
 from pyrocket.formats.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,
@@ -19,6 +19,7 @@ from pyrocket.formats.properties import (
     REAL_TOPIC,
     TRAN_MSG,
 )
+from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from pyrocket.message import Message, SendStatus
 from pyrocket.outgoing import Outgoing, Route
@@ -26,18 +27,18 @@ from pyrocket.reader import Reader
 from pyrocket.services.delays import Destination
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.groups import GroupOffsets
-from pyrocket.services.topics import TopicConfig, lacking_topics
-from pyrocket.transactions.checking import Checks, Question, Respondent, question_of
+from pyrocket.services.topics import lacking_topics
+from pyrocket.transactions.checking import Checks, Respondent, question_of
 from pyrocket.transactions.ending import Ending
 from pyrocket.transactions.keeping import keep_undecided
 from pyrocket.transactions.ledger import Ledger
 from pyrocket.transactions.records import OWN_TOPICS
 from pyrocket.transactions.undecided import Cursors, Undecided
-from pyrocket.transactions.words import CheckPolicy, HalfPlace, LocalTransactionState
+from pyrocket.transactions.words import CheckPolicy, HalfPlace, LocalTransactionState, Question
 from pyrocket.write_queue import WriteQueue
 from pyrocket.writer import Writer
 
-_HALF_QUEUE = TopicConfig(HALF_TOPIC, 1, 1)
+_HEAD_BYTES = 8
 
 
 class Transactions:
@@ -61,9 +62,8 @@ class Transactions:
         """Make them; `route` finds or makes a topic, `flush` does what the store promises."""
         self._layout, self._reader, self._writing, self._clock = layout, reader, writing, clock
         self._outgoing, self._route, self._flush = outgoing, route, flush
-        self._epochs = Epochs(layout)
         rules = policy or CheckPolicy()
-        self._ledger = Ledger(reader, self._epochs, clock, outgoing.delays, rules)
+        self._ledger = Ledger(layout, reader, clock, outgoing.delays, rules)
         self._ending = Ending(self._ledger)
         self._producers: tuple[Respondent, ...] = ()
         self._joining = threading.Lock()
@@ -72,7 +72,7 @@ class Transactions:
 
     def pending(self) -> list[HalfMessage]:
         """Return the undecided half messages, in queue order."""
-        undecided = Undecided(self._reader, self._epochs)
+        undecided = Undecided(self._reader, Epochs(self._layout))
         undecided.catch_up(self._cursors())
         return list(undecided)
 
@@ -81,11 +81,16 @@ class Transactions:
         return np.array([half.queue_offset for half in self.pending()], np.int64)
 
     def end(
-        self, place: HalfPlace, state: LocalTransactionState, *, from_check: bool = False
+        self,
+        place: HalfPlace,
+        state: LocalTransactionState,
+        *,
+        from_check: bool = False,
+        record: Record | None = None,
     ) -> SendStatus:
         """Commit or roll back a half message; UNKNOWN changes nothing. See `Ending.end`."""
         writer = self._writing()
-        self._ending.end(writer, place, state, from_check=from_check)
+        self._ending.end(writer, place, state, from_check=from_check, record=record)
         return self._flush(writer)
 
     def send_half(
@@ -103,11 +108,13 @@ class Transactions:
         self._make_rooms(writer)
         to = self._half_destination(group, message, route_to, immunity_s)
         encoded, _ = self._outgoing.encode_to(message, to)
-        (appended,) = self._queue.append(writer, [encoded])
-        at = int(appended.queue_offsets[0])
-        status = self._flush(writer)
-        (stored,) = self._reader.read(_HALF_QUEUE, 0, at, 1)
-        return question_of(stored), status
+        head = encoded.data[:_HEAD_BYTES].to_pybytes()
+        self._queue.append(writer, [encoded])
+        # What was stored lies in the buffer now, but perhaps for its head, which is written last.
+        record = decode_record(head + encoded.data[_HEAD_BYTES:].to_pybytes(), verify_crc=False)
+        with self._ledger.lock:
+            self._ledger.undecided.note_half(half_of(record))
+        return question_of(record.to_message(), record), self._flush(writer)
 
     def run_checks(self) -> int:
         """Make a round of checks if it is time; return how many messages were looked at.

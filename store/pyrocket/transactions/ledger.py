@@ -4,12 +4,14 @@ import threading
 from collections.abc import Mapping
 
 from pyrocket.clock import Clock
+from pyrocket.cursors import save_transaction_cursors
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
 from pyrocket.reader import Reader
 from pyrocket.services.delays import Delays
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.topics import Topics, lacking_topics
-from pyrocket.transactions.undecided import Undecided
+from pyrocket.transactions.undecided import Cursors, Undecided
 from pyrocket.transactions.words import CheckPolicy
 from pyrocket.writer import Writer
 
@@ -21,10 +23,11 @@ class Ledger:
     """
 
     def __init__(
-        self, reader: Reader, epochs: Epochs, clock: Clock, delays: Delays, policy: CheckPolicy
+        self, layout: Layout, reader: Reader, clock: Clock, delays: Delays, policy: CheckPolicy
     ) -> None:
         self.reader, self.clock, self.delays, self.policy = reader, clock, delays, policy
-        self.undecided = Undecided(reader, epochs)
+        self._layout = layout
+        self.undecided = Undecided(reader, Epochs(layout))
         self.lock = threading.RLock()
 
     @property
@@ -41,3 +44,7 @@ class Ledger:
         for topic in lacking_topics(queues, self.topics.all()):
             self.topics.put(topic)
             writer.structure_changed()
+
+    def save_cursors(self, cursors: Cursors) -> None:
+        """Keep cursors as RocketMQ does; what they say is durable, and the caller is in a turn."""
+        save_transaction_cursors(self._layout, cursors)

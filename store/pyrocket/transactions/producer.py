@@ -10,12 +10,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyrocket.errors import StoreReadOnlyError, TransactionError
+from pyrocket.errors import PyrocketError, StoreReadOnlyError, TransactionError
+from pyrocket.formats.half_record import HalfMessage
 from pyrocket.message import Message, SendStatus
 from pyrocket.services.subscriptions import check_group_name
-from pyrocket.transactions.checking import Question
 from pyrocket.transactions.words import (
+    HalfPlace,
     LocalTransactionState,
+    Question,
     TransactionListener,
     TransactionSendResult,
 )
@@ -63,6 +65,7 @@ class TransactionProducer:
         check_group_name(group)
         self._transactions, self.group, self._listener = store.transactions, group, listener
         self._questions: queue.Queue[Question] = queue.Queue(MOST_QUESTIONS)
+        self._asked: set[str] = set()
         self._closed = threading.Event()
         self._transactions.add(self)
         self._thread: threading.Thread | None = None
@@ -132,19 +135,30 @@ class TransactionProducer:
         """Return how many more questions may wait."""
         return MOST_QUESTIONS - self._questions.qsize()
 
+    def is_asked(self, half: HalfMessage) -> bool:
+        """Whether a question about this message still waits, or is being answered."""
+        return _key(half) in self._asked
+
     def ask(self, question: Question) -> None:
         """Have a question answered."""
+        self._asked.add(_key(question.place))
         try:
             self._questions.put_nowait(question)
         except queue.Full:
+            self._asked.discard(_key(question.place))
             _log.warning("%s is asked later: too many questions wait", question.place)
 
     def _serve(self) -> None:
+        told = ""
         while not self._closed.is_set():
             try:
                 self._transactions.run_checks()
             except StoreReadOnlyError:
                 return  # The store was closed.
+            except (PyrocketError, OSError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    _log.warning("transactions are checked later: %s", error)
             self._answer_next(wait=True)
 
     def _answer_next(self, *, wait: bool) -> bool:
@@ -152,8 +166,11 @@ class TransactionProducer:
             question = self._questions.get(wait, _POLL_SECONDS)
         except queue.Empty:
             return False
-        state = self._ask_listener(lambda: self._listener.check(question.message), question)
-        self._end(question, state, from_check=True)
+        try:
+            state = self._ask_listener(lambda: self._listener.check(question.message), question)
+            self._end(question, state, from_check=True)
+        finally:
+            self._asked.discard(_key(question.place))
         return True
 
     def _ask_listener(
@@ -171,9 +188,13 @@ class TransactionProducer:
     ) -> Exception | None:
         """Write a decision; return why that failed: then the message stays undecided."""
         try:
-            self._transactions.end(question.place, state, from_check=from_check)
+            self._transactions.end(
+                question.place, state, from_check=from_check, record=question.record
+            )
         except Exception as error:
-            _log.warning("%s of %s was not written: %s", state.name, question.place, error)
+            late = from_check and getattr(error, "code", "") == "TRANSACTION_ENDED"
+            level = logging.DEBUG if late else logging.WARNING
+            _log.log(level, "%s of %s was not written: %s", state.name, question.place, error)
             return error
         return None
 
@@ -184,3 +205,7 @@ class TransactionProducer:
                 remedy="Make another one.",
                 code="PRODUCER_CLOSED",
             )
+
+
+def _key(half: HalfMessage | HalfPlace) -> str:
+    return half.transaction_id or f"@{half.queue_offset}"

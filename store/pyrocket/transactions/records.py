@@ -5,7 +5,6 @@ Source: `TransactionalMessageBridge`, `EndTransactionProcessor.endMessageTransac
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,10 @@ from pyrocket.formats.half_record import (
     wants_delay,
 )
 from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.message_keys import MessageKeys, keys_of_message
 from pyrocket.formats.properties import (
     DELAY,
+    KEYS,
     REAL_QID,
     REAL_TOPIC,
     TAGS,
@@ -32,24 +33,27 @@ from pyrocket.formats.properties import (
     TRAN_MSG,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
+    UNIQ_KEY,
     WAIT,
     decode_properties,
     encode_properties,
 )
-from pyrocket.formats.record import SYS_COMMIT, encode_record
+from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK, encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records
-from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.index.scan import Slice
 from pyrocket.message import Message
 from pyrocket.reader import Reader
-from pyrocket.services.delays import Delays
+from pyrocket.services.delays import Delays, Destination
 from pyrocket.services.topics import TopicConfig
+from pyrocket.transactions.pieces import pieces
 
 OWN_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
 """RocketMQ's topics that transactions need, and their queues."""
 
+_V6_BYTES = 16
 _OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: OP_TAGS})
 
 Blocks = Mapping[int, Mapping[str, str]]
@@ -126,33 +130,71 @@ def still_immune(half: HalfMessage, most_checks: int) -> dict[str, str]:
 
 
 def commit_message(
-    reader: Reader, half: HalfMessage, target: TopicConfig, delays: Delays, now_ms: int
+    record: Record, target: TopicConfig, delays: Delays, now_ms: int
 ) -> EncodedBatch:
     """Return the message that a half message becomes; one with a delay goes to wait first.
 
-    What it keeps on disk is RocketMQ's: all properties of the half message.
+    What it keeps on disk is RocketMQ's: all properties of the half message. Raises
+    TransactionError.
     """
-    run = record_of(reader, half)
-    queue_id = _queue_of(half, target)
-    changes = Changes(transaction=SYS_COMMIT, prepared=np.array([half.physical_offset]))
-    block = run.properties()[0].as_py()
-    properties = decode_properties(block)
-    if not wants_delay(properties):
-        return _one(run, target.name, queue_id, changes)
-    to = delays.destination(
-        _delayed(properties, target.name, now_ms), target.name, queue_id, now_ms
+    properties = decode_properties(record.properties)
+    queue_id = _queue_of(properties, target)
+    to = _destination(properties, target.name, queue_id, delays, now_ms)
+    if to is None:
+        block, to = record.properties, Destination(target.name, queue_id, {})
+    else:
+        gone = (TRAN_MSG, REAL_TOPIC, REAL_QID)
+        block = change_properties(record.properties, to.properties, without=gone)
+    data = encode_record(
+        topic=to.topic,
+        queue_id=to.queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        body=record.body,
+        properties=block,
+        born_timestamp=record.born_timestamp,
+        store_timestamp=0,
+        flag=record.flag,
+        sys_flag=record.sys_flag & ~SYS_TRANSACTION_MASK | SYS_COMMIT,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.physical_offset,
     )
-    block = change_properties(block, to.properties, without=(TRAN_MSG, REAL_TOPIC, REAL_QID))
-    changed = replace(changes, properties=pa.array([block], pa.binary()))
-    waiting = _one(run, to.topic, to.queue_id, changed)
-    waits = None if to.delay_ms is None else np.array([to.delay_ms])
-    return replace(waiting, delays=waits, due=to.due_ms)
+    return EncodedBatch(
+        topic=to.topic,
+        data=pa.py_buffer(bytearray(data)),
+        bounds=np.array([0, len(data)]),
+        queue_ids=np.array([to.queue_id], np.int32),
+        tags_codes=np.array([java_hash(properties.get(TAGS, ""))], np.int64),
+        keys=_keys_of(to.topic, properties),
+        born_v6=len(record.born_host[0]) == _V6_BYTES,
+        delays=None if to.delay_ms is None else np.array([to.delay_ms]),
+        due=to.due_ms,
+    )
 
 
-def record_of(reader: Reader, half: HalfMessage) -> RecordFields:
-    """Return the record of a half message."""
+def record_of(reader: Reader, half: HalfMessage) -> Record:
+    """Return the record of a half message. Raises StoreDamagedError."""
     at = half.queue_offset
-    return next(reader.records(HALF_TOPIC, 0, at, at + 1)).records
+    run = next(reader.records(HALF_TOPIC, 0, at, at + 1)).records
+    start = int(run.starts[0])
+    return decode_record(run.buffer.slice(start, half.size).to_pybytes())
+
+
+def _keys_of(topic: str, properties: Mapping[str, str]) -> MessageKeys:
+    words = properties.get(KEYS, "").split(" ")
+    return keys_of_message(topic, properties.get(UNIQ_KEY, ""), words)
+
+
+def _destination(
+    properties: Mapping[str, str], topic: str, queue_id: int, delays: Delays, now_ms: int
+) -> Destination | None:
+    """Return where a committed message waits; None if it does not."""
+    if not wants_delay(properties):
+        return None
+    to = delays.destination(_delayed(properties, topic, now_ms), topic, queue_id, now_ms)
+    return None if to.delay_ms is None and to.due_ms is None else to
 
 
 def _delayed(properties: Mapping[str, str], topic: str, now_ms: int) -> Message:
@@ -171,21 +213,17 @@ def _due(properties: Mapping[str, str], now_ms: int) -> int:
     return java_long(properties.get(TIMER_DELIVER_MS)) or 0
 
 
-def _queue_of(half: HalfMessage, target: TopicConfig) -> int:
-    if half.queue_id < 0:
+def _queue_of(properties: Mapping[str, str], target: TopicConfig) -> int:
+    wanted = java_long(properties.get(REAL_QID, ""))
+    if wanted is None or wanted < 0:
         raise TransactionError(
-            f"the half message at offset {half.queue_offset} names no queue to go to.",
+            "the half message names no queue to go to.",
             remedy="Roll it back.",
-            code="TRANSACTION_NOT_FOUND",
+            code="TRANSACTION_TOPIC_GONE",
         )
-    if half.queue_id < max(target.read_queues, target.write_queues):
-        return half.queue_id
-    # The topic has lost that queue since: nobody would read there.
-    return half.queue_id % target.write_queues
-
-
-def _one(run: RecordFields, topic: str, queue_id: int, changes: Changes) -> EncodedBatch:
-    return copy_records(run, np.zeros(1, np.int64), topic, np.array([queue_id], np.int32), changes)
+    # The topic may have lost that queue since: nobody would read there.
+    there = wanted < max(target.read_queues, target.write_queues)
+    return wanted if there else wanted % target.write_queues
 
 
 def _copies(
@@ -216,7 +254,7 @@ def _rows(
     """Yield the runs of the half queue with these offsets, and the rows that these are."""
     wanted = np.array(sorted(half_offsets), np.int64)
     for start, end in _spans(wanted.tolist()):
-        for piece in reader.records(HALF_TOPIC, 0, start, end):
+        for piece in pieces(reader, HALF_TOPIC, start, end):
             first = piece.first_offset
             rows = wanted[(wanted >= first) & (wanted < first + len(piece.records))] - first
             if len(rows):

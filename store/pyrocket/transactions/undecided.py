@@ -11,26 +11,22 @@ saved at any moment agree (`calculateOpOffset` gives the op cursor up to the fir
 `TransactionalMessageServiceImpl.check`, `fillOpRemoveMap`.
 """
 
-import logging
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
-from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.half_record import HalfMessage, read_halves, read_ops
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
-from pyrocket.index.scan import Slice
 from pyrocket.reader import Reader
 from pyrocket.services.epochs import Epochs
+from pyrocket.transactions.pieces import pieces
 
 _COMMITS_LOOKED_AT = 32
 _DISCARDS_LOOKED_AT = 4096
-_log = logging.getLogger(__name__)
 
 Cursors = Mapping[int, int]
 """The half and op cursors by word of the state page; a missing one is 0."""
@@ -116,11 +112,11 @@ class Undecided:
         self._op_end = max(self._op_end, op_start)
         while self._ops and self._ops[0][0] < op_start:
             self._ops.popleft()
-        for piece in _pieces(self._reader, OP_TOPIC, self._op_end, ops.maximum):
+        for piece in pieces(self._reader, OP_TOPIC, self._op_end, ops.maximum, tell=True):
             for at, named in read_ops(piece.records):
                 self._note_op(at, named, start)
         self._op_end = max(self._op_end, ops.maximum)
-        for piece in _pieces(self._reader, HALF_TOPIC, self._half_end, halves.maximum):
+        for piece in pieces(self._reader, HALF_TOPIC, self._half_end, halves.maximum, tell=True):
             for half in read_halves(piece.records):
                 self._note_half(half)
         self._half_end = max(self._half_end, halves.maximum)
@@ -128,6 +124,19 @@ class Undecided:
             self._is_new = False
             self._find_commits()
             self._find_discards()
+
+    def note_half(self, half: HalfMessage) -> None:
+        """See one that was just appended without reading it, if it is the next."""
+        if half.queue_offset == self._half_end:
+            self._note_half(half)
+            self._half_end += 1
+
+    def note_ops(self, first: int, named: Sequence[int]) -> None:
+        """See op messages that were just appended, one a name, without reading them."""
+        if first == self._op_end:
+            for at, offset in enumerate(named, first):
+                self._note_op(at, (offset,), self._half_cursor)
+            self._op_end += len(named)
 
     def settlement(self, gone: Collection[int]) -> Settlement:
         """Return how these offsets are decided by an append in this turn; caught up before."""
@@ -137,7 +146,9 @@ class Undecided:
             (at for at, named in self._ops if max(named, default=-1) >= self._half_cursor),
             self._op_end,
         )
-        ops = sorted(at for at in leaving if at >= half)
+        # An op message that names the first place of an immune one decides its copy, too.
+        kept = {one.prepared for one in self} if self._left_over else set()
+        ops = sorted(at for at in leaving if at >= half and at not in kept)
         return Settlement(ops, max(half, self._half_cursor), op)
 
     def _forget_below(self, start: int) -> None:
@@ -196,7 +207,7 @@ class Undecided:
         start = max(known.minimum, known.maximum - _DISCARDS_LOOKED_AT)
         if not self._newest:
             return
-        for piece in _pieces(self._reader, DISCARD_TOPIC, start, known.maximum):
+        for piece in pieces(self._reader, DISCARD_TOPIC, start, known.maximum):
             for half in read_halves(piece.records):
                 if half.identity in self._newest:
                     self._left_over.add(self._newest[half.identity])
@@ -209,36 +220,8 @@ class Undecided:
         known = self._reader.system_offsets(topic, queue_id)
         for end in {known.maximum, *self._epochs.ends(topic, queue_id)}:
             start = max(known.minimum, end - _COMMITS_LOOKED_AT)
-            for piece in _pieces(self._reader, topic, start, min(end, known.maximum), queue_id):
+            for piece in pieces(self._reader, topic, start, min(end, known.maximum), queue_id):
                 run = piece.records
                 committed = run.sys_flag & SYS_TRANSACTION_MASK == SYS_COMMIT
                 prepared = run.field("prepared_transaction_offset", run.after_hosts)
                 yield from prepared[np.flatnonzero(committed)].tolist()
-
-
-def _pieces(reader: Reader, topic: str, start: int, end: int, queue_id: int = 0) -> Iterator[Slice]:
-    """Yield the messages [start, end) of a queue; damaged ones are passed over."""
-    while start < end:
-        piece = _piece(reader, topic, queue_id, start, end)
-        if piece is None:
-            _log.error("message %d of queue %d of %s is damaged", start, queue_id, topic)
-            start += 1
-        else:
-            yield piece
-            start += len(piece.records)
-
-
-def _piece(reader: Reader, topic: str, queue_id: int, start: int, end: int) -> Slice | None:
-    """Return the first messages of [start, end); None if not even the first can be read."""
-    while start < end:
-        piece = _readable(reader, topic, queue_id, start, end)
-        if piece is not None:
-            return piece
-        end = start + (end - start) // 2
-    return None
-
-
-def _readable(reader: Reader, topic: str, queue_id: int, start: int, end: int) -> Slice | None:
-    with suppress(StoreDamagedError, OffsetOutOfRangeError):
-        return next(reader.records(topic, queue_id, start, end))
-    return None

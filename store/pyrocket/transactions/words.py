@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from pyrocket.formats.record_decode import Record
 from pyrocket.message import SendStatus, StoredMessage
 
 
@@ -76,3 +77,15 @@ class HalfPlace:
     queue_offset: int
     physical_offset: int
     transaction_id: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A half message that a listener is to execute or to check; `message` says whom it is for.
+
+    `record` is what was stored, where that is at hand.
+    """
+
+    place: HalfPlace
+    message: StoredMessage
+    record: Record | None = None

@@ -25,6 +25,7 @@ import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.namesrv.NamesrvStartup;
@@ -157,6 +158,10 @@ public class Peer {
         JSONObject properties = given.getJSONObject("properties");
         if (properties != null) {
             properties.forEach((name, value) -> message.putUserProperty(name, (String) value));
+        }
+        JSONObject own = given.getJSONObject("own");
+        if (own != null) {
+            own.forEach((name, value) -> MessageAccessor.putProperty(message, name, (String) value));
         }
         return message;
     }

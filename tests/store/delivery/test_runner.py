@@ -1,20 +1,16 @@
 """Who delivers: whoever writes, a thread, or whoever reads; and what they do about failures."""
 
-import logging
-import os
 import threading
 import time
 
-import pytest
 from delivering import Driver, bodies_of, delay
-from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.state_page import NEVER, NEXT_DUE
 from pyrocket.errors import StoreDamagedError
 from pyrocket.service_runner import RETRY_MS, ServiceRunner
-from stores import SMALL, message, reboot, snapshot
+from stores import message
 
 
 class Worker:
@@ -251,92 +247,3 @@ def test_a_thread_that_finds_nothing_to_do_takes_no_time(open_store):
         began = time.process_time()
         time.sleep(0.5)
         assert time.process_time() - began < 0.1
-
-
-# Whoever reads
-
-
-@pytest.fixture
-def reading(open_store, path, clock):
-    """A store without writers, in which a message is due, and a reader of it."""
-    store = open_store()
-    delay(store, 1, b"x")
-    store.close(clean=False)
-    clock.now += 1000
-    return open_store(read_only=True)
-
-
-@pytest.fixture
-def patient(monkeypatch):
-    """Tests don't wait between two advances."""
-    monkeypatch.setattr("pyrocket.advancing.INTERVAL_SECONDS", 0)
-    monkeypatch.setattr("pyrocket.advancing._AFTER_FAILURE_SECONDS", 0)
-
-
-def test_a_reader_delivers_what_is_due_where_nobody_writes(reading, patient):
-    assert reading.advance()
-    assert bodies_of(reading) == [b"x"]
-    assert not reading.advance()
-    assert reading.read_only
-
-
-def test_a_reader_delivers_in_another_boot(open_store, path, clock, patient):
-    store = open_store()
-    delay(store, 1, b"x")
-    store.close()
-    clock.now += 1000
-    reboot(path)
-    reader = open_store(read_only=True)
-    assert reader.advance()
-    assert bodies_of(reader) == [b"x"]
-
-
-def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock):
-    assert reading.advance()
-    store = open_store()
-    delay(store, 1, b"y")
-    store._writing()._hooks.after_section.clear()
-    store.close(clean=False)
-    clock.now += 1000
-    assert not reading.advance()
-    time.sleep(1)
-    assert reading.advance()
-
-
-def test_a_reader_leaves_a_store_alone_in_which_nothing_is_due(open_store, path, clock, patient):
-    store = open_store()
-    store.append(message())
-    store.close()
-    reboot(path)
-    before = snapshot(path)
-    with open_store(read_only=True) as reader:
-        assert not reader.advance()
-    assert snapshot(path) == before
-
-
-def test_a_reader_does_nothing_where_a_java_broker_is(reading, path, patient):
-    lock = FileLock(path / "lock")
-    assert lock.try_lock()
-    os.utime(path / "lock")
-    assert not reading.advance()
-    lock.close()
-    assert reading.advance()
-
-
-def test_a_reader_does_nothing_where_it_may_not_write(reading, patient, monkeypatch, caplog):
-    def refused(*given, **options):
-        raise PermissionError(13, "Permission denied")
-
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(Store, "open", refused)
-    assert not reading.advance()
-    assert "waits for a writer" in caplog.text
-
-
-def test_a_reader_leaves_a_store_of_java_alone(tmp_path, clock, patient):
-    from golden.java import CLEAN, GOLDEN, listing
-
-    with Store.open(GOLDEN / CLEAN, read_only=True, config=SMALL) as store:
-        before = listing(GOLDEN / CLEAN)
-        assert not store.advance()
-        assert listing(GOLDEN / CLEAN) == before

@@ -107,9 +107,11 @@ def test_other_rows_under_the_same_number_are_dropped_loudly(store, caplog):
     publish(store, 0, ROWS)
     with caplog.at_level(logging.ERROR):
         publish(store, 0, ROWS[::-1])
+        for _ in range(2):
+            publish(store, 0, ROWS, "run-2")
         assert not caplog.records
-        publish(store, 0, ROWS[1:])
-        publish(store, 0, [b"other", *ROWS[1:]])
+        publish(store, 0, ROWS[1:], "run-2")
+        publish(store, 0, [b"other", *ROWS[1:]], "run-2")
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
     assert all_bodies(store) == ROWS
 
@@ -189,6 +191,19 @@ def test_a_query_is_forgotten_after_more_than_a_year(path, store, clock):
     store.clean(total_bytes=2 * SMALL.log_file_bytes)
     assert store.sink.last(QUERY, "t") is None
     assert store.sink.last("other", "t") == 0
+
+
+def test_who_looks_rarely_knows_of_records_that_came_and_went_meanwhile(path, store, reader):
+    publish(store, 0, ROWS)
+    assert reader.sink.last(QUERY, "t") == 0
+    other = numbered(4, identity="other")
+    store.sink.publish(other, stage_tasks(store, other, ROWS))
+    publish(store, 1, ROWS)
+    for _ in range(10):
+        store.append_batch(FILLER, topic="t")
+    store.clean(total_bytes=2 * SMALL.log_file_bytes)
+    assert reader.sink.last("other", "t") == 4
+    assert reader.sink.last(QUERY, "t") == 1
 
 
 def test_the_file_is_saved_now_and_then(path, store):

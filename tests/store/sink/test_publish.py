@@ -6,14 +6,12 @@ from pyrocket import Published, Store, StoreConfig
 from pyrocket.errors import (
     MessageError,
     SchemaError,
-    SinkError,
-    StoreNotSharedError,
     StoreReadOnlyError,
     TopicNotFoundError,
 )
-from pyrocket.sink.staged_file import StagedReader
+from pyrocket.verify import verify
 from sinks import numbered, publish, stage, stage_tasks, staged_files
-from stores import SMALL, batch, bodies, snapshot
+from stores import batch, bodies, snapshot
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 ROWS = [b"%03d" % number for number in range(40)]
@@ -121,6 +119,7 @@ def test_a_batch_of_nobody_is_whole_and_not_remembered(store, reader):
         assert (told.rows, told.dropped) == (40, False)
     assert all_bodies(store) == sorted(ROWS * 2)
     assert store.sink.last(one.identity, one.target) is None
+    assert not (store.path / "pyrocket" / "staging" / one.key).exists()
 
 
 def test_published_files_go_and_so_do_those_of_earlier_batches(path, store, reader):
@@ -161,86 +160,13 @@ def test_leftovers_are_looked_for_once_an_hour(path, store, reader, clock):
     assert staged_files(path) == []
 
 
-def test_rows_staged_beside_another_store_are_refused(tmp_path, store):
-    one = numbered(0)
-    with Store.open(tmp_path / "other", create=True, config=SMALL) as other:
-        staged = stage(other, one, ROWS)
-    with pytest.raises(StoreNotSharedError):
-        store.sink.publish(one, [staged])
-    assert all_bodies(store) == []
-
-
-def test_rows_whose_file_is_not_here_are_refused(path, store, reader):
-    one = numbered(0)
-    staged = stage_tasks(reader, one, ROWS)
-    (path / "pyrocket" / "staging" / staged[1].name).unlink()
-    with pytest.raises(StoreNotSharedError):
-        store.sink.publish(one, staged)
-    assert all_bodies(store) == []
-
-
-@pytest.mark.parametrize("change", ["more", "fewer", "read only"])
-def test_a_topic_that_changed_meanwhile_is_refused(store, reader, change):
-    one = numbered(0)
-    staged = [stage(reader, one, ROWS)]
-    changes = {"more": {"write_queues": 3}, "fewer": {"write_queues": 1}, "read only": {"perm": 4}}
-    store.update_topic("t", **changes[change])
-    before = store.position()
-    with pytest.raises(SinkError) as caught:
-        store.sink.publish(one, staged)
-    assert caught.value.code == "TOPIC_CHANGED"
-    assert store.position() == before
-
-
-def test_tasks_that_routed_differently_are_refused(store, reader):
-    one = numbered(0)
-    staged = [stage(reader, one, ROWS)]
-    store.update_topic("t", write_queues=3)
-    staged.append(stage(store, one, ROWS, 1))
-    with pytest.raises(SinkError, match="was changed"):
-        store.sink.publish(one, staged)
-
-
-def test_every_byte_of_a_staged_file_counts(path, store, reader):
-    """All but the padding between its parts, less than eight bytes each."""
-    staged = stage(reader, numbered(0), [b"body"], keys=pa.array(["k"]))
-    file = path / "pyrocket" / "staging" / staged.name
-    good = file.read_bytes()
-    assert len(good) == staged.file_bytes
-    for at in range(len(good)):
-        file.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
-        assert is_broken(file, staged) or good[at] == 0, f"byte {at} is no padding"
-
-
-def is_broken(file, staged):
-    try:
-        with StagedReader(file, staged.file_bytes, staged.checksum) as opened:
-            opened.check()
-    except SinkError as error:
-        return error.code == "STAGED_BROKEN"
-    return False
-
-
-def test_a_file_cut_short_is_refused(path, store, reader):
-    one = numbered(0)
-    staged = stage(reader, one, ROWS)
-    file = path / "pyrocket" / "staging" / staged.name
-    good = file.read_bytes()
-    for length in (0, 1, len(good) // 2, len(good) - 1):
-        file.write_bytes(good[:length])
-        with pytest.raises(SinkError, match="has been changed or lost bytes"):
-            store.sink.publish(one, [staged])
-    assert all_bodies(store) == []
-
-
-def test_a_record_too_long_for_a_log_file_is_refused_before_anything_is_written(store, reader):
-    one = numbered(0)
-    staged = stage(reader, one, [b"x", b"y" * 4090])
-    before = store.position()
-    with pytest.raises(MessageError) as caught:
-        store.sink.publish(one, [staged])
-    assert caught.value.code == "RECORD_TOO_LARGE"
-    assert store.position() == before
+def test_a_store_with_batches_and_staged_rows_is_sound(path, store, reader):
+    publish(store, 0, ROWS)
+    publish(store, 0, ROWS, "run-2")
+    stage(reader, numbered(1), ROWS)
+    assert [found.code for found in verify(path).findings] == ["NOT_CLOSED"]
+    store.close()
+    assert not verify(path).findings
 
 
 def test_published_messages_are_found_by_their_keys(store):

@@ -2,10 +2,12 @@
 
 import pytest
 from pyrocket.disk import io
+from pyrocket.disk.state_page import DISPATCHED, PUBLISHED
 from pyrocket.errors import SinkError, StoreUnavailableError
 from sinks import numbered, publish, stage, staged_files
-from stores import batch, bodies
+from stores import batch, bodies, overwrite, words
 
+MAGIC = b"\xda\xa3\x20\xa7"
 ROWS = [b"%03d" % number + b"." * 500 for number in range(60)]
 
 
@@ -124,3 +126,24 @@ def test_a_full_disk_fails_the_task_and_leaves_nothing(path, reader, monkeypatch
     with pytest.raises(StoreUnavailableError, match="rows could not be staged"):
         stage(reader, numbered(0), ROWS)
     assert staged_files(path) == []
+
+
+def test_rows_that_cannot_be_read_again_get_their_entries_from_the_log(path, store, reader):
+    """What was staged is damaged between the copy of its records and that of their places."""
+    one = numbered(0)
+    staged = staged_in_pieces(reader, one)
+    file = path / "pyrocket" / "staging" / staged.name
+    page = words(path)
+
+    def damage(descriptor, data, at):
+        real(descriptor, data, at)
+        if bytes(data[4:]) == MAGIC:  # The head, which is written last.
+            overwrite(file, bytes(staged.file_bytes), 0)
+
+    real = io.write_at
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(io, "write_at", damage)
+        store.sink.publish(one, [staged])
+    assert page[DISPATCHED] == page[PUBLISHED]
+    page.close()
+    assert bodies(store)[0] == ROWS

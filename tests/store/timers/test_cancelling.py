@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 from pyrocket import Store
-from pyrocket.timers.admin import Timers
 from stores import message, reboot
 from timing import DAY, HOUR, Timing, park
 
@@ -136,8 +135,4 @@ def test_what_waits_can_be_looked_at(timing, clock, path):
     timing.run()
     assert timing.timers.count() == 1
     with Store.open(path, read_only=True, clock=clock) as store:
-        assert [one.msg_id for one in looking(store, clock).pending()] == [sent[2].msg_id]
-
-
-def looking(store, clock):
-    return Timers(store._layout, store._reader, store._writing, store.query, clock)
+        assert [one.msg_id for one in store.timers.pending()] == [sent[2].msg_id]

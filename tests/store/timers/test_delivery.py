@@ -260,15 +260,15 @@ def test_whatever_happens_each_timer_comes_once_and_none_early(tmp_path_factory,
             elif kind == "back":
                 clock.now -= given[0]
             elif kind == "run":
-                process = processes[given[0]]
-                process.run()
-                new = set(process.bodies()) - seen
-                assert all(dues[body] <= clock.now for body in new)
-                seen |= new
-                assert all(dues[body] > clock.now for body in dues.keys() - seen)
+                processes[given[0]].run()
             else:
                 processes[given[0]].close()
                 processes[given[0]] = Timing(path, clock)
+            new = set(processes[0].bodies()) - seen
+            seen |= new
+            assert all(dues[body] <= clock.now for body in new)
+            if kind == "run":
+                assert all(dues[body] > clock.now for body in dues.keys() - seen)
         clock.now += 10 * HOUR
         processes[0].run()
         assert sorted(processes[0].bodies()) == sorted(dues)

@@ -1,5 +1,8 @@
 """When producers are asked about undecided half messages, how often, and what becomes of them."""
 
+import threading
+import time
+
 import pytest
 from halves import (
     COMMIT,
@@ -16,7 +19,7 @@ from halves import (
     queue,
 )
 from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
-from pyrocket.transactions.producer import MOST_QUESTIONS
+from pyrocket.transactions.producer import MOST_QUESTIONS, TransactionProducer
 from stores import bodies, message, words
 
 HOUR = 60 * MINUTE
@@ -233,3 +236,47 @@ def test_the_cursors_follow(path, store, one, listener, clock):
     assert page[HALF_CURSOR] == len(halves(store))
     assert page[OP_CURSOR] >= len(ops(store)) - 1, "at most one move behind"
     page.close()
+
+
+def test_nobody_is_asked_twice_before_the_first_answer(store, held, one, listener, clock):
+    """A listener that takes long must not bring the message nearer to its end."""
+    one.send(message())
+    clock.now += MINUTE
+    for _ in range(20):
+        held.transactions.run_checks()
+        clock.now += MINUTE
+    assert len(halves(store)) == 2
+    listener.answer = COMMIT
+    assert one.check_now() == 1
+    assert bodies(store)[0] == [b"x"]
+
+
+def test_a_thread_asks_by_itself(path, held, store):
+    """With real time, and the least of it."""
+    held = Held(store, timeout_ms=0, interval_ms=0)
+    store._clock.now += 1
+    listener = Listener(UNKNOWN)
+
+    def later(message):
+        return COMMIT if len(listener.checked) == 3 else UNKNOWN
+
+    listener.answer = later
+    with TransactionProducer(held, "pg", listener) as one:
+        one.send(message())
+        store._clock.now += 1
+        deadline = time.monotonic() + 20
+        while held.transactions.pending():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+            store._clock.now += 1
+    assert bodies(store)[0] == [b"x"]
+    assert not any("transaction checks" in thread.name for thread in threading.enumerate())
+
+
+def test_the_thread_ends_with_the_store(open_store):
+    store = open_store()
+    one = TransactionProducer(Held(store), "pg", Listener())
+    store.close()
+    one._thread.join(10)
+    assert not one._thread.is_alive()
+    one.close()

@@ -1,0 +1,161 @@
+"""Delayed messages are delivered once, wherever a deliverer dies and whenever the power goes."""
+
+import os
+import random
+import sys
+
+import pytest
+from crash.children import deliver_until_step
+from crash.mail import MINUTE, Mail, MailRecording, Postman
+from crash.power_loss import NoPower
+from delivering import bodies_of, delay
+from pyrocket import Store
+from stores import SMALL, FakeClock
+
+pytestmark = pytest.mark.crash
+
+SEED = int(os.environ.get("PYROCKET_SEED", "0")) or random.randrange(1, 10**6)
+
+
+# Kills
+
+
+@pytest.mark.usefixtures("quick_disk")
+@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+@pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
+def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor):
+    """Five messages of two levels for two queues; log files begin all the time."""
+    clock, expected = FakeClock(), []
+    other = Store.open(path, config=SMALL, clock=clock) if survivor else None
+    for step in range(400):
+        sender = Store.open(path, config=SMALL, clock=clock)
+        for number in range(5):
+            level, queue_id = 1 + number // 3, number % 2
+            body = b"%d:%d:%d:%d" % (level, queue_id, step, number)
+            delay(sender, level, body.ljust(300, b"."), queue_id=queue_id)
+            expected.append(body)
+        sender.close(clean=False)
+        clock.now += 5000
+        given = {"now": clock.now, "step": step, "half": half, "trace": tmp_path / "trace"}
+        status = nursery.run(deliver_until_step, path=path, **given)
+        assert status in (0, 9)
+        one = other or Store.open(path, config=SMALL, clock=clock)
+        clock.now += 1000
+        one.advance()
+        found = [body.strip(b".") for queue in (0, 1) for body in bodies_of(one, "t", queue)]
+        # Each level keeps its order; two levels have none between them.
+        assert sorted(found, key=first_two) == sorted(expected, key=first_two)
+        if not survivor:
+            one.close(clean=step % 2 == 0)
+        if status == 0:
+            break
+    assert status == 0
+    assert "fulfil" in (tmp_path / "trace").read_text().split()
+    if other:
+        other.close()
+
+
+def first_two(body):
+    """Level and queue."""
+    return body[:3]
+
+
+# Losses of power
+
+
+def scenario_levels(session):
+    """Two levels, delivered now and then, flushed now and then."""
+    man = Postman(session)
+    for number in range(12):
+        man.send(1 + number % 2, "tu"[number % 3 == 2], number % 2 if number % 3 != 2 else 0)
+        if number % 3 == 1:
+            man.pass_time(2500)
+        if number % 4 == 2:
+            man.flush()
+    man.pass_time(6000)
+    man.flush()
+    man.close(clean=False)
+
+
+def scenario_batches(session):
+    """Deliveries that fill several log files, to two queues in turn."""
+    man = Postman(session)
+    for _ in range(3):
+        man.send_many(1, 14, size=400)
+        man.send(2)
+        man.flush()
+        man.pass_time(1000)
+        man.send_many(2, 4, size=30)
+        man.flush()
+    man.pass_time(5000)
+    man.close()
+
+
+def scenario_checkpoints(session):
+    """A minute passes, so that cursors are saved between deliveries."""
+    man = Postman(session)
+    for number in range(8):
+        man.send(3, queue_id=number % 2)
+        man.send(4, "u")
+        man.flush()
+        man.pass_time((9000, MINUTE)[number % 2])
+        if number == 5:
+            man.close()
+            man = Postman(session)
+    man.flush()
+    man.close(clean=False)
+
+
+def scenario_sync(session):
+    man = Postman(session, flush="sync")
+    for number in range(6):
+        man.send(1, queue_id=number % 2, size=700)
+        man.session.note(Mail.is_durable)
+        man.pass_time(1000)
+    man.close(clean=False)
+
+
+def recover_and_go_on(session):
+    """What comes after a crash: recovery, deliveries, more of everything."""
+    session.clock.now += 4000
+    man = Postman(session)
+    man.send(1)
+    man.pass_time(1000)
+    man.flush()
+    man.send_many(2, 6)
+    man.pass_time(MINUTE)
+    man.close()
+
+
+SCENARIOS = [scenario_levels, scenario_batches, scenario_checkpoints, scenario_sync]
+
+
+def lose_power(scenario, folder, seed, *, share, variants=1, chains=1):
+    """Check crash points of a scenario, and of what comes after some of them; return how many."""
+    sys.stdout.write(f"PYROCKET_SEED={SEED}, this run: {scenario.__name__} {seed}\n")
+    rng, points = random.Random(seed), 0
+    recording = MailRecording(scenario, folder, seed, promises=Mail())
+    with NoPower():
+        for label, image, mail in recording.crash_points(variants, share):
+            recording.check(label, image, mail)
+            points += 1
+        for label, image, mail in recording.chosen_points(chains, rng):
+            after = MailRecording(recover_and_go_on, folder, rng.random(), image, mail)
+            for then, later, promised in after.crash_points(variants, share):
+                after.check(f"{label}; then {then}", later, promised)
+                points += 1
+    return points
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_after_a_loss_of_power_nothing_is_lost_or_delivered_twice(scenario, tmp_path):
+    assert lose_power(scenario, tmp_path, SEED, share=0.1) > 5
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_loss_of_power_at_every_point_of_deliveries(scenario, part, tmp_path):
+    seed = SEED * 100 + part
+    points = lose_power(scenario, tmp_path, seed, share=0.5, variants=2, chains=4)
+    sys.stdout.write(f"{scenario.__name__}, part {part}: {points} crash points\n")

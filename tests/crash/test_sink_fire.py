@@ -1,0 +1,128 @@
+"""Exactly-once under fire: a pipe from topic to topic, its processes killed in every window.
+
+`pauses/windows.py` lists the windows. What is killed there is the process that is held, the JVM
+alone, or everything at once; and now and then something at any moment. Whatever happens, each
+message comes out once, in the order of its key.
+"""
+
+import os
+import random
+import sys
+import time
+from collections import Counter
+
+import pytest
+from crash.fire import Pauses, Pipe, kill_process
+from crash.pauses.windows import RARE, WINDOWS
+from crash.pipe_job import ROWS_PER_BATCH
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+PATIENCE = 180
+"""Seconds until a window is reached; a job's first micro-batch takes ten."""
+
+BATCHES_TO_RARE = 70
+"""The ledger is saved when 64 micro-batches have been published since."""
+
+ANYWHEN = "at any moment"
+
+
+class Fire:
+    """Kills, one after the other, decided by the seed."""
+
+    def __init__(self, pipe, pauses, dice):
+        self._pipe, self._pauses, self._dice = pipe, pauses, dice
+        self._job = None
+        self.hits = Counter()
+
+    def kill(self, window, victim):
+        """Feed the pipe, wait until something is at the window, and kill the victim."""
+        if self._job is None or not self._job.alive():
+            self._job = self._pipe.start("forever", self._pauses)
+        held = self._hold(window)
+        assert held is not None, f"nothing came to the window: {window}"
+        self.hits[window, victim] += 1
+        if victim == "process":
+            kill_process(held)
+            self._pauses.clear()
+        else:
+            self._end_job(jvm_first=victim == "jvm")
+        self._pipe.look()
+
+    def _hold(self, window):
+        rare = window in RARE
+        self._pipe.feed(
+            BATCHES_TO_RARE * ROWS_PER_BATCH if rare else self._dice.randrange(150, 500)
+        )
+        if window == ANYWHEN:
+            before = self._pipe.batches()
+            until = time.monotonic() + PATIENCE
+            while self._pipe.batches() == before and time.monotonic() < until:
+                time.sleep(0.02)
+            time.sleep(self._dice.random())
+            workers = self._job.workers()
+            return self._dice.choice(workers) if workers else None
+        self._pauses.plan(window)
+        return self._pauses.hit(PATIENCE)
+
+    def _end_job(self, *, jvm_first):
+        if jvm_first:
+            self._job.kill_jvm()
+            # Its Python processes live on for a moment, the one that was held too.
+            self._pauses.go()
+            time.sleep(self._dice.random())
+        self._job.kill()
+        self._job = None
+        self._pauses.clear()
+
+
+def under_fire(folder, kills, seed):
+    """Kill each (victim, window); return how often what was killed where."""
+    sys.stdout.write(f"PYROCKET_SEED={seed}\n")
+    pipe, pauses = Pipe(folder), Pauses(folder / "pauses")
+    fire = Fire(pipe, pauses, random.Random(seed))
+    try:
+        for victim, window in kills:
+            sys.stdout.write(f"{victim}: {window}\n")
+            fire.kill(window, victim)
+        pipe.finish()
+    except BaseException:
+        sys.stdout.write(pipe.told())
+        raise
+    finally:
+        pipe.stop()
+    return fire.hits
+
+
+FEW = [
+    ("process", "a task stages"),
+    ("process", "publication begins"),
+    ("process", "records in part"),
+    ("jvm", "publication done"),
+    ("process", "before the head"),
+    ("process", "before published"),
+    ("process", "after published"),
+]
+
+
+def test_what_is_killed_now_and_then_comes_out_once(tmp_path):
+    """A few; `-m heavy` has the many."""
+    assert under_fire(tmp_path, FEW, 0).total() == len(FEW)
+
+
+PARTS = 8
+VICTIMS = [*["process"] * 18, *["jvm"] * 4, *["session"] * 4]
+"""Of one part; 8 parts make 208, 64 of them of the JVM."""
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_is_killed_all_the_time_comes_out_once(tmp_path, part):
+    """Resumable: run the parts that are left, by `-k`."""
+    seed = int(os.environ.get("PYROCKET_SEED", random.randrange(1 << 32)))
+    dice = random.Random(seed)
+    victims = dice.sample(VICTIMS, len(VICTIMS))
+    windows = dice.sample([*WINDOWS, ANYWHEN] * 2, len(VICTIMS))
+    hits = under_fire(tmp_path, list(zip(victims, windows, strict=True)), seed)
+    sys.stdout.write("".join(f"{count} {hit}\n" for hit, count in sorted(hits.items())))
+    assert hits.total() == len(VICTIMS)

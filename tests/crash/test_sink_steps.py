@@ -1,0 +1,98 @@
+"""Who publishes dies at each single step: all of the batch is there or nothing, then all, once."""
+
+import pyarrow as pa
+import pytest
+from crash.children import publish_all, publish_until_step
+from pyrocket import Store
+from pyrocket.disk.state_page import PUBLISHED
+from sinks import QUERY, numbered, publish, stage, staged_files
+from stores import SMALL, bodies, scan, words
+
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+def test_death_at_any_step_of_a_publication(nursery, path, tmp_path, half):
+    """Rows of 700 bytes, nine a batch: log files and queue files are begun."""
+    known, page, fates = 0, words(path), set()
+    for step in range(300):
+        rows = [f"{step}:{n}:".ljust(700, ".") for n in range(9)]
+        before = page[PUBLISHED]
+        status = nursery.run(
+            publish_until_step,
+            path=path,
+            number=step,
+            run="run-1" if step == 0 else f"run-{step}b",
+            rows=rows,
+            step=step,
+            half=half,
+            trace=tmp_path / f"trace{step}",
+        )
+        assert status in (0, 9)
+        published = page[PUBLISHED] > before
+        fates.add(published)
+        batch = [row.encode() for row in rows]
+        check_readers(path, known, batch if published else [])
+        with Store.open(path, config=SMALL) as store:
+            told = publish(store, step, batch, f"run-{step + 1}b", queue_id=0)
+            assert told.dropped == published
+            assert [body for _, body in scan(store, "t", 0, known)] == batch
+            known += len(batch)
+            assert store.sink.last(QUERY, "t") == step
+        assert staged_files(path) == []
+        if status == 0:
+            break
+    assert status == 0
+    assert step > (10 if half else 30)
+    assert fates == {True, False}
+    page.close()
+
+
+def check_readers(path, known, batch):
+    """Before anybody repairs anything: nothing of what is not published, nothing in part."""
+    with Store.open(path, read_only=True) as reader:
+        assert [body for _, body in scan(reader, "t", 0, known)] in ([], batch)
+
+
+def test_many_processes_publish_at_once(nursery, path, tmp_path):
+    """Ten queries of two drivers each, one of which is replaced: every batch is there once."""
+    queries = [f"q{number}" for number in range(10)]
+    children = [
+        nursery.start(
+            publish_all,
+            path=path,
+            identity=identity,
+            numbers=list(range(6)),
+            run=run,
+            rows=12,
+            topic="t",
+            result=tmp_path / f"{identity}{run}",
+        )
+        for identity in queries
+        for run in ("run-1", "run-2")
+    ]
+    assert [nursery.wait(child) for child in children] == [0] * 20
+    with Store.open(path, config=SMALL) as store:
+        rows = [body.decode() for queue in bodies(store).values() for body in queue]
+        for identity in queries:
+            last = store.sink.last(identity, "t")
+            mine = [row for row in rows if row.startswith(f"{identity}:")]
+            assert last == 5
+            assert len(mine) == len(set(mine)) == 6 * 12
+            for key in range(3):
+                of_key = [row for row in mine if int(row.split(":")[2]) % 3 == key]
+                numbers = [tuple(map(int, row.split(":")[1:])) for row in of_key]
+                assert numbers == sorted(numbers), "a key's rows are in order"
+            told = (tmp_path / f"{identity}run-1").read_text().split(",")
+            told += (tmp_path / f"{identity}run-2").read_text().split(",")
+            assert set(told) <= {"", "SINK_FENCED", "SINK_BATCH_BEHIND"}
+
+
+def test_what_a_dead_task_staged_is_never_published(path):
+    one = numbered(0)
+    with Store.open(path, config=SMALL) as store:
+        lost = store.sink.stage(one, partition=0, attempt=0)
+        lost.append(pa.record_batch({"body": pa.array([b"lost"])}), topic="t")
+        store.sink.publish(one, [stage(store, one, [b"kept"], attempt=1, queue_id=0)])
+        assert bodies(store) == {0: [b"kept"], 1: []}
+        assert staged_files(path) == []

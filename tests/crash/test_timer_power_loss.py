@@ -1,0 +1,221 @@
+"""The power goes while timers are sent, delivered, cancelled and kept: each comes once, on time.
+
+Run the heavy part with `-m heavy`: every point of every scenario, with PYROCKET_SEED of the run.
+"""
+
+import copy
+import shutil
+import sys
+
+import pytest
+from crash.disk_model import materialise
+from crash.power_loss import CONFIG, NoPower, Recording
+from crash.test_power_loss import SEED, folder
+from pyrocket import Store
+from stores import FakeClock, batch, message, reboot
+
+pytestmark = pytest.mark.crash
+
+HOUR = 3_600_000
+LATER = 1_700_000_000_000 + 100 * HOUR
+
+__all__ = ["folder"]
+
+
+class Ledger:
+    """What a scenario does with timers, noted beside the promises of the session."""
+
+    def __init__(self, session):
+        self.session, self.store = session, None
+
+    def open(self, **options):
+        self.store = self.session.open(**options)
+        self.session.create(self.store)
+
+    def send(self, body, after_ms):
+        due = self.session.clock.now + after_ms
+        at = len(self.session.recorder.ops)
+        sent = self.store.append(message(body, deliver_at_ms=due))
+        self.session.note(_offered, body, due, at=at)
+        self.session.note(_sent, body)
+        return sent.msg_id
+
+    def cancel(self, body, msg_id):
+        self.session.note(_cancelling, body)
+        assert self.store.timers.cancel("t", msg_id)
+        self.session.note(_cancelled, body)
+
+    def wait(self, ms):
+        self.session.clock.now += ms
+        self.session.note(_clock_is, self.session.clock.now)
+        self.store.advance()
+
+    def flush(self):
+        self.store.flush()
+        self.session.note(_durable)
+
+    def fill(self):
+        self.session.clock.now += 1
+        self.store.append_batch(batch([b"-"] * 30, 1), topic="t")
+
+    def clean(self):
+        self.session.note(_may_be_cleaned, contents(self.store))
+        self.session.clean(self.store, total_bytes=4096)
+
+    def close(self):
+        self.session.close(self.store)
+        self.session.note(_durable)
+
+
+def _notes(promises):
+    empty = {"due": {}, "sent": set(), "durable": set(), "doubtful": set(), "gone": set()}
+    return promises.__dict__.setdefault("timers", empty | {"cancelled": set(), "now": 0})
+
+
+def _offered(promises, body, due):
+    _notes(promises)["due"][body] = due
+
+
+def _sent(promises, body):
+    _notes(promises)["sent"].add(body)
+
+
+def _cancelling(promises, body):
+    _notes(promises)["doubtful"].add(body)
+
+
+def _may_be_cleaned(promises, bodies):
+    _notes(promises)["doubtful"] |= set(bodies)
+
+
+def _cancelled(promises, body):
+    _notes(promises)["cancelled"].add(body)
+
+
+def _clock_is(promises, now):
+    _notes(promises)["now"] = now
+
+
+def _durable(promises):
+    notes = _notes(promises)
+    notes["durable"], notes["gone"] = set(notes["sent"]), set(notes["cancelled"])
+
+
+def some_are_delivered(session):
+    ledger = Ledger(session)
+    ledger.open(flush="manual")
+    for number, after in enumerate([1000, 2 * HOUR, 500, 61_000, 3 * HOUR, 1000]):
+        ledger.send(b"%d" % number, after)
+    ledger.wait(1000)
+    ledger.flush()
+    ledger.send(b"early", 100)
+    ledger.wait(60_000)
+    ledger.fill()
+    ledger.flush()
+    ledger.wait(2 * HOUR)
+    ledger.send(b"late", 5000)
+    ledger.wait(5000)
+    ledger.flush()
+    ledger.wait(HOUR)
+    ledger.close()
+    ledger.open(flush="manual")
+    ledger.send(b"last", 10)
+    ledger.wait(10)
+
+
+def some_are_cancelled(session):
+    ledger = Ledger(session)
+    ledger.open(flush="manual")
+    ids = {}
+    for number, after in enumerate([1000, 1000, HOUR, HOUR + 1]):
+        ids[number] = ledger.send(b"%d" % number, after)
+    ledger.cancel(b"1", ids[1])
+    ledger.flush()
+    ledger.wait(1000)
+    ledger.cancel(b"2", ids[2])
+    ledger.fill()
+    ledger.flush()
+    ledger.wait(HOUR)
+    ledger.close()
+
+
+def files_go(session):
+    ledger = Ledger(session)
+    ledger.open(flush="manual")
+    ids = [ledger.send(b"%d" % number, HOUR + number) for number in range(4)]
+    ledger.cancel(b"3", ids[3])
+    for _ in range(3):
+        ledger.fill()
+    ledger.clean()
+    ledger.send(b"4", 1000)
+    ledger.wait(1000)
+    ledger.flush()
+    for _ in range(2):
+        ledger.fill()
+    ledger.clean()
+    ledger.wait(HOUR)
+    ledger.close()
+
+
+SCENARIOS = [some_are_delivered, some_are_cancelled, files_go]
+
+
+def check(path, notes):
+    """Recover at the time of the power loss and long after it, and look at what has come."""
+    clock = FakeClock(max(notes["now"], 1_700_000_000_000))
+    delivered_at(path, clock, notes, lambda body: notes["due"][body] <= clock.now)
+    reboot(path)
+    clock.now = LATER
+    found = delivered_at(path, clock, notes, lambda body: True)
+    missing = notes["durable"] - set(found) - notes["doubtful"]
+    assert not missing, f"{missing} are lost"
+    assert not set(found) & notes["gone"], "what was cancelled has come"
+
+
+def delivered_at(path, clock, notes, may_come):
+    with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
+        while store.advance():
+            pass
+        found = contents(store)
+        assert all(map(may_come, found)), "it came too early"
+        assert len(found) == len(set(found)), f"something came twice: {found}"
+        assert set(found) <= notes["due"].keys()
+    return found
+
+
+def contents(store):
+    if "t" not in store.topics():
+        return []
+    known = store.offsets("t").get(0)
+    count = known.maximum - known.minimum
+    return [one.body for one in store.read("t", 0, known.minimum, count)] if count else []
+
+
+def lose_power(scenario, folder, seed, share):
+    sys.stdout.write(f"PYROCKET_SEED={seed}, {scenario.__name__}\n")
+    recording = Recording(scenario, folder, seed)
+    points = 0
+    with NoPower():
+        for label, image, promises in recording.crash_points(1, share):
+            base = folder / "after"
+            materialise(image, base)
+            try:
+                check(base / "store", _notes(copy.deepcopy(promises)))
+            except BaseException as error:
+                error.add_note(f"{scenario.__name__}, {label}")
+                raise
+            finally:
+                shutil.rmtree(base)
+            points += 1
+    return points
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_power_loss_at_some_points(scenario, folder):
+    assert lose_power(scenario, folder, SEED, 0.1) > 5
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_power_loss_at_every_point(scenario, folder):
+    assert lose_power(scenario, folder, SEED, 1.0) > 50

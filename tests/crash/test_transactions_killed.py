@@ -1,0 +1,87 @@
+"""kill -9 of processes that send in transactions: each message once, or never, as was decided."""
+
+import os
+import random
+import sys
+import time
+from collections import Counter
+
+import pytest
+from crash.children import send_for_ever
+from crash.nursery import wait_for
+from halves import UNKNOWN, Held, Listener, halves, ops, truth
+from pyrocket import Store
+from pyrocket.transactions.producer import TransactionProducer
+from stores import bodies
+
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
+
+SEED = int(os.environ.get("PYROCKET_SEED", "0")) or random.randrange(1, 10**6)
+GROUPS = ("a", "a", "b")
+
+
+def run_and_kill(nursery, path, diaries, rng, round_):
+    """Three processes send and check; all are killed at random moments."""
+    children = [
+        nursery.start(
+            send_for_ever,
+            path=path,
+            diaries=diaries,
+            name=f"{round_}-{n}",
+            group=group,
+            seed=rng.randrange(10**9),
+        )
+        for n, group in enumerate(GROUPS)
+    ]
+    for n in range(len(GROUPS)):
+        wait_for(diaries / f"{round_}-{n}")
+    for child in rng.sample(children, len(children)):
+        time.sleep(rng.uniform(0, 0.4))
+        nursery.kill(child)
+
+
+def name_of(body):
+    return body.rstrip(b".")
+
+
+def check(path, diaries):
+    """Producers come back and are asked; then everything is as it was decided."""
+    with Store.open(path) as store:
+        held = Held(store, timeout_ms=0, interval_ms=0)
+        with (
+            TransactionProducer(held, "a", Listener(UNKNOWN, truth)),
+            TransactionProducer(held, "b", Listener(UNKNOWN, truth)),
+        ):
+            deadline = time.monotonic() + 30
+            while held.transactions.pending():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        stored = {name_of(half.body) for half in halves(store)}
+        found = Counter(name_of(body) for queue in bodies(store).values() for body in queue)
+        assert max(found.values()) == 1, "committed twice"
+        assert set(found) == {body for body in stored if not body.startswith(b"r")}
+        sent = [line for diary in diaries.iterdir() for line in diary.read_bytes().split(b"\n")]
+        assert set(filter(None, sent)) <= stored
+        assert len(set(ops(store))) == len(ops(store)), "none is decided twice"
+    return len(found)
+
+
+def kill_some(nursery, path, diaries, seed, rounds):
+    sys.stdout.write(f"PYROCKET_SEED={SEED}, this part: {seed}\n")
+    rng, committed = random.Random(seed), 0
+    for round_ in range(rounds):
+        run_and_kill(nursery, path, diaries, rng, round_)
+        if round_ % 2 or round_ == rounds - 1:
+            committed = check(path, diaries)
+    sys.stdout.write(f"{rounds * len(GROUPS)} kills, {committed} committed\n")
+    assert committed > 3 * rounds
+
+
+def test_every_message_is_committed_once_or_never(nursery, path, diaries):
+    kill_some(nursery, path, diaries, SEED, 3)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("part", range(5))
+def test_every_message_is_committed_once_or_never_at_length(nursery, path, diaries, part):
+    kill_some(nursery, path, diaries, SEED + part, 20)

@@ -1,0 +1,66 @@
+"""Messages of delay levels for tests: sent, and delivered by hand."""
+
+import pyarrow as pa
+from pyrocket.delivery.levels import DelayLevels
+from pyrocket.disk.state_page import NEXT_DUE, level_word
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.service_runner import ServiceRunner
+from stores import batch, message
+
+LEVELS_MS = [1000, 5000, 10_000, 30_000, 60_000]
+"""What level 1 to 5 wait."""
+
+
+def delay(store, level, *bodies, topic="t", queue_id=0, **more):
+    """Send messages of a delay level."""
+    for body in bodies:
+        store.append(message(body, topic, queue_id, delay_level=level, **more))
+
+
+def level_batch(bodies, level=1, queue_id=0, **more):
+    """A batch of messages of one delay level."""
+    levels = pa.array([level] * len(bodies), pa.int32())
+    return batch(bodies, queue_id, delayLevel=levels, **more)
+
+
+def bodies_of(store, topic="t", queue_id=0):
+    """What has been delivered to a queue."""
+    return [one.body for one in store.read(topic, queue_id, 0, 10_000)]
+
+
+def waiting(store, level):
+    """The bodies in a level's queue, delivered or not."""
+    known = store._reader.system_offsets(SCHEDULE_TOPIC, level - 1)
+    pieces = store._reader.records(SCHEDULE_TOPIC, level - 1, known.minimum, known.maximum)
+    return [body.as_py() for piece in pieces for body in piece.records.bodies()]
+
+
+class Driver:
+    """Delivers what is due of an open store, but only when it is told to."""
+
+    def __init__(self, store):
+        self.levels = DelayLevels(store._reader, store._writing)
+        self.writer = store._writing()
+        self.writer._hooks.after_section.clear()
+        self.runner = ServiceRunner([self.levels], store._clock, flushes=False)
+
+    def once(self):
+        """One part of what is due."""
+        return self.runner.run_due(self.writer)
+
+    def all(self):
+        """Everything that is due; returns how many."""
+        total = 0
+        while done := self.once():
+            total += done
+        return total
+
+    @property
+    def next_due(self):
+        return self.writer.page[NEXT_DUE]
+
+    def cursor(self, level):
+        return self.writer.page[level_word(level)]
+
+    def set_cursor(self, level, offset):
+        self.writer.page[level_word(level)] = offset

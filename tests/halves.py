@@ -1,0 +1,111 @@
+"""Transactional producers for tests, and what a test wants to know about a store's transactions."""
+
+import os
+import random
+from pathlib import Path
+
+from pyrocket import Message, Store
+from pyrocket.formats.record import read_header
+from pyrocket.formats.record_decode import decode_record
+from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
+from pyrocket.services.topics import TopicConfig
+from pyrocket.transactions.facade import Transactions
+from pyrocket.transactions.producer import TransactionProducer
+from pyrocket.transactions.words import CheckPolicy, LocalTransactionState
+
+COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState
+SECOND, MINUTE = 1000, 60_000
+
+
+class Listener:
+    """Answers with `state` and `answer`, or calls them; remembers what it was asked."""
+
+    def __init__(self, state=COMMIT, answer=UNKNOWN):
+        self.state, self.answer = state, answer
+        self.executed, self.checked = [], []
+
+    def execute(self, message, arg):
+        self.executed.append((message, arg))
+        return self.state(message, arg) if callable(self.state) else self.state
+
+    def check(self, message):
+        self.checked.append(message)
+        return self.answer(message) if callable(self.answer) else self.answer
+
+
+class Held:
+    """A store's transactions, wired by hand."""
+
+    def __init__(self, store, **policy):
+        sender = store._sender
+        self.transactions = Transactions(
+            store._layout,
+            store._reader,
+            store._writing,
+            store._clock,
+            outgoing=sender._outgoing,
+            route=sender._route,
+            flush=sender._flush,
+            policy=CheckPolicy(**policy),
+        )
+        if store._writer:
+            store._writer._hooks.before_removal.append(self.transactions.keep_undecided)
+
+
+def producer(held, group="pg", listener=None, **options):
+    """A producer without a thread: `check_now` does what its thread would."""
+    return TransactionProducer(held, group, listener or Listener(), background=False, **options)
+
+
+def truth(message, arg=None):
+    """What became of a local transaction, by its body; of some that is known later."""
+    kind = message.body[:1]
+    if kind == b"u" and arg:
+        return UNKNOWN
+    return ROLLBACK if kind == b"r" else COMMIT
+
+
+def send_for_ever(path, diaries, name, group, seed):
+    """Send messages in transactions, and note the body of each that has returned."""
+    rng, number = random.Random(seed), 0
+    diary = os.open(Path(diaries) / name, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    held = Held(Store.open(path), timeout_ms=5, interval_ms=20)
+    with TransactionProducer(held, group, Listener(truth, truth)) as one:
+        while True:
+            body = b"%s:%s:%d" % (rng.choice("ccru").encode(), name.encode(), number)
+            message = Message(topic="t", body=body + b"." * rng.choice((0, 100, 900)))
+            one.send(message, arg=True)
+            os.write(diary, body + b"\n")
+            number += 1
+
+
+def queue(store, topic, queue_id=0):
+    """All messages of a queue, system topics included."""
+    known = store._reader.system_offsets(topic, queue_id)
+    config = TopicConfig(topic, queue_id + 1, queue_id + 1)
+    count = known.maximum - known.minimum
+    return store._reader.read(config, queue_id, known.minimum, count) if count else []
+
+
+def halves(store):
+    return queue(store, HALF_TOPIC)
+
+
+def ops(store):
+    """The offsets that op messages name, in order."""
+    return [int(one.body) for one in queue(store, OP_TOPIC)]
+
+
+def discarded(store):
+    return queue(store, DISCARD_TOPIC)
+
+
+def log_records(path):
+    """Every record of a log, in order."""
+    records = []
+    for file in sorted((path / "commitlog").iterdir()):
+        data, at = file.read_bytes(), 0
+        while at + 8 <= len(data) and read_header(data, at).is_message:
+            records.append(decode_record(data[at:]))
+            at += records[-1].size
+    return records

@@ -1,0 +1,46 @@
+"""Staging and publishing for tests."""
+
+import pyarrow as pa
+from pyrocket import SinkBatch
+from stores import batch as rows_of
+
+QUERY = "0b7c0f3a-query"
+
+
+def numbered(number, run="run-1", identity=QUERY, target="t"):
+    """The batch of a query with this number."""
+    return SinkBatch(identity=identity, target=target, batch=number, run=run)
+
+
+def stage(
+    store, batch, bodies, partition=0, attempt=0, topic="t", topics=None, queue_id=None, **columns
+):
+    """Stage bodies as one task would; returns what it tells."""
+    with store.sink.stage(batch, partition=partition, attempt=attempt) as stager:
+        if bodies:
+            rows = rows_of(bodies, queue_id, **columns)
+            if topics is not None:
+                rows = rows.append_column("topic", pa.array(topics))
+            stager.append(rows, topic=None if topics else topic)
+        return stager.finish()
+
+
+def stage_tasks(store, batch, bodies, tasks=2, **more):
+    """Stage bodies as several tasks would, each its share in order."""
+    share = -(-len(bodies) // tasks) or 1
+    parts = [bodies[at : at + share] for at in range(0, len(bodies), share)]
+    return [stage(store, batch, part, number, **more) for number, part in enumerate(parts)]
+
+
+def publish(store, number, bodies, run="run-1", **more):
+    """Stage and publish one batch of a query."""
+    one = numbered(number, run)
+    return store.sink.publish(one, stage_tasks(store, one, bodies, **more))
+
+
+def staged_files(path):
+    """What lies in the staging folder and belongs to a query."""
+    root = path / "pyrocket" / "staging"
+    return sorted(
+        str(file.relative_to(root)) for file in root.glob("*/*") if file.parent.name != "free"
+    )

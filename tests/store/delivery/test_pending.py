@@ -1,0 +1,137 @@
+"""What waits can be looked at, with when it is due, by whoever may only read."""
+
+import shutil
+
+import pytest
+from delivering import delay, level_batch
+from golden.java import GOLDEN, TXCHECK
+from pyrocket import Store
+from pyrocket.errors import SchemaError
+from stores import message
+
+COLUMNS = ("topic", "queueId", "queueOffset", "body", "properties", "dueTimestamp")
+
+
+def rows(store, kind="scheduled", topics=("t",), columns=COLUMNS, **options):
+    """All pending messages of the topics as dictionaries, by due time."""
+    found = [
+        row
+        for part in store.pending(kind)
+        for batch in store.scan_pending(part, topics, columns, **options)
+        for row in batch.to_pylist()
+    ]
+    return sorted(found, key=lambda row: row.get("dueTimestamp") or 0) if found else []
+
+
+def bodies(store, *arguments, **options):
+    return [row["body"] for row in rows(store, *arguments, **options)]
+
+
+def due_ms(row):
+    return round(row["dueTimestamp"].timestamp() * 1000)
+
+
+def test_delayed_messages_are_seen_with_their_topic_queue_and_due_time(open_store, clock):
+    store = open_store()
+    delay(store, 2, b"five", queue_id=3, tags="A", properties={"own": "1"})
+    store.append(message(b"at", queue_id=1, deliver_at_ms=clock.now + 777))
+    reader = open_store(read_only=True)
+    first, second = rows(reader)
+    assert (first["topic"], first["queueId"], first["body"]) == ("t", 1, b"at")
+    assert due_ms(first) == clock.now + 777
+    assert (second["queueId"], second["body"]) == (3, b"five")
+    assert second["properties"] == [("own", "1")], "RocketMQ's own are hidden"
+    assert due_ms(second) == clock.now + 5000
+    assert second["queueOffset"] == 0
+
+
+def test_messages_of_other_topics_are_left_out(open_store):
+    store = open_store()
+    delay(store, 1, b"1", b"2")
+    delay(store, 1, b"other", topic="u")
+    assert bodies(store) == [b"1", b"2"]
+    assert bodies(store, topics=("u", "t")) == [b"1", b"2", b"other"]
+    assert bodies(store, topics=("v",)) == []
+
+
+def test_what_has_been_delivered_waits_no_more(open_store, clock):
+    store = open_store()
+    delay(store, 1, b"1")
+    store.append(message(b"2", deliver_at_ms=clock.now + 1000))
+    delay(store, 2, b"3")
+    clock.now += 1000
+    store.advance()
+    assert bodies(store) == [b"3"]
+    store.close()
+    assert bodies(open_store(read_only=True)) == [b"3"]
+
+
+def test_a_called_off_timer_waits_no_more(open_store, clock):
+    store = open_store()
+    sent = [store.append(message(b"%d" % n, deliver_at_ms=clock.now + 1000 + n)) for n in range(6)]
+    assert store.timers.cancel("t", sent[2].msg_id)
+    assert bodies(store) == [b"0", b"1", b"3", b"4", b"5"]
+
+
+def test_a_plan_stays_good_while_messages_are_delivered(open_store, clock):
+    store = open_store()
+    delay(store, 1, b"1", b"2")
+    plan = store.pending("scheduled")
+    clock.now += 1000
+    store.advance()
+    found = [row for part in plan for batch in store.scan_pending(part, ["t"]) for row in batch[1]]
+    assert [body.as_py() for body in found] == [b"1", b"2"]
+    assert store.pending("scheduled") == []
+
+
+def test_many_are_planned_in_parts(open_store, clock, monkeypatch):
+    monkeypatch.setattr("pyrocket.parked.MOST_MESSAGES", 8)
+    store = open_store()
+    store.append_batch(level_batch([b"%02d" % number for number in range(20)]), topic="t")
+    for number in range(20):
+        # Every second one is due soon, so that the others wait with gaps between them.
+        at = clock.now + (500 if number % 2 else 90_000)
+        store.append(message(b"%02d" % (20 + number), deliver_at_ms=at))
+    clock.now += 500
+    store.advance()
+    parts = store.pending("scheduled")
+    assert [part.messages for part in parts] == [8, 8, 4, 8, 2]
+    expected = [b"%02d" % number for number in [*range(20), *range(20, 40, 2)]]
+    assert bodies(store) == expected
+
+
+def test_bodies_that_inflate_to_a_lot_come_in_several_batches(open_store, monkeypatch):
+    monkeypatch.setattr("pyrocket.formats.record_columns.PLAIN_BYTES", 60_000)
+    store = open_store()
+    big = [bytes([number]) * 20_000 for number in range(20)]
+    delay(store, 1, *big)
+    assert bodies(store) == big
+
+
+def test_half_messages_are_seen_until_they_are_decided(tmp_path):
+    """In the Java broker's store two were put back three times, and a third was given up."""
+    root = shutil.copytree(GOLDEN / TXCHECK, tmp_path / "store")
+    with Store.open(root, read_only=True) as store:
+        columns = ("topic", "queueId", "body", "systemProperties")
+        found = rows(store, "half", ("TopicTest",), columns)
+    assert [(row["topic"], row["queueId"]) for row in found] == [("TopicTest", 0), ("TopicTest", 1)]
+    assert {dict(row["systemProperties"])["TRANSACTION_CHECK_TIMES"] for row in found} == {"3"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [("half", ["dueTimestamp"]), ("scheduled", ["nope"]), ("scheduled", [])],
+)
+def test_columns_that_are_not_there_are_refused_at_once(open_store, kind, columns):
+    from pyrocket import PendingPart
+
+    store = open_store()
+    topic = {"half": "RMQ_SYS_TRANS_HALF_TOPIC", "scheduled": "SCHEDULE_TOPIC_XXXX"}[kind]
+    with pytest.raises(SchemaError) as caught:
+        store.scan_pending(PendingPart(topic, 0, 0, 1), ["t"], columns)
+    assert caught.value.code == "COLUMN_UNKNOWN"
+
+
+def test_nothing_waits_in_a_new_store(open_store):
+    store = open_store()
+    assert store.pending("scheduled") == store.pending("half") == []
