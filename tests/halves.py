@@ -34,22 +34,17 @@ class Listener:
 
 
 class Held:
-    """A store's transactions, wired by hand."""
+    """A store whose transactions are checked by other rules, or that are seen as if just opened."""
 
     def __init__(self, store, **policy):
-        sender = store._sender
         self.transactions = Transactions(
             store._layout,
             store._reader,
             store._writing,
             store._clock,
-            outgoing=sender._outgoing,
-            route=sender._route,
-            flush=sender._flush,
-            policy=CheckPolicy(**policy),
+            store._sender,
+            CheckPolicy(**policy),
         )
-        if store._writer:
-            store._writer._hooks.before_removal.append(self.transactions.keep_undecided)
 
 
 def producer(held, group="pg", listener=None, **options):
@@ -85,6 +80,15 @@ def queue(store, topic, queue_id=0):
     config = TopicConfig(topic, queue_id + 1, queue_id + 1)
     count = known.maximum - known.minimum
     return store._reader.read(config, queue_id, known.minimum, count) if count else []
+
+
+def rounds(one, clock, count=1, every=MINUTE):
+    """So many intervals pass; returns how many questions each brought."""
+    asked = []
+    for _ in range(count):
+        clock.now += every
+        asked.append(one.check_now())
+    return asked
 
 
 def halves(store):

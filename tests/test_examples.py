@@ -8,7 +8,7 @@ import pytest
 from flights_check import count_differences, differences, flights_of, totals
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-SHORT = ["without_spark", "pipe", "kafka_job", "export_parquet"]
+SHORT = ["without_spark", "transactional", "pipe", "kafka_job", "export_parquet"]
 SOURCE = pa.table({"id": ["a", "b", "c"], "carrier": ["UA", "UA", "AA"], "distance": [10, 20, 30]})
 
 
@@ -25,6 +25,14 @@ def test_without_spark(capsys):
         "queue 0 holds order 1",
         "queue 1 holds order 0",
         "queue 1 holds order 2",
+    ]
+
+
+def test_transactional(capsys):
+    assert run("transactional", capsys) == [
+        "ann: COMMIT",
+        "eve: ROLLBACK",
+        "topic paid: ann paid 30",
     ]
 
 

@@ -19,8 +19,10 @@ LAYERS += [
     ["write_queue"],
 ]
 LAYERS += [
-    ["lookup", "sender", "topic_admin", "group_admin", "repair", "snapshot"]
-    + ["delivery", "timers", "transactions", "sink"],
+    [
+        *("lookup", "sender", "topic_admin", "group_admin", "repair", "snapshot"),
+        *("delivery", "timers", "transactions", "sink"),
+    ],
     ["reading", "service_runner", "advancing", "parked"],
     ["assembly"],
     ["store"],

@@ -11,6 +11,8 @@ index      what can be rebuilt from the log: queues, and the section that append
 services   topics, groups, identity, epochs, routing, ids
 reader     the reading half of a store: never locks, never writes
 writer     the writing half: presence, recovery, clean end
+redelivery after a loss of power: what had been delivered
+due_copies delayed messages as they are delivered
 outgoing   messages and batches checked, routed and encoded
 encoding   batches of rows as records of their topics
 cleaner    removing what has had its time
@@ -23,6 +25,11 @@ group_admin   what consumer groups have committed
 repair     mending what `verify` finds
 snapshot   a copy of a store in use
 sink       batches that become visible whole, once
+transactions   messages that become visible if a local transaction succeeds
+delivery   delay levels: what is due, delivered
+service_runner   who does what is due, and when
+advancing  the same for a store that is open for reading
+parked     a look at what waits
 store      the façade: `Store`
 cli        the command `pyrocket`
 testing    a clock that all processes of a test's store obey
@@ -34,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyrocket.config import Retention, StoreConfig
     from pyrocket.errors import PyrocketError
+    from pyrocket.formats.half_record import HalfMessage
     from pyrocket.formats.parked_columns import PENDING_COLUMNS
     from pyrocket.formats.record_columns import SCAN_COLUMNS
     from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
@@ -53,6 +61,14 @@ if TYPE_CHECKING:
     from pyrocket.sink.sink import Sink
     from pyrocket.sink.stager import Stager
     from pyrocket.store import Store
+    from pyrocket.transactions.facade import Transactions
+    from pyrocket.transactions.producer import TransactionProducer
+    from pyrocket.transactions.words import (
+        HalfPlace,
+        LocalTransactionState,
+        TransactionListener,
+        TransactionSendResult,
+    )
 
 __all__ = [
     "PENDING_COLUMNS",
@@ -62,6 +78,9 @@ __all__ = [
     "AtTime",
     "GroupConfig",
     "Groups",
+    "HalfMessage",
+    "HalfPlace",
+    "LocalTransactionState",
     "Message",
     "PendingPart",
     "Position",
@@ -78,6 +97,10 @@ __all__ = [
     "StoreConfig",
     "StoredMessage",
     "TopicConfig",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "Transactions",
     "check_group_name",
     "check_send_schema",
     "check_topic_name",
@@ -91,6 +114,9 @@ _HOMES = {
     "AtTime": "group_admin",
     "GroupConfig": "services.subscriptions",
     "Groups": "group_admin",
+    "HalfMessage": "formats.half_record",
+    "HalfPlace": "transactions.words",
+    "LocalTransactionState": "transactions.words",
     "Message": "message",
     "PendingPart": "parked",
     "Position": "message",
@@ -107,6 +133,10 @@ _HOMES = {
     "StoreConfig": "config",
     "StoredMessage": "message",
     "TopicConfig": "services.topics",
+    "TransactionListener": "transactions.words",
+    "TransactionProducer": "transactions.producer",
+    "TransactionSendResult": "transactions.words",
+    "Transactions": "transactions.facade",
     "check_group_name": "services.subscriptions",
     "check_send_schema": "formats.send_columns",
     "check_topic_name": "services.topics",

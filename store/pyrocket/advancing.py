@@ -8,11 +8,12 @@ leaves a store alone in which nothing was ever delayed, or that is not ours.
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import PyrocketError
+from pyrocket.errors import PyrocketError, StoreLockedError
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.reader import Reader
 
@@ -58,8 +59,9 @@ class Advancing:
         try:
             return _advance_once(open_writable)
         except (PyrocketError, OSError) as error:
-            _log.info("what is due in %s waits for a writer: %s", self._layout.root, error)
-            self._not_before = time.monotonic() + _AFTER_FAILURE_SECONDS
+            if getattr(error, "code", "") != "LOCK_TIMEOUT":  # Somebody writes, and will do it.
+                _log.info("what is due in %s waits for a writer: %s", self._layout.root, error)
+                self._not_before = time.monotonic() + _AFTER_FAILURE_SECONDS
             return False
 
     def _is_due(self) -> bool:
@@ -82,7 +84,8 @@ def _advance_once(open_writable: Callable[[], Writable]) -> bool:
     try:
         done = store.advance()
         if done:
-            store.flush()
+            with suppress(StoreLockedError):  # Others flush.
+                store.flush()
         return done
     finally:
         store.close(clean=False)

@@ -112,5 +112,5 @@ def _tell(run: RecordFields, rows: npt.NDArray[np.int64], gone: set[str]) -> Non
         "%d delayed messages are dropped, the first at log offset %d: %s.",
         len(rows),
         int(run.physical_offset[rows[0]]),
-        f"there is no topic {min(gone)!r} any more" if gone else "they name no queue to go to",
+        f"nothing can go to a topic {min(gone)!r}" if gone else "they name no queue to go to",
     )

@@ -21,7 +21,8 @@ PyrocketError                      code, what happened, the way out
 ├── SinkError                      a batch cannot be published whole, once
 │                                  SINK_BATCH_BEHIND, SINK_FENCED, SINK_NO_IDENTITY, TOPIC_CHANGED
 ├── TransactionError               a half message cannot be decided: TRANSACTION_NOT_FOUND, _ENDED,
-│                                  _GROUP_WRONG, _OFFSET_WRONG, _TOO_LATE, _TOPIC_GONE
+│                                  _GROUP_WRONG, _OFFSET_WRONG, _TOO_LATE, _TOPIC_GONE;
+│                                  PRODUCER_CLOSED
 ├── StoreDamagedError              STORE_DAMAGED: bytes on disk that break the format
 └── StoreUnavailableError          the store cannot serve this now
     ├── StoreLockedError           STORE_IN_USE, LOCK_TIMEOUT

@@ -29,13 +29,18 @@ class Sender:
         self._queue = WriteQueue(self._check_topics)
         self._seen: tuple[int, dict[str, TopicConfig]] = (-1, {})
 
+    @property
+    def outgoing(self) -> Outgoing:
+        """What encodes messages for this store."""
+        return self._outgoing
+
     def append(self, writer: Writer, message: Message) -> SendResult:
         """Append one message."""
-        route_to = self._route(writer, message.topic)
+        route_to = self.route(writer, message.topic)
         letter = self._outgoing.encode_message(message, route_to)
         self._make_rooms(writer, [letter.record])
         (appended,) = self._queue.append(writer, [letter.record])
-        status = self._flush(writer)
+        status = self.flush(writer)
         physical_offset = int(appended.physical_offsets[0])
         return SendResult(
             topic=route_to.topic,
@@ -62,12 +67,12 @@ class Sender:
             return AppendResult(0, 0, writer.log_end)
         start = random.randrange(1024) if first_queue is None else first_queue
         encoded = encode_rows(
-            self._outgoing, batch, columns, topic, start, lambda name: self._route(writer, name)
+            self._outgoing, batch, columns, topic, start, lambda name: self.route(writer, name)
         )
         self._make_rooms(writer, encoded)
         self._queue.append(writer, encoded, whole=whole)
         size = sum(one.data.size for one in encoded)
-        return AppendResult(len(columns), size, writer.log_end, self._flush(writer))
+        return AppendResult(len(columns), size, writer.log_end, self.flush(writer))
 
     def _known(self, writer: Writer) -> dict[str, TopicConfig]:
         """Return the topics; their files are looked at only when the structure has changed."""
@@ -96,7 +101,7 @@ class Sender:
         rooms = self._outgoing.delays.rooms({one.topic for one in batches})
         return lacking_topics(rooms, known) if rooms else []
 
-    def _flush(self, writer: Writer) -> SendStatus:
+    def flush(self, writer: Writer) -> SendStatus:
         """Do what the configuration says about what has just been appended."""
         if self._config.flush == "async":
             writer.flush_soon()
@@ -110,7 +115,11 @@ class Sender:
             return SendStatus.FLUSH_DISK_TIMEOUT
         return SendStatus.SEND_OK
 
-    def _route(self, writer: Writer, name: str) -> Route:
+    def route(self, writer: Writer, name: str) -> Route:
+        """Return where messages for a topic may go, which is made if that is configured.
+
+        Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
+        """
         topic = self._writable_topic(writer, name)
         return Route(topic.name, topic.write_queues)
 

@@ -31,6 +31,7 @@ from pyrocket.sink.sink import Sink
 from pyrocket.snapshot import SnapshotReport, take_snapshot
 from pyrocket.timers.admin import Timers
 from pyrocket.topic_admin import TopicAdmin
+from pyrocket.transactions.facade import Transactions
 from pyrocket.writer import Writer
 
 
@@ -53,11 +54,13 @@ class Store(Reading):
         self._groups = Groups(layout, self._reader, self._writing, clock)
         self._sink = Sink(layout, reader, self._writing, identity.config, clock)
         self._sink.hook_into(hooks)
-        levels = DelayLevels(reader, self._writing)
+        levels = DelayLevels(layout, reader, self._writing)
         levels.hook_into(hooks)
         self._timers = Timers(layout, reader, self._writing, self.query, clock)
         if self._writer is not None:
             self._timers.hook_into(hooks, self._writer)
+        self._transactions = Transactions(layout, reader, self._writing, clock, self._sender)
+        self._transactions.hook_into(hooks)
         self._services = ServiceRunner(
             [levels, self._timers.service], clock, flushes=config.flush != "manual"
         )
@@ -98,6 +101,7 @@ class Store(Reading):
         machine stays up, see `flush`. Reading after a close opens files again; do not.
         """
         self._services.stop()
+        self._transactions.close()
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close(clean=clean)
@@ -187,6 +191,11 @@ class Store(Reading):
     def timers(self) -> Timers:
         """Messages that wait for due times of their own: count, look, cancel."""
         return self._timers
+
+    @property
+    def transactions(self) -> Transactions:
+        """Half messages: decide and look; a `TransactionProducer` sends them."""
+        return self._transactions
 
     def pending(self, kind: PendingKind) -> list[PendingPart]:
         """Return where `scheduled` messages wait to be due, or `half` ones to be decided, now.

@@ -29,7 +29,7 @@ from pyrocket.formats.properties import REAL_TOPIC, TIMER_OUT_MS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import TIMER_TOPIC
-from pyrocket.formats.timer_check import TimerCheck, decode_timer_check
+from pyrocket.formats.timer_check import TimerCheck, decode_timer_check, delivered_by
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, marks, seal, timer_entries
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
@@ -110,9 +110,7 @@ class _Settling:
 
     def _gone(self, entries: TimerEntries) -> Bools:
         """Return whether each has been delivered, though the saved words don't say so."""
-        java = (entries["due"] < self._java.read_ms) & (
-            entries["queue_offset"] < self._java.queue_offset
-        )
+        java = delivered_by(self._java, entries)
         rows = np.flatnonzero(np.isin(entries["key"], self._delivered["key"]))
         if len(rows):
             # An entry's due time may be later than its message's, and its key may be another's.

@@ -191,7 +191,9 @@ class Writer:
         if not self._appended:
             self._announce()
         streamed = self._appender.append_streamed(chunks, preface)
-        if streamed.appended is not None:
+        if streamed.appended is None:
+            self._keys.leave(streamed.end - streamed.start)
+        else:
             self._keys.note(streamed.start, streamed.appended)
         return streamed
 

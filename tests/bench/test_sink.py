@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.data import batch
-from pyrocket import SinkBatch, Store, StoreConfig
+from pyrocket import Message, SinkBatch, Store, StoreConfig
 
 MANUAL = StoreConfig(flush="manual")
 AT_ONCE = 10_000
@@ -61,6 +61,30 @@ def test_publishing_beside_appending(tmp_path, large, report):
             f"{rows:,} rows of 1 KiB: staged in {stage_s:.2f} s, again over used files in"
             f" {again_s:.2f} s; published in {first_s:.2f} and {second_s:.2f} s,"
             f" {second_s / rows * 1e6:.2f} µs a row; appended and flushed in {append_s:.2f} s"
+        )
+
+
+def test_how_long_others_wait(tmp_path, large, report):
+    """The turn is held while a batch is copied and fsynced."""
+    rows = 1024 * 1024 if large else 2000
+    with store_at(tmp_path / "store") as store, Store.open(tmp_path / "store") as other:
+        one, staged = stage(store, 0, rows, 1024)
+        done, waits = threading.Event(), []
+
+        def append_meanwhile():
+            while not done.is_set():
+                seconds, _ = timed(other.append, Message(topic="T", body=b"x"))
+                waits.append(seconds)
+                time.sleep(0.005)
+
+        thread = threading.Thread(target=append_meanwhile)
+        thread.start()
+        seconds, _ = timed(store.sink.publish, one, staged)
+        done.set()
+        thread.join()
+        report.line(
+            f"{rows:,} rows of 1 KiB published in {seconds:.2f} s: another writer waited for"
+            f" {max(waits):.2f} s at most"
         )
 
 

@@ -1,5 +1,6 @@
 """Exactly-once through Spark: what is repeated, fails or comes second leaves nothing twice."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,25 +83,30 @@ class Piped:
         return reader.option("startingOffsets", "earliest").schema(schema).load()
 
     def run(self, frame=None, **options):
-        """Run the query to its end, with what `foreach` does to each micro-batch, if given."""
-        foreach = options.pop("foreach", None)
+        """Run the query to its end."""
+        finish(self.start(frame, **options))
+
+    def start(self, frame=None, *, foreach=None, **options):
+        """Start the query, with what `foreach` does to each micro-batch, if given."""
         writer = (frame or self.stream()).writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if foreach is None:
             writer = writer.format("pyrocket").options(**self.target.options, **options)
         else:
             writer = writer.foreachBatch(foreach)
-        query = writer.start()
-        try:
-            query.awaitTermination(120)
-        finally:
-            query.stop()
-        return query
+        return writer.start()
 
     def forget(self, batch):
         """Make it look as if the driver had died before it noted this micro-batch."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def finish(query):
+    try:
+        query.awaitTermination(120)
+    finally:
+        query.stop()
 
 
 def test_a_replayed_micro_batch_is_dropped(box, piped):
@@ -125,11 +131,25 @@ def test_a_micro_batch_that_was_not_published_is_published_by_its_replay(spark, 
     assert piped.target.bodies() == box.bodies()
 
 
-def test_two_queries_into_one_topic_are_independent(spark, box, piped, tmp_path):
+def test_a_checkpoint_from_a_backup_is_told_what_the_topic_has_already(box, piped, tmp_path):
+    for number in range(3):
+        box.send(str(number))
+        piped.run()
+        if number == 0:
+            shutil.copytree(piped.checkpoint, tmp_path / "backup")
+    before = piped.target.bodies()
+    shutil.rmtree(piped.checkpoint)
+    shutil.move(tmp_path / "backup", piped.checkpoint)
+    with pytest.raises(Exception, match=r"SINK_BATCH_BEHIND.*has published batch 2.*Restore"):
+        piped.run()
+    assert piped.target.bodies() == before
+
+
+def test_two_queries_into_one_topic_at_once_are_independent(spark, box, piped, tmp_path):
     box.send(*map(str, range(20)))
-    piped.run()
     other = Piped(spark, box, tmp_path / "other")
-    other.run()
+    for query in [piped.start(), other.start()]:
+        finish(query)
     assert piped.target.bodies() == sorted(2 * box.bodies())
     other.forget(0)
     other.run()

@@ -4,7 +4,9 @@ import pickle
 
 import pyarrow as pa
 import pytest
+from dying import STEPS
 from pyrocket import SinkBatch, Store
+from pyrocket.disk import io
 from pyrocket.errors import SinkError, StoreNotSharedError
 from pyrocket.testing import FileClock
 from pyspark import TaskContext
@@ -43,7 +45,7 @@ def in_task(monkeypatch):
 
 
 def rows(*bodies):
-    return iter([pa.record_batch({"body": list(bodies)})])
+    return iter([pa.record_batch({"body": pa.array(bodies, pa.string())})])
 
 
 def through_spark(messages):
@@ -117,6 +119,21 @@ def test_a_run_that_is_fenced_fails_without_rows_too(box, request_to, in_task):
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     with pytest.raises(SinkError, match="SINK_FENCED"):
         writer.commit([writer.write(iter([]))], 2)
+
+
+def test_a_micro_batch_without_rows_changes_nothing_on_the_disk(
+    box, request_to, in_task, monkeypatch
+):
+    in_task(batch=0)
+    writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+    writer.commit([writer.write(rows("x"))], 0)
+    changes = []
+    for name in {*STEPS, "sync"} - {"make_directory"}:  # It makes only what is missing.
+        monkeypatch.setattr(io, name, lambda *given, name=name: changes.append(name))
+    in_task(batch=1)
+    writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+    writer.commit([writer.write(iter([])), writer.write(rows())], 1)
+    assert changes == []
 
 
 @pytest.mark.parametrize("missing", [{"batch": None}, {"query": None}, {"run": ""}])

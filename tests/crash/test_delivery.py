@@ -8,7 +8,7 @@ import pytest
 from crash.children import deliver_until_step
 from crash.mail import MINUTE, Mail, MailRecording, Postman
 from crash.power_loss import NoPower
-from delivering import bodies_of, delay
+from delivering import bodies_of, delay, level_batch
 from pyrocket import Store
 from stores import SMALL, FakeClock
 
@@ -53,6 +53,21 @@ def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor
     assert "fulfil" in (tmp_path / "trace").read_text().split()
     if other:
         other.close()
+
+
+@pytest.mark.usefixtures("quick_disk")
+def test_processes_that_deliver_at_once_deliver_each_message_once(nursery, path, tmp_path):
+    clock = FakeClock()
+    bodies = [b"%d" % number for number in range(400)]
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        store.append_batch(level_batch(bodies), topic="t")
+    given = {"path": path, "now": clock.now + 1000, "half": True, "trace": tmp_path / "trace"}
+    children = [nursery.start(deliver_until_step, step=10**9, **given) for _ in range(4)]
+    assert {nursery.wait(child) for child in children} == {0}
+    clock.now += 1000
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        store.advance()
+        assert bodies_of(store) == bodies
 
 
 def first_two(body):

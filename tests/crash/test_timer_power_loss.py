@@ -1,4 +1,5 @@
-"""The power goes while timers are sent, delivered, cancelled and kept: each comes once, on time.
+"""Processes die and the power goes while timers are sent, delivered, cancelled and kept: each comes
+once, on time.
 
 Run the heavy part with `-m heavy`: every point of every scenario, with PYROCKET_SEED of the run.
 """
@@ -7,7 +8,9 @@ import copy
 import shutil
 import sys
 
+import pyarrow as pa
 import pytest
+from crash.children import deliver_until_step
 from crash.disk_model import materialise
 from crash.power_loss import CONFIG, NoPower, Recording
 from crash.test_power_loss import SEED, folder
@@ -157,7 +160,22 @@ def files_go(session):
     ledger.close()
 
 
-SCENARIOS = [some_are_delivered, some_are_cancelled, files_go]
+def hours_pass(session):
+    """Files of hours go while nothing of what they held is durable."""
+    ledger = Ledger(session)
+    ledger.open(flush="manual")
+    for number in range(4):
+        ledger.send(b"%d" % number, (number + 1) * HOUR)
+    ledger.wait(61_000)
+    ledger.flush()
+    for number in range(4):
+        ledger.wait(HOUR)
+        if number == 2:
+            ledger.flush()
+    ledger.close()
+
+
+SCENARIOS = [some_are_delivered, some_are_cancelled, files_go, hours_pass]
 
 
 def check(path, notes):
@@ -219,3 +237,63 @@ def test_power_loss_at_some_points(scenario, folder):
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_power_loss_at_every_point(scenario, folder):
     assert lose_power(scenario, folder, SEED, 1.0) > 50
+
+
+# Kills
+
+
+@pytest.mark.usefixtures("quick_disk")
+@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
+    """Some are due now, some later, one is called off; log files begin all the time."""
+    clock, expected = FakeClock(), []
+    with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
+        store.create_topic("t", read_queues=2, write_queues=2)
+    for step in range(400):
+        with Store.open(path, config=CONFIG, clock=clock) as sender:
+            for number, after in enumerate([5000, 3000, 4000, 5000 + HOUR]):
+                body = b"%d:%d" % (step, number)
+                due = clock.now + after
+                sent = sender.append(message(body.ljust(300, b"."), deliver_at_ms=due))
+                expected.append((due, body))
+            due, body = expected.pop()
+            if step % 2:
+                assert sender.timers.cancel("t", sent.msg_id)
+            else:
+                expected.append((due, body))
+        clock.now += 5000
+        given = {"now": clock.now, "step": step, "half": half, "trace": tmp_path / "trace"}
+        status = nursery.run(deliver_until_step, path=path, **given)
+        assert status in (0, 9)
+        with Store.open(path, config=CONFIG, clock=clock) as store:
+            clock.now += 1000
+            store.advance()
+            due = [one for one in sorted(expected) if one[0] <= clock.now]
+            assert [body.strip(b".") for body in contents(store)] == [body for _, body in due]
+        if status == 0:
+            break
+    assert status == 0
+    assert "fulfil" in (tmp_path / "trace").read_text().split()
+    clock.now += HOUR
+    with Store.open(path, config=CONFIG, clock=clock) as store:
+        store.advance()
+        assert sorted(body.strip(b".") for body in contents(store)) == sorted(
+            body for _, body in expected
+        )
+
+
+@pytest.mark.usefixtures("quick_disk")
+def test_processes_that_deliver_at_once_deliver_each_timer_once(nursery, path, tmp_path):
+    clock = FakeClock()
+    with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        rows = [b"%d" % number for number in range(400)]
+        dues = pa.array([clock.now + 1 + n for n in range(400)], pa.timestamp("ms", "UTC"))
+        store.append_batch(batch(rows, 0, deliverTimestamp=dues), topic="t")
+    given = {"path": path, "now": clock.now + 1000, "half": True, "trace": tmp_path / "trace"}
+    children = [nursery.start(deliver_until_step, step=10**9, **given) for _ in range(4)]
+    assert {nursery.wait(child) for child in children} == {0}
+    clock.now += 1000
+    with Store.open(path, config=CONFIG, clock=clock) as store:
+        store.advance()
+        assert contents(store) == rows

@@ -12,6 +12,7 @@ from crash.nursery import wait_for
 from halves import UNKNOWN, Held, Listener, halves, ops, truth
 from pyrocket import Store
 from pyrocket.transactions.producer import TransactionProducer
+from pyrocket.verify import verify
 from stores import bodies
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
@@ -63,6 +64,7 @@ def check(path, diaries):
         sent = [line for diary in diaries.iterdir() for line in diary.read_bytes().split(b"\n")]
         assert set(filter(None, sent)) <= stored
         assert len(set(ops(store))) == len(ops(store)), "none is decided twice"
+    assert verify(path).ok
     return len(found)
 
 

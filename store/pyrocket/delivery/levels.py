@@ -6,12 +6,14 @@ it is delivered; it moves with the messages' copies, so whatever dies, each is d
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import MOST_MOVES, NEVER, StatePage, level_word
 from pyrocket.due_copies import Copies, due_copies
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
@@ -21,7 +23,6 @@ from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.index.scan import Slice
 from pyrocket.reader import Reader
-from pyrocket.services.topics import TopicConfig
 from pyrocket.writer import Writer
 
 MOST_MESSAGES = 4096
@@ -35,8 +36,9 @@ _log = logging.getLogger(__name__)
 class DelayLevels:
     """Delivers what is due of one store's delay levels; see `service_runner.Service`."""
 
-    def __init__(self, reader: Reader, writing: Callable[[], Writer]) -> None:
-        self._reader, self._writing = reader, writing
+    def __init__(self, layout: Layout, reader: Reader, writing: Callable[[], Writer]) -> None:
+        self._layout, self._reader, self._writing = layout, reader, writing
+        self._first_level = 1
 
     def hook_into(self, hooks: Hooks) -> None:
         """Have log files kept that hold what is still to be delivered."""
@@ -50,8 +52,12 @@ class DelayLevels:
         """Deliver up to MOST_MESSAGES, each level's in their order; return how many were due."""
         parcel = _Parcel()
         with writer.try_section():
-            for level, start, end in self._pending(writer.page):
-                self._take(parcel, level, start, end, now_ms)
+            pending = list(self._pending(writer.page))
+            # A level that fills a parcel alone must not keep the others waiting.
+            for level, start, end in sorted(pending, key=lambda one: one[0] < self._first_level):
+                if parcel.has_room:
+                    self._take(parcel, level, start, end, now_ms)
+                    self._first_level = 1 if parcel.has_room else level + 1
             parcel.send(writer)
         return parcel.messages
 
@@ -72,19 +78,24 @@ class DelayLevels:
 
     def _pending(self, page: StatePage) -> Iterator[tuple[int, int, int]]:
         """Yield each level that has messages to deliver, and their queue offsets [start, end)."""
-        count = len(self._delays_ms)
-        known = self._reader.offsets(TopicConfig(SCHEDULE_TOPIC, count, count))
-        for level in range(1, count + 1):
-            has = known[level - 1]
+        for level in self._used_levels():
+            has = self._reader.system_offsets(SCHEDULE_TOPIC, level - 1)
             # Below the minimum messages are gone with their log files.
             start = max(page[level_word(level)], has.minimum)
             if start < has.maximum:
                 yield level, start, has.maximum
 
+    def _used_levels(self) -> list[int]:
+        """Return those that ever had a message: most stores use few of them."""
+        try:
+            names = os.listdir(self._layout.topic_queues(SCHEDULE_TOPIC))
+        except FileNotFoundError:
+            return []
+        levels = sorted(int(name) + 1 for name in names if name.isascii() and name.isdigit())
+        return [level for level in levels if level <= len(self._delays_ms)]
+
     def _take(self, parcel: "_Parcel", level: int, start: int, end: int, now_ms: int) -> None:
         """Put into the parcel what is due of a level, as far as there is room."""
-        if not parcel.has_room:
-            return
         end = min(end, start + MOST_MESSAGES - parcel.messages)
         piece = self._piece(level, start, end)
         if piece is None:

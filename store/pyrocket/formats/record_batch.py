@@ -39,6 +39,8 @@ ENCODE_BYTES = 32 * 1024 * 1024
 
 _HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
 
+_SORTED_IN_MS = 5000
+
 _HEAD_BYTES = 8
 """Size and magic: a record without them is the end of the log for everybody."""
 
@@ -104,10 +106,14 @@ class EncodedBatch:
             self.tags_codes[:] = store_timestamp + self.delays
 
     def earliest_due(self, store_timestamp: int) -> int | None:
-        """Return when the first of them is due if they are stored at that time; None for never."""
+        """Return when a service has to look at them if they are stored at that time, or None.
+
+        That is when the first is due; for timers before that, too: they are sorted in, many at
+        once, so that there is little to do when one is due.
+        """
         if self.delays is not None:
             return store_timestamp + int(self.delays.min())
-        return self.due
+        return None if self.due is None else min(self.due, store_timestamp + _SORTED_IN_MS)
 
 
 def encode_batch(

@@ -12,6 +12,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from pyrocket.formats.timer_entry import TimerEntries
+
 TIMER_CHECK_BYTES = 4096
 
 
@@ -38,3 +43,12 @@ def decode_timer_check(data: bytes) -> TimerCheck:
         int.from_bytes(padded[at : at + 8], "big", signed=True) for at in (0, 8, 16, 24)
     )
     return TimerCheck(max(read_ms, 0), max(position, 0), max(min(own, master), 0))
+
+
+def delivered_by(check: TimerCheck, entries: TimerEntries) -> npt.NDArray[np.bool_]:
+    """Return what a broker that has come so far has delivered for sure.
+
+    Of what is due at `read_ms` itself it has delivered what it has rounded down.
+    """
+    known = entries["queue_offset"] < check.queue_offset
+    return np.asarray(known & (entries["due"] < check.read_ms))

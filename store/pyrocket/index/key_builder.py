@@ -36,7 +36,7 @@ SLICE_BYTES = 8 * 1024 * 1024
 """A turn ends after the run of the log, 16 MiB at most, in which it gets so far."""
 
 AT_ONCE_BYTES = 64 * 1024 * 1024
-"""Then the append returns, and the next one goes on."""
+"""Then the append returns, and the next one goes on; unless it was longer itself."""
 
 
 class KeyBuilder:
@@ -56,7 +56,7 @@ class KeyBuilder:
         self._index = self._files.index
         self._notes = KeyNotes(layout.waiting_keys, writable=True)
         self._enabled = config.key_index
-        self._noted, self._keyless_until = 0, 0
+        self._noted, self._left, self._keyless_until = 0, 0, 0
 
     def settle(self, *, clean: bool) -> None:
         """Begin after a recovery: forget the notes, set INDEXED; see `KeyFiles.settle`."""
@@ -88,6 +88,10 @@ class KeyBuilder:
         except OSError as error:
             _log.warning("the keys of an append to %s are left: %s", self._layout.root, error)
 
+    def leave(self, size: int) -> None:
+        """Leave so many bytes, just appended with more keys than can be noted, to `catch_up`."""
+        self._left = size
+
     def catch_up(self, turn: Callable[[], AbstractContextManager[None]]) -> None:
         """Index slice after slice, a turn each, while the index is far behind.
 
@@ -95,11 +99,12 @@ class KeyBuilder:
         store without `abort` is one whose index was made durable, so it is left as it is.
         """
         page, before, done = self._page, -1, 0
+        most, self._left = max(AT_ONCE_BYTES, self._left), 0
         try:
             if self._enabled and self._files.have_changed():
                 with turn():
                     self._files.check()
-            while self._is_behind() and done < AT_ONCE_BYTES:
+            while self._is_behind() and done < most:
                 if page[INDEXED] == before or not self._layout.abort.exists():
                     return
                 before = page[INDEXED]

@@ -64,7 +64,9 @@ class Scattered:
 
         There `physical_offset` is a place in that buffer, not in the log.
         """
-        raw = self.raw if order is None else self.raw.take(pa.array(order))
+        raw = self.raw
+        if order is not None and not np.array_equal(order, np.arange(len(raw))):
+            raw = raw.take(pa.array(order))
         bounds = run_offsets(raw).astype(np.int64)
         return RecordFields(raw.buffers()[2] or pa.py_buffer(b""), 0, bounds[:-1], np.diff(bounds))
 

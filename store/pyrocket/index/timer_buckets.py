@@ -177,9 +177,8 @@ def are_behind(entries: TimerEntries, cursor: Cursor) -> npt.NDArray[np.bool_]:
 
 
 def each_once(entries: TimerEntries) -> TimerEntries:
-    """Return the entries by due time and queue offset, none twice."""
-    entries = entries[np.lexsort((entries["queue_offset"], entries["due"]))]
-    if len(entries) < 2:
-        return entries
-    same = entries[1:] == entries[:-1]
-    return entries[np.concatenate(([True], ~same))]
+    """Return sealed entries by due time and queue offset, none twice."""
+    order = np.lexsort((entries["queue_offset"], entries["due"]))
+    checks = entries["check"][order]
+    first = np.append(True, checks[1:] != checks[:-1])[: len(entries)]
+    return entries[order[first]]

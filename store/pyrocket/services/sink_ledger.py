@@ -10,6 +10,7 @@ than the log has, or other things, counts only for what the log has cleaned away
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from threading import Lock
@@ -18,7 +19,7 @@ from typing import Any
 from pyrocket.clock import Clock
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import SinkError, StoreDamagedError
+from pyrocket.errors import OffsetOutOfRangeError, SinkError, StoreDamagedError
 from pyrocket.formats.fastjson import BROKEN
 from pyrocket.formats.sink_record import SinkRecord
 
@@ -31,6 +32,7 @@ FORGET_AFTER_MS = 400 * 24 * 3_600_000
 """So long after its last batch nobody replays a query any more."""
 
 _RUNS_KEPT = 64
+_ATTEMPTS = 3
 _VERSION = 1
 
 Tail = Callable[[int, int], Iterator[SinkRecord]]
@@ -125,8 +127,8 @@ class SinkLedger:
             raise SinkError(
                 f"{_name(known)} has published batch {known.batch} already, and now comes batch"
                 f" {batch}: its checkpoint has been removed or is an old one.",
-                remedy="Restore the checkpoint. To publish everything anew and twice, give the sink"
-                " a new identity: another checkpoint location with a new query, or txnAppId.",
+                remedy="Restore the checkpoint. To publish everything again, and so twice, give the"
+                " sink another identity: a new checkpoint location, or another txnAppId.",
                 code="SINK_BATCH_BEHIND",
             )
         if batch > known.batch + 1:
@@ -161,16 +163,23 @@ class SinkLedger:
     def _read(self) -> _State:
         """Return what file and log say together; what was read before is not read again."""
         with self._lock:
-            first, end = self._ends()
-            state = self._known
-            # Of records that have been cleaned away since only the file knows.
-            if state is None or state.next < first or not self._agrees(state, first, end):
-                state = self._begin(first, end)
-            state.next = max(state.next, first)
-            for record in self._tail(state.next, end) if state.next < end else ():
-                state.take(record)
-            self._known = state
-            return state
+            for _ in range(_ATTEMPTS):
+                with suppress(OffsetOutOfRangeError):  # Cleaned away while we looked.
+                    self._known = self._go_on()
+                    return self._known
+            self._known = self._go_on()
+            return self._known
+
+    def _go_on(self) -> _State:
+        first, end = self._ends()
+        state = self._known
+        # Of records that have been cleaned away since only the file knows.
+        if state is None or state.next < first or not self._agrees(state, first, end):
+            state = self._begin(first, end)
+        state.next = max(state.next, first)
+        for record in self._tail(state.next, end) if state.next < end else ():
+            state.take(record)
+        return state
 
     def _begin(self, first: int, end: int) -> _State:
         """Return what the file says, as far as it agrees with the log."""

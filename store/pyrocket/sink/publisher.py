@@ -5,15 +5,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from pyrocket.clock import Clock
-from pyrocket.errors import PyrocketError, SinkError, StoreNotSharedError
+from pyrocket.errors import PyrocketError, StoreNotSharedError
 from pyrocket.formats.sink_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.index.appender import Preface, Streamed
 from pyrocket.index.placing import Chunk
-from pyrocket.outgoing import Outgoing
+from pyrocket.services.delays import Delays
 from pyrocket.services.sink_ledger import SinkLedger, Verdict
-from pyrocket.services.topics import TopicConfig, Topics, lacking_topics
+from pyrocket.services.topics import Topics
 from pyrocket.sink.batch import Published, SinkBatch, Staged
 from pyrocket.sink.staged_file import StagedReader
+from pyrocket.sink.staged_topics import StagedTopics
 from pyrocket.sink.staging import StagingArea
 from pyrocket.writer import Writer
 
@@ -30,15 +31,14 @@ class Publisher:
         topics: Topics,
         ledger: SinkLedger,
         area: StagingArea,
-        outgoing: Outgoing,
+        delays: Delays,
         clock: Clock,
         *,
         create_topics: bool,
     ) -> None:
         """Make one; without `create_topics` topics that are missing are missed."""
-        self._create_topics = create_topics
-        self._writer, self._topics, self._ledger = writer, topics, ledger
-        self._area, self._outgoing, self._clock = area, outgoing, clock
+        self._writer, self._ledger, self._area, self._clock = writer, ledger, area, clock
+        self._staged_topics = StagedTopics(topics, writer, delays, create=create_topics)
 
     def publish(self, batch: SinkBatch, staged: Sequence[Staged]) -> Published:
         """Publish the rows, of which there are some, or find that they have been published."""
@@ -85,9 +85,9 @@ class Publisher:
                 self._writer.append([fence], whole=True)
         if known and (known.rows, known.content) != (record.rows, record.content):
             _log.error(
-                "batch %d of %r into %r was published before, with other rows: %d then, %d now."
-                " The rows that were published stay, these are dropped. A query that gives other"
-                " rows for the same input cannot be run exactly once.",
+                "batch %d of %r into %r was published before with other bodies (%d rows then, %d"
+                " now). What was published stays, this is dropped. A query that makes something"
+                " else of the same input cannot be run exactly once.",
                 *(record.batch, record.identity, record.target, known.rows, record.rows),
             )
         # What is repeated must be durable before it counts as done.
@@ -102,11 +102,11 @@ class Publisher:
         self, staged: Sequence[Staged], files: Sequence[StagedReader], preface: Preface | None
     ) -> Streamed:
         chunks = _Chunks(files)
-        self._settle_topics(staged, chunks.topics())
+        self._staged_topics.check(staged, chunks.topics())
         return self._writer.append_streamed(chunks, preface)
 
     def _open(self, staged: Sequence[Staged], stack: ExitStack) -> list[StagedReader]:
-        """Open all files and check that they are what was staged, here."""
+        """Open all files and check that they are what was staged, here; make missing topics."""
         files = []
         for one in staged:
             if one.store != self._writer.identity.store_id:
@@ -118,36 +118,8 @@ class Publisher:
                 raise _not_shared(f"the staged file {path} is not here") from None
             files.append(stack.enter_context(file))
             file.check()
+        self._staged_topics.make(staged, _Chunks(files).topics())
         return files
-
-    def _settle_topics(self, staged: Sequence[Staged], used: set[str]) -> None:
-        """Make the topics that are missing; those that are there must be as they were."""
-        routed: dict[str, set[int]] = {}
-        for one in staged:
-            for name, queues in one.topics.items():
-                routed.setdefault(name, set()).add(queues)
-        known = self._topics.all()
-        for name, counts in routed.items():
-            if not self._create_topics:
-                self._topics.get(name)
-            _check_topic(name, counts, known.get(name))
-        wanted = {name: max(counts) for name, counts in routed.items()}
-        rooms = self._outgoing.delays.rooms(used)
-        for topic in lacking_topics({**wanted, **rooms}, known):
-            self._topics.put(topic)
-            self._writer.structure_changed()
-
-
-def _check_topic(name: str, queues: set[int], known: TopicConfig | None) -> None:
-    """Raise SinkError unless rows were routed to the queues that the topic has, if it is there."""
-    found = queues | ({known.write_queues} if known else set())
-    if len(found) > 1 or (known and not known.writable):
-        raise SinkError(
-            f"topic {name!r} was changed while rows for it were staged: it has or had the write"
-            f" queues {sorted(found)}, or may not be written any more.",
-            remedy="Run the write again; nothing of it is visible.",
-            code="TOPIC_CHANGED",
-        )
 
 
 class _Chunks:

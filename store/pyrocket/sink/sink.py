@@ -70,7 +70,6 @@ class Sink:
             return Published(0, 0, False, self._reader.position().published)
         published = self._publisher().publish(batch, with_rows)
         self._tidy_up(with_rows)
-        self._area.remove_up_to(batch)
         return published
 
     def publish_once(self, staged: Sequence[Staged]) -> Published:
@@ -110,16 +109,20 @@ class Sink:
             self._reader.topics,
             self._ledger,
             self._area,
-            self._outgoing,
+            self._outgoing.delays,
             self._clock,
             create_topics=self._config.auto_create_topics,
         )
 
     def _tidy_up(self, staged: Sequence[Staged]) -> None:
-        """Let go of files that were published. What stays goes by its age."""
+        """Let go of what was published, and of what was staged for it in vain.
+
+        What cannot be removed now goes by its age.
+        """
         with suppress(OSError):
             for one in staged:
                 self._area.give_back(one.name)
+            self._area.remove_up_to(staged[0].name)
             self._area.clean(self._clock())
 
     def _check_run(self, batch: SinkBatch) -> None:

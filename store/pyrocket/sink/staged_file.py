@@ -8,6 +8,7 @@ of new memory, which may cost several times as much, and on the disk nothing is 
 
 import os
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -122,7 +123,7 @@ class StagedReader:
     def __init__(self, path: Path, length: int, checksum: int) -> None:
         """Open it; raises FileNotFoundError."""
         self._path = path
-        self._files = {0: os.open(path, os.O_RDONLY)}
+        self._files = {0: FileIO(path)}
         self._buffer = bytearray()
         try:
             self.blocks = self._read_index(length, checksum)
@@ -142,21 +143,21 @@ class StagedReader:
     def close(self) -> None:
         """Close the files."""
         while self._files:
-            os.close(self._files.popitem()[1])
+            self._files.popitem()[1].close()
 
     def _open_segment(self, segment: int) -> None:
         try:
-            self._files[segment] = os.open(segment_path(self._path, segment), os.O_RDONLY)
+            self._files[segment] = FileIO(segment_path(self._path, segment))
         except FileNotFoundError:
             raise self._broken(f"segment {segment}, which is missing,") from None
 
     def _read_index(self, length: int, checksum: int) -> list[BlockIndex]:
-        size = os.pread(self._files[0], INDEX_LENGTH_BYTES, max(length - INDEX_LENGTH_BYTES, 0))
+        size = self._read(INDEX_LENGTH_BYTES, max(length - INDEX_LENGTH_BYTES, 0))
         index_bytes = int.from_bytes(size, "little")
         at = length - INDEX_LENGTH_BYTES - index_bytes
         blocks = None
         if len(size) == INDEX_LENGTH_BYTES and at >= 0:
-            blocks = decode_index(os.pread(self._files[0], index_bytes, at), checksum)
+            blocks = decode_index(self._read(index_bytes, at), checksum)
         if not blocks:
             raise self._broken("its index")
         return blocks
@@ -193,21 +194,27 @@ class StagedReader:
         """Remove a segment; what the file with the index holds besides is still needed."""
         if segment:
             io.unlink(segment_path(self._path, segment))
-            os.close(self._files.pop(segment))
+            self._files.pop(segment).close()
 
     def _fill(self, view: memoryview, block: BlockIndex, start: int) -> None:
         """Read bytes of a block from `start` on until the view is full."""
-        descriptor = self._files.get(block.segment)
-        if descriptor is None:
+        file = self._files.get(block.segment)
+        if file is None:
             raise self._broken("its length")
+        file.seek(block.data_at + start)
         while view:
-            count = os.preadv(descriptor, [view], block.data_at + start)
+            count = file.readinto(view)
             if not count:
                 raise self._broken("its length")
-            view, start = view[count:], start + count
+            view = view[count:]
+
+    def _read(self, length: int, at: int) -> bytes:
+        """Read from the file with the index, less at its end."""
+        self._files[0].seek(at)
+        return self._files[0].read(length)
 
     def _columns(self, block: BlockIndex) -> BlockColumns:
-        data = os.pread(self._files[0], block.columns_bytes, block.columns_at)
+        data = self._read(block.columns_bytes, block.columns_at)
         columns = decode_columns(block, data)
         if columns is None:
             raise self._broken(f"what says of the records at {block.data_at} where they go")

@@ -65,7 +65,8 @@ class StagingArea:
     def date(self, name: str, now_ms: int) -> None:
         """Note that a file was finished now: it is cleaned up by its age."""
         for path in self._parts(name):
-            io.set_time(path, now_ms)
+            with suppress(FileNotFoundError):  # Another run has published the batch meanwhile.
+                io.set_time(path, now_ms)
 
     def remove(self, name: str) -> None:
         """Remove a file that nobody will publish."""
@@ -92,11 +93,11 @@ class StagingArea:
             io.make_directory(self._free)
             io.rename(path, self._free / uuid.uuid4().hex)
 
-    def remove_up_to(self, batch: SinkBatch) -> None:
-        """Remove all of a query's files of this batch and those before."""
-        for path in _files(self._root / batch.key):
-            number = path.name.partition("-")[0]
-            if number.isdigit() and int(number) <= batch.batch:
+    def remove_up_to(self, name: str) -> None:
+        """Remove what a query has staged for the batch of this file and those before."""
+        published = self.path(name)
+        for path in _files(published.parent):
+            if _batch_of(path) <= _batch_of(published):
                 io.unlink(path)
 
     def remove_folder_of(self, name: str) -> None:
@@ -125,6 +126,10 @@ class StagingArea:
 def _files(folder: Path) -> Iterator[Path]:
     with suppress(FileNotFoundError):
         yield from list(folder.iterdir())
+
+
+def _batch_of(path: Path) -> int:
+    return int(path.name.partition("-")[0])
 
 
 def _time_ms(path: Path) -> int:

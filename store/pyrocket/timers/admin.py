@@ -1,5 +1,6 @@
 """`store.timers`: what waits for a due time of its own, and calling it off."""
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -8,7 +9,9 @@ import pyarrow as pa
 
 from pyrocket.clock import Clock
 from pyrocket.cursors import read_cursors
+from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.layout import Layout
+from pyrocket.errors import PyrocketError
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
     REAL_QID,
@@ -26,6 +29,7 @@ from pyrocket.formats.real_place import real_places
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import TIMER_TOPIC
+from pyrocket.formats.timer_check import decode_timer_check, delivered_by
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.hooks import Hooks
 from pyrocket.index.scattered import read_scattered
@@ -38,6 +42,8 @@ from pyrocket.timers.keeping import copies_of_kept
 from pyrocket.timers.service import TimerService
 from pyrocket.timers.waiting import Progress
 from pyrocket.writer import Writer
+
+_log = logging.getLogger(__name__)
 
 _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_OUT_MS)
 
@@ -101,9 +107,14 @@ class Timers:
 
     def entries(self) -> TimerEntries:
         """Return what waits, by due time and then by queue offset: see `formats.timer_entry`."""
-        words = self._reader.cursors() or read_cursors(self._layout)
+        words = self._reader.cursors()
         end = self._reader.system_offsets(TIMER_TOPIC).maximum
-        return self.service.waiting(words, end).pending
+        if words:
+            return self.service.waiting(words, end).pending
+        # Nobody has opened it for writing yet: a copy, or a RocketMQ broker's.
+        pending = self.service.waiting(read_cursors(self._layout), end).pending
+        java = decode_timer_check(read_or_none(self._layout.timer_check) or b"")
+        return pending[~delivered_by(java, pending)]
 
     def cancel(self, topic: str, msg_id: str) -> bool:
         """Call off the message with this id for `topic`; False if it does not wait (any more).
@@ -162,7 +173,7 @@ class Timers:
         """Store anew what waits and lies before `log_start`; in a turn."""
         while self.service.take_in(writer):
             pass
-        waiting = self.service.waiting(writer.page.cursors(), 0)
+        waiting = self.service.waiting(writer.page.cursors())
         for batch in copies_of_kept(self.service.log, waiting, log_start):
             writer.append([batch], make_room=False)
 
@@ -171,9 +182,15 @@ class Timers:
             pass
         progress = Progress.of(writer.page.cursors())
         if progress.timed:
-            pending = self.service.waiting(writer.page.cursors(), 0).pending
-            last = self.service.last_place(progress.timed)
-            HandOver(self._layout).write(progress, pending, last, self._clock())
+            now = self._clock()
+            first_due = self.service.next_due(writer, now)
+            # A recovery believes what is said here of deliveries.
+            writer.flush()
+            try:
+                HandOver(self._layout, self.service).write(progress, first_due, now)
+            except (PyrocketError, OSError) as error:
+                # The store itself is whole, and ours go on from it.
+                _log.warning("a RocketMQ broker may deliver timers twice: %s", error)
 
     def _read(self, entries: TimerEntries) -> list[PendingTimer]:
         some, places, sizes = ordered(entries)

@@ -1,37 +1,26 @@
 """At a clean end: what a RocketMQ 5 broker needs to go on with our timers.
 
-It reads `config/timercheck`, follows `timerlog/`, and makes its wheel from that. Both are written
-anew where timers have come since they were written last, in an order that leaves, whoever dies, a
-`timercheck` that has taken in nothing: a broker then takes in the whole queue again, and repeats
-rather than loses. What is in `timerlog` holds for a day: by then those that are far ahead have to
-be stored anew.
+It reads `config/timercheck`, follows `timerlog/`, and makes its wheel from that. New timers are put
+behind those that were handed over before; all is written anew where something was called off, or
+when a day has passed: by then what is far ahead has to be stored anew. That is done in an order
+that leaves, whoever dies, a `timercheck` that has taken in nothing: a broker then takes in the
+whole queue again, and repeats rather than loses.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none, replace_file
-from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import NEVER
-from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.timer_check import TimerCheck, encode_timer_check
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries, slot_start
-from pyrocket.formats.timer_wheel import (
-    FILE_BYTES,
-    HOLDS_MS,
-    UNIT,
-    chain,
-    encode_timer_blank,
-    marker_of,
-    positions,
-    units_of,
-    units_per_file,
-)
+from pyrocket.formats.timer_wheel import HOLDS_MS, Units, marker_of, units_of
 from pyrocket.index.timer_buckets import Cursor
+from pyrocket.timers.service import TimerService
+from pyrocket.timers.unit_log import UnitLog
 from pyrocket.timers.waiting import Progress
 
 _HOUR_MS = 3_600_000
@@ -39,89 +28,85 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class _Handed:
-    """What was handed over last: how far timers were taken in and delivered, and when."""
+    """What was handed over: timers taken in and delivered, when all was written, how many units."""
 
     timed: int
     cursor: Cursor
     at_ms: int
+    units: int
 
 
 class HandOver:
     """Writes RocketMQ's files of one store. Its callers have the store alone."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, layout: Layout, service: TimerService) -> None:
+        self._layout, self._service = layout, service
 
-    def write(self, progress: Progress, pending: TimerEntries, last: Entries, now_ms: int) -> None:
-        """Hand over what is pending.
+    def write(self, progress: Progress, first_due: int, now_ms: int) -> None:
+        """Hand over what is pending, which is due at `first_due` or later. All is taken in.
 
-        `last` is the queue entry of the last timer taken in; none if it is gone.
-        Everything is taken in. Raises OSError.
+        Raises OSError.
         """
-        handed = self._handed()
-        first = slot_start(int(pending["due"][0])) if len(pending) else NEVER
-        second = now_ms - now_ms % SLOT_MS
-        if handed and progress.timed == handed.timed and _holds(handed, now_ms):
-            if progress.cursor == handed.cursor:
+        handed, second = self._handed(), now_ms - now_ms % SLOT_MS
+        if handed is not None and handed.at_ms <= now_ms < handed.at_ms + HOLDS_MS:
+            if (progress.timed, progress.cursor) == (handed.timed, handed.cursor):
                 return
-            read_ms = min(second + SLOT_MS, first)
+            # Before that lies all that has been delivered since, behind it all that has not.
+            read_ms = min(second + SLOT_MS, slot_start(first_due))
             if read_ms > max(slot_start(progress.cursor[0]), handed.at_ms):
-                self._check(TimerCheck(read_ms, 0, progress.timed))
-                self._note(_Handed(progress.timed, progress.cursor, handed.at_ms))
-                return
-        self._write_all(progress.timed, pending, last, second)
-        self._check(TimerCheck(min(second, first), 0, progress.timed))
-        self._note(_Handed(progress.timed, progress.cursor, second))
+                units = self._add(handed, progress, second)
+                if units is not None:
+                    self._tell(read_ms, progress, handed.at_ms, units)
+                    return
+        units = self._write_all(progress, second)
+        self._tell(min(second, slot_start(first_due)), progress, second, units)
 
-    def _write_all(self, timed: int, pending: TimerEntries, last: Entries, second: int) -> None:
-        layout = self._layout
-        io.unlink(layout.handed)
-        if layout.timer_check.exists():
+    def _add(self, handed: _Handed, progress: Progress, second: int) -> int | None:
+        """Put units of what is new behind the others; return how many there are.
+
+        None where that cannot be done.
+        """
+        new = self._service.taken_in_since(handed.timed, progress)
+        if new is None or (handed.units and not self._layout.timer_log.is_dir()):
+            return None
+        units = self._units(new, progress.timed, second)
+        if len(units):
+            UnitLog(self._layout).append(handed.units, units)
+        return handed.units + len(units)
+
+    def _write_all(self, progress: Progress, second: int) -> int:
+        """Write all units; return how many there are."""
+        io.unlink(self._layout.handed)
+        if self._layout.timer_check.exists():
             self._check(TimerCheck())
-        file_bytes = self._forget()
+        units = self._units(self._service.pending(progress), progress.timed, second)
+        UnitLog(self._layout).rewrite(units)
+        return len(units)
+
+    def _units(self, pending: TimerEntries, timed: int, second: int) -> Units:
         pending = pending[np.argsort(pending["queue_offset"])]
         units = units_of(pending, second)
         if len(units) and int(pending["queue_offset"][-1]) < timed - 1:
+            last = self._service.last_place(timed)
             units = np.concatenate((units, marker_of(last, second - _HOUR_MS)))
-        chain(units, positions(len(units), file_bytes))
-        run = FileRun(layout.timer_log, file_bytes, layout.scratch)
-        per_file = units_per_file(file_bytes)
-        for number, first in enumerate(range(0, len(units), per_file)):
-            # Joined arrays have the machine's byte order.
-            content = units[first : first + per_file].astype(UNIT).tobytes()
-            if first + per_file < len(units):
-                content += encode_timer_blank(file_bytes - len(content))
-            run.create(number * file_bytes, content)
-
-    def _forget(self) -> int:
-        """Remove a broker's wheel and log; return the size of the log's files."""
-        layout = self._layout
-        io.unlink(layout.timer_wheel)
-        file_bytes = FILE_BYTES
-        for path in sorted(layout.timer_log.glob("*"), reverse=True):
-            file_bytes = path.stat().st_size or file_bytes
-            io.unlink(path)
-        for folder in (layout.timer_log, layout.root):
-            if folder.is_dir():
-                io.sync_directory(folder)
-        return file_bytes
+        return units
 
     def _check(self, check: TimerCheck) -> None:
         content = encode_timer_check(check)
         replace_file(self._layout.timer_check, content, self._layout.scratch)
 
-    def _note(self, handed: _Handed) -> None:
-        content = {"timed": handed.timed, "cursor": handed.cursor, "at": handed.at_ms}
-        replace_file(self._layout.handed, json.dumps(content).encode(), self._layout.scratch)
+    def _tell(self, read_ms: int, progress: Progress, at_ms: int, units: int) -> None:
+        """Say what was handed over: to a broker, and to whoever comes to the next clean end."""
+        self._check(TimerCheck(read_ms, 0, progress.timed))
+        handed = _Handed(progress.timed, progress.cursor, at_ms, units)
+        content = json.dumps(asdict(handed)).encode()
+        replace_file(self._layout.handed, content, self._layout.scratch)
 
     def _handed(self) -> _Handed | None:
         try:
             known = json.loads(read_or_none(self._layout.handed) or b"null")
             due, offset = known["cursor"]
-            return _Handed(int(known["timed"]), (int(due), int(offset)), int(known["at"]))
+            counts = int(known["timed"]), (int(due), int(offset)), int(known["at_ms"])
+            return _Handed(*counts, int(known["units"]))
         except (ValueError, TypeError, KeyError):
             return None
-
-
-def _holds(handed: _Handed, now_ms: int) -> bool:
-    return handed.at_ms <= now_ms < handed.at_ms + HOLDS_MS

@@ -1,45 +1,32 @@
 """Delivery of timers: messages with due times of their own; see `service_runner.Service`."""
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from pyrocket.cursors import read_cursors
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import NEVER, TIMED, TIMER_DUE, TIMER_OFFSET
-from pyrocket.due_copies import due_copies
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries
-from pyrocket.formats.real_place import real_places
-from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import TIMER_TOPIC
-from pyrocket.formats.timer_entry import TimerEntries, seal, timer_entries
+from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
 from pyrocket.index.queues import Queues
-from pyrocket.index.scattered import read_scattered
 from pyrocket.index.timer_buckets import HOUR_MS, TimerBuckets, are_behind
-from pyrocket.index.timer_queue import of_timer_topic, ordered, read_timers
+from pyrocket.index.timer_queue import read_timers
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.reader import Reader
-from pyrocket.timers.upcoming import Due, Upcoming, cursor_of
+from pyrocket.timers.parcels import copies_of_due
+from pyrocket.timers.upcoming import Upcoming, cursor_of
 from pyrocket.timers.waiting import Progress, Waiting, read_slot, read_waiting
 from pyrocket.writer import Writer
 
 MOST_MESSAGES = 4096
-MOST_BYTES = 8 * 1024 * 1024
 """Delivered in one append."""
 
 MOST_TAKEN = 65_536
 """Taken in from the queue in one turn."""
-
-MOST_TOPICS = 256
-"""One append holds the turn, and others want to write."""
-
-_log = logging.getLogger(__name__)
 
 
 class TimerService:
@@ -65,6 +52,8 @@ class TimerService:
 
         Before all are taken in nothing is delivered: one of them may be a cancellation.
         """
+        if not self._layout.topic_queues(TIMER_TOPIC).is_dir():
+            return 0
         with writer.try_section():
             end = writer.next_offset(TIMER_TOPIC, 0)
             if not end:
@@ -92,22 +81,50 @@ class TimerService:
             return 0
         start = max(page[TIMED], self._reader.system_offsets(TIMER_TOPIC).minimum)
         stop = min(end, start + MOST_TAKEN)
-        for entries in self._read_new(start, stop, page[TIMER_DUE]):
+        for entries in self._read_new(start, stop, Progress(start, cursor_of(page))):
             self.buckets.add(entries)
         writer.move({TIMED: stop})
         return stop - start
 
-    def _read_new(self, start: int, stop: int, delivered_ms: int) -> Iterator[TimerEntries]:
+    def _read_new(self, start: int, stop: int, progress: Progress) -> Iterator[TimerEntries]:
+        """Yield what waits at the queue offsets [start, stop); what is late is next."""
         queue = self._queues.get(TIMER_TOPIC, 0)
         for entries in read_timers(self.log, queue, start, stop):
-            entries["due"] = np.maximum(entries["due"], delivered_ms)
+            old = entries["queue_offset"] < progress.timed
+            entries = entries[~old | are_behind(entries, progress.cursor)]
+            entries["due"] = np.maximum(entries["due"], progress.cursor[0])
             yield seal(entries)
 
-    def waiting(self, words: Mapping[int, int], end: int) -> Waiting:
-        """Return all that waits in the queue up to `end`, taken in or not, as the words have it."""
+    def waiting(self, words: Mapping[int, int], end: int = 0) -> Waiting:
+        """Return all that waits in the queue up to `end`, taken in or not, as the words have it.
+
+        Without buckets, as in a copy that nobody has opened for writing, all is read from the log.
+        """
         progress = Progress.of(words)
-        new = self._read_new(progress.timed, end, progress.cursor[0])
+        start = progress.timed
+        if not self.buckets.is_there:
+            start = self._reader.system_offsets(TIMER_TOPIC).minimum
+        new = self._read_new(start, end, progress)
         return read_waiting(self.buckets, progress, new)
+
+    def pending(self, progress: Progress) -> TimerEntries:
+        """Return what waits of what is taken in."""
+        return read_waiting(self.buckets, progress).pending
+
+    def taken_in_since(self, timed: int, progress: Progress) -> TimerEntries | None:
+        """Return what waits of what has been taken in since `timed`.
+
+        None where something of that calls off or replaces what was taken in before.
+        """
+        new = list(self._read_new(timed, progress.timed, Progress(timed, progress.cursor)))
+        if any(entries["copies"].any() for entries in new):
+            return None
+        hours = {int(hour) for entries in new for hour in (entries["due"] - 1) // HOUR_MS}
+        parts = [
+            self.buckets.chosen(hour * HOUR_MS, lambda part: part["queue_offset"] >= timed)
+            for hour in sorted(hours)
+        ]
+        return Waiting(np.concatenate([np.zeros(0, TIMER_ENTRY), *parts]), progress.cursor).pending
 
     def last_place(self, end: int) -> Entries:
         """Return the queue entry before `end`, if it is still there."""
@@ -130,11 +147,12 @@ class TimerService:
             writer.structure_changed()
 
     def _deliver(self, writer: Writer, now_ms: int) -> int:
-        due = _first_bytes(self._upcoming.due(writer.page, now_ms, MOST_MESSAGES))
+        due = self._upcoming.due(writer.page, now_ms, MOST_MESSAGES)
         if not len(due.entries):
             return 0
-        batches, due = self._copies(due)
-        moves = dict(zip((TIMER_DUE, TIMER_OFFSET), due.last, strict=True))
+        batches, due = copies_of_due(self.log, self._reader.topics.all(), due)
+        # In this order: whoever reads in between has the old time, and nothing too much.
+        moves = {TIMER_OFFSET: due.last[1], TIMER_DUE: due.last[0]}
         if batches:
             # They had room when they were sent, and hold it until they are delivered.
             writer.append(batches, moves=moves, make_room=False)
@@ -149,69 +167,4 @@ class TimerService:
         if hour != self._removed:
             saved = read_cursors(self._layout).get(TIMER_DUE, 0)
             self.buckets.remove_before(min(saved, due_ms))
-            if saved // HOUR_MS >= hour:
-                self._removed = hour
-
-    def _copies(self, due: Due) -> tuple[Sequence[EncodedBatch], Due]:
-        """Return what is to be delivered, by topic and queue, and of how much it is."""
-        entries, places, sizes = ordered(due.entries[due.alive])
-        found = read_scattered(self.log, places, sizes)
-        records, entries = found.fields(), entries[found.at]
-        rows: Ints = np.flatnonzero(_are_the_same(records, entries))
-        _tell_of_missing(int(np.count_nonzero(due.alive)) - len(rows))
-        if not len(rows):
-            return [], due
-        targets = real_places(PropertyColumns(records.properties()))
-        due, rows = _with_few_topics(due, entries, rows, targets.codes)
-        sorted_by = (
-            entries["queue_offset"][rows],
-            entries["due"][rows],
-            targets.queue_ids[rows],
-            targets.codes[rows],
-        )
-        copies = due_copies(
-            found.fields(rows[np.lexsort(sorted_by)]),
-            self._reader.topics.all(),
-            file_bytes=self.log.file_bytes,
-            most_batches=len(rows),
-        )
-        return copies.batches, due
-
-
-def _first_bytes(due: Due) -> Due:
-    """Return as many of them as are not too much for one append."""
-    sizes = np.cumsum(due.entries["size"] * due.alive, dtype=np.int64)
-    count = max(int(np.searchsorted(sizes, MOST_BYTES, side="right")), 1)
-    return Due(due.entries[:count], due.alive[:count])
-
-
-def _with_few_topics(due: Due, entries: TimerEntries, rows: Ints, codes: Ints) -> tuple[Due, Ints]:
-    """Return as many of them, and their rows, as are for few enough topics."""
-    order = rows[np.lexsort((entries["queue_offset"][rows], entries["due"][rows]))]
-    firsts = np.sort(np.unique(codes[order], return_index=True)[1])
-    if len(firsts) <= MOST_TOPICS:
-        return due, rows
-    order = order[: firsts[MOST_TOPICS]]
-    last = entries[order[-1]]
-    count = int(np.flatnonzero(due.entries["queue_offset"] == last["queue_offset"])[-1]) + 1
-    return Due(due.entries[:count], due.alive[:count]), order
-
-
-def _are_the_same(records: RecordFields, entries: TimerEntries) -> npt.NDArray[np.bool_]:
-    """Return whether the records are those that the entries were made of."""
-    offsets = records.queue_offset
-    made = timer_entries(records, offsets)
-    same = (offsets == entries["queue_offset"]) & (made["key"] == entries["key"])
-    return (
-        same
-        & of_timer_topic(records)
-        & (made["due"] <= entries["due"])
-        & (made["copies"] == entries["copies"])
-    )
-
-
-def _tell_of_missing(count: int) -> None:
-    if count:
-        _log.warning(
-            "%d timers are not where they were: their log files are gone or damaged", count
-        )
+            self._removed = hour

@@ -4,6 +4,7 @@ What has been read of the buckets is kept from one look to the next, as long as 
 added to them; where `timed` has moved, by whatever process, only what is new is read.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,7 @@ from pyrocket.index.timer_buckets import HOUR_MS, Cursor, TimerBuckets, each_onc
 from pyrocket.timers.living import living
 
 WINDOW_MS = 60_000
+_LONG_MS = 24 * HOUR_MS
 _MOST = 100_000
 """The window ends with the slot in which it gets so many entries."""
 
@@ -113,7 +115,7 @@ class Upcoming:
     def _new(self, window: _Window) -> TimerEntries:
         """Return what the files of the window have got since they were read last."""
         parts = [_NOTHING]
-        for start in self._buckets.starts():
+        for start in self._starts(window):
             if window.low < start + HOUR_MS and start < window.high:
                 position = window.read.get(start, 0)
                 window.read[start] = self._buckets.length(start)
@@ -124,6 +126,12 @@ class Upcoming:
                         )
                     )
         return np.concatenate(parts)
+
+    def _starts(self, window: _Window) -> Sequence[int]:
+        """Return the files that may hold entries of the window."""
+        if window.high - window.low > _LONG_MS:
+            return self._buckets.starts()
+        return range(window.low // HOUR_MS * HOUR_MS, window.high, HOUR_MS)
 
     def _add(self, window: _Window, new: TimerEntries) -> None:
         new = new[new["due"] > window.low]

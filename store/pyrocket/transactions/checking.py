@@ -14,16 +14,15 @@ What is different, because there is no broker that lives for ever:
   whoever does it: a copy's store time says when. So the last question can still be answered, too,
   before the message is discarded.
 - Nothing is counted that cannot be asked: a round takes as many as there is room for questions,
-  and leaves out what an earlier question still waits about.
+  and leaves out what this process still executes, or what an earlier question waits about.
 """
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
-from pyrocket.disk.state_page import NEVER
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.half_record import HalfMessage, java_long
 from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
@@ -71,11 +70,15 @@ class Respondent(Protocol):
         ...
 
     def is_asked(self, half: HalfMessage) -> bool:
-        """Whether a question about this message still waits, or is being answered."""
+        """Whether this message is being executed, or a question about it is under way."""
         ...
 
     def ask(self, question: Question) -> None:
         """Take a question; its answer is an END_TRANSACTION."""
+        ...
+
+    def close(self) -> None:
+        """Answer no more."""
         ...
 
 
@@ -85,7 +88,6 @@ class Verdict(Enum):
     WAIT = "it is too young, or was looked at not long ago"
     CHECK = "somebody is asked"
     IMMUNE = "it is put back, and nobody is asked yet"
-    ENDED = "an op message names the first copy of an immune one"
     DISCARD = "it was checked too often, or is too old"
 
 
@@ -124,20 +126,23 @@ class _Round:
 
 
 class Checks:
-    """The check service of one open store; see `service_runner.Service`. Safe to share."""
+    """The check service of one open store. Safe to share between threads."""
 
     def __init__(self, ledger: Ledger, respondents: Callable[[], Collection[Respondent]]) -> None:
         self._ledger, self._respondents = ledger, respondents
-        self._next_round: int | None = None
-        self._unsaved: dict[int, int] = {}
+        self._next_round = 0
+        self._is_wanted = self._unsaved = False
         self._running = threading.Lock()
 
     def start_soon(self) -> None:
-        """Have the next round now: there is somebody new to ask."""
-        self._next_round = None
+        """Have the next round at once: there is somebody new to ask."""
+        self._is_wanted = True
 
-    def deliver_due(self, writer: Writer, now_ms: int) -> int:
-        """Make a round if it is time; return how many messages were put back or discarded."""
+    def run_due(self, writer: Writer, now_ms: int) -> int:
+        """Make a round if it is time; return how many messages were put back or discarded.
+
+        Called outside any turn. Raises StoreLockedError (LOCK_TIMEOUT) where somebody writes.
+        """
         due = self._is_due(now_ms)
         if not (due or self._unsaved) or not self._running.acquire(blocking=False):
             return 0
@@ -153,24 +158,17 @@ class Checks:
         finally:
             self._running.release()
 
-    def next_due(self, writer: Writer, now_ms: int) -> int:
-        """Return when the next round is; NEVER where nobody can be asked."""
-        if not self._respondents():
-            return NEVER
-        return now_ms if self._next_round is None else self._next_round
-
     def _is_due(self, now_ms: int) -> bool:
-        due = self._next_round
         # Where the clock was set back, the next round must not be hours away.
-        set_back = due is not None and now_ms < due - self._ledger.policy.interval_ms
-        return bool(self._respondents()) and (due is None or now_ms >= due or set_back)
+        waits = self._next_round - self._ledger.policy.interval_ms <= now_ms < self._next_round
+        return bool(self._respondents()) and (self._is_wanted or not waits)
 
     def _make_round(self, writer: Writer, now_ms: int) -> int:
-        rooms = _rooms(self._respondents())
         ledger = self._ledger
         with writer.try_section(), ledger.lock:
+            self._is_wanted = False
             ledger.catch_up(writer)
-            plan = self._plan(rooms, now_ms)
+            plan = self._plan(self._respondents(), now_ms)
             first_copy = ledger.undecided.end
             if plan.gone:
                 self._carry_out(writer, plan)
@@ -183,8 +181,8 @@ class Checks:
         self._ask(plan, first_copy)
         return len(plan.gone)
 
-    def _plan(self, rooms: Mapping[str, int], now_ms: int) -> _Round:
-        plan, left, respondents = _Round(), dict(rooms), self._respondents()
+    def _plan(self, respondents: Collection[Respondent], now_ms: int) -> _Round:
+        plan, left = _Round(), _rooms(respondents)
         for half in self._ledger.undecided:
             if half.group not in left or any(one.is_asked(half) for one in respondents):
                 continue
@@ -228,25 +226,27 @@ class Checks:
     def _carry_out(self, writer: Writer, plan: _Round) -> None:
         ledger = self._ledger
         settled = ledger.undecided.settlement(plan.gone)
-        self._unsaved = settled.moves
         batches = put_backs(ledger.reader, plan.put_back)
         batches += discards(ledger.reader, plan.discarded)
         if settled.ops:
             batches.append(op_messages(settled.ops, ledger.clock()))
         rooms = {DISCARD_TOPIC: 1} if plan.discarded else {}
         ledger.make_rooms(writer, {**OWN_TOPICS, **rooms})
-        writer.append(batches, moves=settled.moves)
+        writer.append(batches, moves=settled.moves, make_room=False)
+        self._unsaved = True
 
     def _save(self, writer: Writer) -> None:
         """Tell RocketMQ durably what a round has passed without an op message.
 
         A clean end would do it, too; but a broker may come after a kill.
         """
-        if self._unsaved:
-            writer.flush()
-            with writer.try_section():
-                self._ledger.save_cursors(self._unsaved)
-            self._unsaved = {}
+        if not self._unsaved:
+            return
+        cursors = self._ledger.cursors(writer)
+        writer.flush()  # What they say is durable from here on.
+        with writer.try_section():
+            self._ledger.save_cursors(cursors)
+        self._unsaved = False
 
     def _ask(self, plan: _Round, first_copy: int) -> None:
         """Give out the questions; the copies have the order of what was put back."""

@@ -6,6 +6,8 @@ message again; here it is refused. A half message that was put back since is fou
 Source: `EndTransactionProcessor`.
 """
 
+from dataclasses import replace
+
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, TransactionError
 from pyrocket.formats.half_record import HalfMessage, read_halves
 from pyrocket.formats.record_batch import EncodedBatch
@@ -55,14 +57,19 @@ class Ending:
             ledger.make_rooms(writer, OWN_TOPICS)
             ops = sorted({half.queue_offset, *settled.ops})
             batches.append(op_messages(ops, ledger.clock()))
-            *_, written = writer.append(batches, moves=settled.moves)
+            # It had room when it was sent; and old files that go take half messages with them.
+            *_, written = writer.append(batches, moves=settled.moves, make_room=False)
             ledger.undecided.note_ops(int(written.queue_offsets[0]), ops)
 
     def _commit(self, writer: Writer, half: HalfMessage, record: Record | None) -> EncodedBatch:
         ledger, target = self._ledger, self._target(half)
-        if record is None or record.physical_offset != half.physical_offset:
-            record = record_of(ledger.reader, half)
-        batch = commit_message(record, target, ledger.delays, ledger.clock())
+        # A copy may have been made of it since, which is what is named, and has lost the flag.
+        named = (
+            replace(record, physical_offset=half.physical_offset)
+            if record
+            else record_of(ledger.reader, half)
+        )
+        batch = commit_message(named, target, ledger.delays, ledger.clock())
         ledger.make_rooms(writer, ledger.delays.rooms([batch.topic]))
         writer.check_fits([batch])
         return batch
@@ -71,7 +78,7 @@ class Ending:
         target = self._ledger.topics.all().get(half.topic)
         if target is None:
             raise TransactionError(
-                f"the message is for topic {half.topic!r}, which was deleted.",
+                f"the message is for topic {half.topic!r}, which is not there.",
                 remedy="Create the topic again, or roll the transaction back.",
                 code="TRANSACTION_TOPIC_GONE",
             )

@@ -3,13 +3,11 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-
-import numpy as np
-import numpy.typing as npt
+from typing import Protocol
 
 from pyrocket.clock import Clock
+from pyrocket.cursors import saved_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
 from pyrocket.errors import MessageError, StoreLockedError
 from pyrocket.formats.half_record import HalfMessage, half_of
 from pyrocket.formats.properties import (
@@ -20,25 +18,42 @@ from pyrocket.formats.properties import (
     TRAN_MSG,
 )
 from pyrocket.formats.record_decode import Record, decode_record
-from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from pyrocket.formats.system_topics import HALF_TOPIC
+from pyrocket.hooks import Hooks
 from pyrocket.message import Message, SendStatus
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.reader import Reader
 from pyrocket.services.delays import Destination
 from pyrocket.services.epochs import Epochs
-from pyrocket.services.groups import GroupOffsets
 from pyrocket.services.topics import lacking_topics
 from pyrocket.transactions.checking import Checks, Respondent, question_of
 from pyrocket.transactions.ending import Ending
 from pyrocket.transactions.keeping import keep_undecided
 from pyrocket.transactions.ledger import Ledger
 from pyrocket.transactions.records import OWN_TOPICS
-from pyrocket.transactions.undecided import Cursors, Undecided
+from pyrocket.transactions.undecided import Undecided
 from pyrocket.transactions.words import CheckPolicy, HalfPlace, LocalTransactionState, Question
 from pyrocket.write_queue import WriteQueue
 from pyrocket.writer import Writer
 
 _HEAD_BYTES = 8
+
+
+class Sending(Protocol):
+    """How this store sends: see `Sender`."""
+
+    @property
+    def outgoing(self) -> Outgoing:
+        """What encodes messages."""
+        ...
+
+    def route(self, writer: Writer, name: str) -> Route:
+        """Return where messages for a topic may go."""
+        ...
+
+    def flush(self, writer: Writer) -> SendStatus:
+        """Do what is configured about what was just appended."""
+        ...
 
 
 class Transactions:
@@ -53,32 +68,25 @@ class Transactions:
         reader: Reader,
         writing: Callable[[], Writer],
         clock: Clock,
-        *,
-        outgoing: Outgoing,
-        route: Callable[[Writer, str], Route],
-        flush: Callable[[Writer], SendStatus],
+        sending: Sending,
         policy: CheckPolicy | None = None,
     ) -> None:
-        """Make them; `route` finds or makes a topic, `flush` does what the store promises."""
+        """Make them; `policy` says when producers are asked, and how often."""
         self._layout, self._reader, self._writing, self._clock = layout, reader, writing, clock
-        self._outgoing, self._route, self._flush = outgoing, route, flush
-        rules = policy or CheckPolicy()
-        self._ledger = Ledger(layout, reader, clock, outgoing.delays, rules)
+        self._sending = sending
+        delays, rules = sending.outgoing.delays, policy or CheckPolicy()
+        self._ledger = Ledger(layout, reader, clock, delays, rules)
         self._ending = Ending(self._ledger)
         self._producers: tuple[Respondent, ...] = ()
         self._joining = threading.Lock()
-        self.checks = Checks(self._ledger, lambda: self._producers)
+        self._checks = Checks(self._ledger, lambda: self._producers)
         self._queue = WriteQueue(lambda writer, batches: None)
 
     def pending(self) -> list[HalfMessage]:
         """Return the undecided half messages, in queue order."""
         undecided = Undecided(self._reader, Epochs(self._layout))
-        undecided.catch_up(self._cursors())
+        undecided.catch_up(self._reader.cursors() or saved_cursors(self._layout))
         return list(undecided)
-
-    def undecided_offsets(self) -> npt.NDArray[np.int64]:
-        """Return the queue offsets, ascending, of the undecided messages in the half topic."""
-        return np.array([half.queue_offset for half in self.pending()], np.int64)
 
     def end(
         self,
@@ -86,12 +94,31 @@ class Transactions:
         state: LocalTransactionState,
         *,
         from_check: bool = False,
-        record: Record | None = None,
     ) -> SendStatus:
-        """Commit or roll back a half message; UNKNOWN changes nothing. See `Ending.end`."""
+        """Commit or roll back a half message; UNKNOWN changes nothing.
+
+        With `from_check` it is the answer to a question, which may come late. Raises
+        TransactionError, and then nothing was written.
+        """
+        return self._end(place, state, None, from_check=from_check)
+
+    def answer(
+        self, question: Question, state: LocalTransactionState, *, from_check: bool
+    ) -> SendStatus:
+        """Do the same for a message of which the producer has what was stored."""
+        return self._end(question.place, state, question.record, from_check=from_check)
+
+    def _end(
+        self,
+        place: HalfPlace,
+        state: LocalTransactionState,
+        record: Record | None,
+        *,
+        from_check: bool,
+    ) -> SendStatus:
         writer = self._writing()
         self._ending.end(writer, place, state, from_check=from_check, record=record)
-        return self._flush(writer)
+        return self._sending.flush(writer)
 
     def send_half(
         self, group: str, message: Message, immunity_s: int | None = None
@@ -103,18 +130,20 @@ class Transactions:
                 remedy="Send it when it is due, or without a transaction.",
                 code="TRANSACTION_DELAYED",
             )
+        if immunity_s is not None and immunity_s < 0:
+            raise MessageError(f"the immunity is {immunity_s} s.", remedy="Use 0 or more, or none.")
         writer = self._writing()
-        route_to = self._route(writer, message.topic)
+        route_to = self._sending.route(writer, message.topic)
         self._make_rooms(writer)
         to = self._half_destination(group, message, route_to, immunity_s)
-        encoded, _ = self._outgoing.encode_to(message, to)
+        encoded, _ = self._sending.outgoing.encode_to(message, to)
         head = encoded.data[:_HEAD_BYTES].to_pybytes()
         self._queue.append(writer, [encoded])
         # What was stored lies in the buffer now, but perhaps for its head, which is written last.
         record = decode_record(head + encoded.data[_HEAD_BYTES:].to_pybytes(), verify_crc=False)
         with self._ledger.lock:
             self._ledger.undecided.note_half(half_of(record))
-        return question_of(record.to_message(), record), self._flush(writer)
+        return question_of(record.to_message(), record), self._sending.flush(writer)
 
     def run_checks(self) -> int:
         """Make a round of checks if it is time; return how many messages were looked at.
@@ -122,7 +151,7 @@ class Transactions:
         0 where somebody writes: it is tried again next time.
         """
         with suppress(StoreLockedError):
-            return self.checks.deliver_due(self._writing(), self._clock())
+            return self._checks.run_due(self._writing(), self._clock())
         return 0
 
     def add(self, producer: Respondent) -> None:
@@ -130,25 +159,23 @@ class Transactions:
         self._writing()
         with self._joining:
             self._producers = (*self._producers, producer)
-        self.checks.start_soon()
+        self._checks.start_soon()
 
     def remove(self, producer: Respondent) -> None:
         """Ask a producer no more."""
         with self._joining:
             self._producers = tuple(one for one in self._producers if one is not producer)
 
-    def keep_undecided(self, log_start: int) -> None:
-        """Put back what would go with old log files; see `Hooks.before_removal`."""
-        keep_undecided(self._ledger, self._writing(), log_start)
+    def hook_into(self, hooks: Hooks) -> None:
+        """Have undecided messages put back before their log files go."""
+        hooks.before_removal.append(
+            lambda log_start: keep_undecided(self._ledger, self._writing(), log_start)
+        )
 
-    def _cursors(self) -> Cursors:
-        """Return the cursors of the words, or RocketMQ's where nobody of ours has written."""
-        known = self._reader.cursors()
-        if known:
-            return known
-        offsets = GroupOffsets(self._layout)
-        topics = ((HALF_CURSOR, HALF_TOPIC), (OP_CURSOR, OP_TOPIC))
-        return {word: offsets.of(TRANSACTION_GROUP, topic).get(0, 0) for word, topic in topics}
+    def close(self) -> None:
+        """Close all producers, while the store is still open."""
+        for producer in self._producers:
+            producer.close()
 
     def _make_rooms(self, writer: Writer) -> None:
         if not lacking_topics(OWN_TOPICS, self._reader.topics.all()):
@@ -159,7 +186,7 @@ class Transactions:
     def _half_destination(
         self, group: str, message: Message, route_to: Route, immunity_s: int | None
     ) -> Destination:
-        queue_id = self._outgoing.queue_of(message, route_to)
+        queue_id = self._sending.outgoing.queue_of(message, route_to)
         own = {TRAN_MSG: "true", PGROUP: group}
         if immunity_s is not None:
             own[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(immunity_s)

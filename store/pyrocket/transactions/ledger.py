@@ -35,9 +35,13 @@ class Ledger:
         """The topic table."""
         return self.reader.topics
 
+    def cursors(self, writer: Writer) -> dict[int, int]:
+        """Return the half and op cursors by word."""
+        return {word: writer.page[word] for word in (HALF_CURSOR, OP_CURSOR)}
+
     def catch_up(self, writer: Writer) -> None:
         """See what there is; the caller is in a turn and holds the lock."""
-        self.undecided.catch_up({word: writer.page[word] for word in (HALF_CURSOR, OP_CURSOR)})
+        self.undecided.catch_up(self.cursors(writer))
 
     def make_rooms(self, writer: Writer, queues: Mapping[str, int]) -> None:
         """Put topics into the table that are missing there; the caller is in a turn."""

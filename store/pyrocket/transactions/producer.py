@@ -6,7 +6,8 @@ A process that holds one is asked about its group's messages that stay undecided
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -86,11 +87,13 @@ class TransactionProducer:
         """
         self._check_open()
         question, status = self._transactions.send_half(self.group, message, immunity_s)
-        state = _ROLLBACK
-        if status is SendStatus.SEND_OK:
-            state = self._ask_listener(
-                lambda: self._listener.execute(question.message, arg), question
-            )
+        with self._occupied(question):
+            state = _ROLLBACK
+            if status is SendStatus.SEND_OK:
+                state = self._ask_listener(
+                    lambda: self._listener.execute(question.message, arg), question
+                )
+            error = self._end(question, state, from_check=False)
         return TransactionSendResult(
             topic=question.message.topic,
             queue_id=question.message.queue_id,
@@ -99,7 +102,7 @@ class TransactionProducer:
             physical_offset=question.place.physical_offset,
             status=status,
             state=state,
-            error=self._end(question, state, from_check=False),
+            error=error,
         )
 
     def check_now(self) -> int:
@@ -136,7 +139,7 @@ class TransactionProducer:
         return MOST_QUESTIONS - self._questions.qsize()
 
     def is_asked(self, half: HalfMessage) -> bool:
-        """Whether a question about this message still waits, or is being answered."""
+        """Whether the listener executes this message, or a question about it is under way."""
         return _key(half) in self._asked
 
     def ask(self, question: Question) -> None:
@@ -166,12 +169,19 @@ class TransactionProducer:
             question = self._questions.get(wait, _POLL_SECONDS)
         except queue.Empty:
             return False
-        try:
+        with self._occupied(question):
             state = self._ask_listener(lambda: self._listener.check(question.message), question)
             self._end(question, state, from_check=True)
+        return True
+
+    @contextmanager
+    def _occupied(self, question: Question) -> Iterator[None]:
+        """Have nobody asked about a message meanwhile."""
+        self._asked.add(_key(question.place))
+        try:
+            yield
         finally:
             self._asked.discard(_key(question.place))
-        return True
 
     def _ask_listener(
         self, ask: Callable[[], LocalTransactionState | None], question: Question
@@ -188,9 +198,7 @@ class TransactionProducer:
     ) -> Exception | None:
         """Write a decision; return why that failed: then the message stays undecided."""
         try:
-            self._transactions.end(
-                question.place, state, from_check=from_check, record=question.record
-            )
+            self._transactions.answer(question, state, from_check=from_check)
         except Exception as error:
             late = from_check and getattr(error, "code", "") == "TRANSACTION_ENDED"
             level = logging.DEBUG if late else logging.WARNING

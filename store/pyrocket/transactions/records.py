@@ -54,6 +54,7 @@ OWN_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
 """RocketMQ's topics that transactions need, and their queues."""
 
 _V6_BYTES = 16
+_NO_KEYS = MessageKeys(np.zeros(0, np.int64), np.zeros(0, np.int64))
 _OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: OP_TAGS})
 
 Blocks = Mapping[int, Mapping[str, str]]
@@ -81,6 +82,7 @@ def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
         bounds=np.cumsum([0, *map(len, records)]),
         queue_ids=np.zeros(len(records), np.int32),
         tags_codes=np.full(len(records), java_hash(OP_TAGS), np.int64),
+        keys=_NO_KEYS,
     )
 
 

@@ -19,7 +19,7 @@ that gets there takes the plan away, tells its id in the file `hit`, and waits f
     after published               there, but not in the queues
     queues in part                the entries of some are in the queues
     after dispatched              readers see all of it
-    staging is removed            a staged file of it is about to go
+    staging is removed            a staged file of it is about to go, or to be used again
     the ledger is saved           `sink.json` has just been replaced
     publication done              Spark has not been told, and has not noted the batch
 """
@@ -154,8 +154,8 @@ def _patch_page(module):
 def _patch_io(module):
     _around(module, "write_at", _before_write, _after_write)
     _around(module, "sync", _before_sync)
-    _around(module, "unlink", _before_unlink)
-    _around(module, "rename", after=_after_rename)
+    _around(module, "unlink", _before_removal)
+    _around(module, "rename", _before_removal, _after_rename)
 
 
 def _before_write(descriptor, data, offset):
@@ -179,7 +179,7 @@ def _before_sync(descriptor):
         reach("before the first fsync")
 
 
-def _before_unlink(path):
+def _before_removal(path, *_):
     if _publishing and "/staging/" in str(path):
         reach("staging is removed")
 

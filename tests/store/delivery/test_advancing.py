@@ -8,6 +8,7 @@ import pytest
 from delivering import bodies_of, delay
 from golden.java import CLEAN, GOLDEN, listing
 from pyrocket import Store
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from stores import SMALL, message, reboot, snapshot
 
@@ -76,6 +77,17 @@ def test_a_reader_does_nothing_where_a_java_broker_is(reading, path, patient):
     os.utime(path / "lock")
     assert not reading.advance()
     lock.close()
+    assert reading.advance()
+
+
+def test_a_reader_waits_for_no_turn_and_tries_again_soon(reading, path, monkeypatch):
+    monkeypatch.setattr("pyrocket.advancing.INTERVAL_SECONDS", 0)
+    somebody = FileLock(Layout(path).mutex)
+    assert somebody.try_lock()
+    began = time.monotonic()
+    assert not reading.advance()
+    assert time.monotonic() - began < 1
+    somebody.close()
     assert reading.advance()
 
 

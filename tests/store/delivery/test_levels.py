@@ -108,6 +108,18 @@ def test_a_batch_of_many_is_delivered_in_parts(driven, clock, monkeypatch):
     assert bodies_of(store) == rows
 
 
+def test_a_level_with_much_to_deliver_keeps_no_other_waiting(driven, clock, monkeypatch):
+    monkeypatch.setattr("pyrocket.delivery.levels.MOST_MESSAGES", 5)
+    store, driver = driven
+    store.append_batch(level_batch([b"much"] * 40), topic="t")
+    delay(store, 2, b"2")
+    delay(store, 3, b"3")
+    clock.now += 10_000
+    assert driver.once() + driver.once() == 10
+    assert {b"2", b"3"} < set(bodies_of(store))
+    assert driver.all() == 32
+
+
 @pytest.mark.parametrize("limit", [1, 700, 2000])
 def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatch, limit):
     monkeypatch.setattr("pyrocket.delivery.levels.MOST_BYTES", limit)
@@ -196,7 +208,7 @@ def test_messages_of_a_deleted_topic_are_dropped_and_hold_up_nobody(driven, cloc
     assert bodies_of(store) == [b"1", b"2"]
     assert driver.cursor(1) == 3
     assert "1 delayed messages are dropped" in caplog.text
-    assert "no topic 'gone'" in caplog.text
+    assert "a topic 'gone'" in caplog.text
     assert "gone" not in store.topics()
 
 

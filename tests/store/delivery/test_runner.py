@@ -1,16 +1,18 @@
-"""Who delivers: whoever writes, a thread, or whoever reads; and what they do about failures."""
+"""Who delivers: whoever writes, or a thread; and what they do about failures."""
 
 import threading
 import time
 
 from delivering import Driver, bodies_of, delay
+from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.state_page import NEVER, NEXT_DUE
 from pyrocket.errors import StoreDamagedError
 from pyrocket.service_runner import RETRY_MS, ServiceRunner
-from stores import message
+from pyrocket.testing import FileClock
+from stores import SMALL, message
 
 
 class Worker:
@@ -230,6 +232,18 @@ def test_the_thread_sees_what_another_process_has_appended(open_store, clock):
         time.sleep(0.05)
         delay(other, 1, b"x")
         clock.now += 1000
+        eventually(lambda: bodies_of(store) == [b"x"])
+
+
+def test_the_thread_obeys_the_clock_of_a_test(path):
+    clock = FileClock(path)
+    clock.set(1_700_000_000_000)
+    with Store.open(path, create=True, config=SMALL) as store, store.run_services():
+        delay(store, 18, b"x")
+        clock.advance(2 * 3_600_000 - 1)
+        time.sleep(0.1)
+        assert bodies_of(store) == []
+        clock.advance(1)
         eventually(lambda: bodies_of(store) == [b"x"])
 
 

@@ -5,9 +5,9 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyrocket.disk.state_page import NEVER
-from pyrocket.timers import service, upcoming
-from stores import FakeClock, batch, scan
+from pyrocket.disk.state_page import NEVER, NEXT_DUE
+from pyrocket.timers import parcels, service, upcoming
+from stores import FakeClock, batch, message, overwrite, scan
 from timing import DAY, HOUR, TIMER, Timing, times
 
 
@@ -124,7 +124,7 @@ def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, cl
 
 
 def test_an_append_delivers_no_more_than_its_bytes(timing, clock, monkeypatch):
-    monkeypatch.setattr(service, "MOST_BYTES", 1000)
+    monkeypatch.setattr(parcels, "MOST_BYTES", 1000)
     for number in range(10):
         timing.send(b"%d" % number * 300, number + 1)
     clock.now += 10
@@ -135,7 +135,7 @@ def test_an_append_delivers_no_more_than_its_bytes(timing, clock, monkeypatch):
 
 
 def test_an_append_is_for_few_topics(timing, clock, monkeypatch):
-    monkeypatch.setattr(service, "MOST_TOPICS", 2)
+    monkeypatch.setattr(parcels, "MOST_TOPICS", 2)
     for number in range(9):
         timing.send(b"%d" % number, 1, f"u{number}")
     clock.now += 1
@@ -227,6 +227,19 @@ def test_a_log_file_that_somebody_removed_loses_its_timers_and_no_others(timing,
     assert "not where they were" in caplog.text
 
 
+def test_a_damaged_timer_keeps_nobody(timing, clock, caplog):
+    for number in range(3):
+        timing.send(b"%d" % number, 10 + number)
+    timing.run()
+    entry = timing.store._reader._queues.get(TIMER, 0).entries(1, 2)[0]
+    file = min((timing.store.path / "commitlog").iterdir())
+    overwrite(file, b"\xff" * 8, int(entry["physical_offset"]) - int(file.name))
+    clock.now += 20
+    timing.run()
+    assert timing.bodies() == [b"0", b"2"]
+    assert "damaged" in caplog.text
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("send"), st.integers(-5, 4000), st.integers(0, 1)),
@@ -275,3 +288,13 @@ def test_whatever_happens_each_timer_comes_once_and_none_early(tmp_path_factory,
     finally:
         for process in processes:
             process.close(clean=False)
+
+
+def test_timers_are_taken_in_within_seconds_however_far_ahead_they_are(timing, clock):
+    timing.send(b"x", 30 * DAY)
+    assert timing.cursor()[0] == 0
+    assert timing.writer.page[NEXT_DUE] == clock.now + 5000
+    clock.now += 5000
+    timing.store.append(message(b"y"))
+    assert timing.cursor()[0] == 1
+    assert timing.writer.page[NEXT_DUE] == clock.now + 30 * DAY - 5000

@@ -139,6 +139,8 @@ def test_a_copy_goes_on_where_the_store_was(timing, path, clock, tmp_path):
     timing.run()
     timing.store.snapshot(tmp_path / "copy")
     timing.close()
+    with Store.open(tmp_path / "copy", read_only=True, clock=clock) as copy:
+        assert [one.due_ms - clock.now for one in copy.timers.pending()] == [1000, HOUR - 1000]
     with Timing(tmp_path / "copy", clock) as copy:
         copy.run()
         clock.now += HOUR

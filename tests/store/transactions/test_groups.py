@@ -1,18 +1,7 @@
 """Several producers: of several groups, in several stores that are one directory."""
 
 import pytest
-from halves import (
-    COMMIT,
-    MINUTE,
-    UNKNOWN,
-    Held,
-    Listener,
-    discarded,
-    halves,
-    ops,
-    producer,
-    queue,
-)
+from halves import COMMIT, MINUTE, UNKNOWN, Held, Listener, discarded, halves, ops, producer, queue
 from pyrocket.disk.state_page import HALF_CURSOR
 from stores import bodies, message, words
 
@@ -137,3 +126,27 @@ def test_far_behind_the_first_undecided_message_is_moved_up(path, stores, two, c
     with producer(two[0], "a", Listener(None, COMMIT)) as a:
         assert a.check_now() == 1
     assert bodies(stores[0])[0][-1] == b"a"
+
+
+def test_a_discard_behind_anothers_message_is_noted_by_an_op(stores, clock):
+    with producer(stores[0], "a", Listener(None)) as a:
+        a.send(message(b"a"))
+    with producer(stores[1], "b", Listener(None)) as b:
+        b.send(message(b"b"))
+        clock.now += 73 * 60 * MINUTE
+        assert b.check_now() == 0
+    assert [one.body for one in discarded(stores[0])] == [b"b"]
+    assert ops(stores[0]) == [1]
+    assert [half.group for half in Held(stores[0]).transactions.pending()] == ["a"]
+
+
+def test_a_store_that_is_only_read_sees_the_same(open_store, stores, clock):
+    """A store that is open for reading follows the cursors of those that write."""
+    reading = open_store(read_only=True)
+    with producer(stores[0], "a", Listener(None)) as a:
+        a.send(message(b"1"))
+        clock.now += MINUTE
+        a.check_now()
+        a.send(message(b"2"))
+    seen = [half.queue_offset for half in reading.transactions.pending()]
+    assert seen == [half.queue_offset for half in stores[0].transactions.pending()] == [1, 2]

@@ -3,6 +3,7 @@
 import pytest
 from halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer
 from pyrocket import Retention
+from pyrocket.disk import space
 from pyrocket.disk.state_page import HALF_CURSOR
 from pyrocket.errors import TransactionError
 from pyrocket.transactions.words import HalfPlace
@@ -104,3 +105,41 @@ def test_many_are_put_back_in_parts(path, store, held, clock, monkeypatch):
     left = held.transactions.pending()
     assert len(left) == 50
     assert min(half.physical_offset for half in left) >= int(log_files(path)[0].name)
+
+
+def full_disk(monkeypatch):
+    monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(990, 1000))
+
+
+def test_decisions_are_taken_on_a_disk_that_is_too_full_to_send(store, held, clock, monkeypatch):
+    """Cleaning in the middle of one would put back the very message that it is about."""
+
+    def while_it_is_full(message, arg):
+        fill(store)
+        full_disk(monkeypatch)
+        clock.now += 73 * HOUR
+        return COMMIT
+
+    with producer(held, "a", Listener(while_it_is_full)) as a:
+        assert a.send(message(b"decided")).error is None
+        assert bodies(store)[0][-1] == b"decided"
+        assert held.transactions.pending() == []
+
+
+def test_a_full_disk_cleans_itself_around_undecided_ones(path, store, held, clock, monkeypatch):
+    with producer(held, "a", Listener(UNKNOWN, COMMIT)) as a:
+        a.send(message(b"kept"))
+        fill(store)
+        fill(store)
+        files = len(log_files(path))
+        monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(800, 1000))
+        clock.now += 70 * HOUR
+        store.append(message(b"late"))
+        clock.now += 3 * HOUR
+        store.append(message(b"later"))
+        assert len(log_files(path)) < files
+        (left,) = held.transactions.pending()
+        assert left.queue_offset == 1
+        clock.now -= 10 * HOUR
+        assert a.check_now() == 1
+    assert bodies(store)[0][-1] == b"kept"

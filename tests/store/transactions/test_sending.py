@@ -1,25 +1,23 @@
 """A transactional send: half message, local transaction, and what that decides."""
 
+import threading
+from dataclasses import replace
+
 import pytest
-from halves import COMMIT, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer, queue
+from halves import COMMIT, ROLLBACK, UNKNOWN, Listener, halves, ops, producer, queue, truth
 from pyrocket import Message
-from stores import bodies, message
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import FileLock
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.message import SendStatus
+from stores import SMALL, bodies, message
 
 
-@pytest.fixture
-def store(open_store):
-    return open_store()
-
-
-@pytest.fixture
-def held(store):
-    return Held(store)
-
-
-def test_a_committed_message_is_seen_and_looks_like_rocketmqs(store, held, clock):
+def test_a_committed_message_is_seen_and_looks_like_rocketmqs(store, clock):
     listener = Listener(COMMIT)
     sent = Message(topic="t", body=b"x", tags="A", keys=["k"], properties={"a": "b"}, queue_id=2)
-    with producer(held, "pg", listener) as one:
+    with producer(store, "pg", listener) as one:
         result = one.send(sent, {"order": 7})
     ((seen, arg),) = listener.executed
     assert (seen.topic, seen.queue_id, seen.body, seen.tags) == ("t", 2, b"x", "A")
@@ -33,42 +31,126 @@ def test_a_committed_message_is_seen_and_looks_like_rocketmqs(store, held, clock
     assert committed.prepared_transaction_offset == half.physical_offset == result.physical_offset
     assert ops(store) == [0]
     assert (result.state, result.error, result.queue_id) == (COMMIT, None, 2)
-    assert held.transactions.pending() == []
+    assert store.transactions.pending() == []
 
 
-def test_before_the_decision_nobody_sees_the_message(store, held):
+def test_before_the_decision_nobody_sees_the_message(store):
     def look(message, arg):
         assert bodies(store) == {queue_id: [] for queue_id in range(4)}
-        assert [one.transaction_id for one in held.transactions.pending()] == [message.msg_id]
+        assert [one.transaction_id for one in store.transactions.pending()] == [message.msg_id]
         return COMMIT
 
-    with producer(held, listener=Listener(look)) as one:
+    with producer(store, listener=Listener(look)) as one:
         one.send(message())
     assert bodies(store)[0] == [b"x"]
 
 
-def test_a_rolled_back_message_is_never_seen(store, held):
-    with producer(held, listener=Listener(ROLLBACK)) as one:
+def test_a_rolled_back_message_is_never_seen(store):
+    with producer(store, listener=Listener(ROLLBACK)) as one:
         assert one.send(message()).state is ROLLBACK
     assert bodies(store)[0] == []
     assert ops(store) == [0]
-    assert held.transactions.pending() == []
+    assert store.transactions.pending() == []
 
 
 @pytest.mark.parametrize("answer", [None, UNKNOWN, "COMMIT", 1])
-def test_anything_that_is_no_decision_leaves_it_undecided(store, held, answer):
-    with producer(held, listener=Listener(answer)) as one:
+def test_anything_that_is_no_decision_leaves_it_undecided(store, answer):
+    with producer(store, listener=Listener(answer)) as one:
         assert one.send(message()).state is UNKNOWN
-    assert len(held.transactions.pending()) == 1
+    assert len(store.transactions.pending()) == 1
     assert ops(store) == []
 
 
-def test_an_exception_of_the_listener_leaves_it_undecided(held, caplog):
+def test_an_exception_of_the_listener_leaves_it_undecided(store, caplog):
     def fail(message, arg):
         raise RuntimeError("database gone")
 
-    with producer(held, listener=Listener(fail)) as one:
+    with producer(store, listener=Listener(fail)) as one:
         result = one.send(message())
     assert (result.state, result.error) == (UNKNOWN, None)
     assert "database gone" in caplog.text
-    assert len(held.transactions.pending()) == 1
+    assert len(store.transactions.pending()) == 1
+
+
+def test_what_may_not_be_durable_is_not_executed_and_rolled_back(open_store, path):
+    store = open_store(config=replace(SMALL, flush="sync", flush_timeout_ms=50))
+    listener = Listener(COMMIT)
+    with producer(store, listener=listener) as one:
+        assert one.send(message(b"a")).status is SendStatus.SEND_OK
+        stuck = FileLock(Layout(path).flush_lock)
+        assert stuck.try_lock()
+        late = one.send(message(b"b"))
+        stuck.close()
+        assert (late.status, late.state) == (SendStatus.FLUSH_DISK_TIMEOUT, ROLLBACK)
+        assert late.error is None
+    assert [seen.body for seen, _ in listener.executed] == [b"a"]
+    assert bodies(store)[0] == [b"a"]
+    assert ops(store) == [0, 1]
+    assert store.transactions.pending() == []
+
+
+def test_a_send_that_fails_executes_nothing(store, monkeypatch):
+    def full(descriptor, data, at):
+        raise OSError(28, "No space left on device")
+
+    listener = Listener(COMMIT)
+    with producer(store, listener=listener) as one:
+        one.send(message(b"a"))
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "write_at", full)
+            with pytest.raises(StoreUnavailableError):
+                one.send(message(b"b"))
+        one.send(message(b"c"))
+    assert len(listener.executed) == 2
+    assert bodies(store)[0] == [b"a", b"c"]
+
+
+def test_a_decision_that_cannot_be_written_is_told_and_made_later(store, monkeypatch, clock):
+    def full(descriptor, data, at):
+        raise OSError(28, "No space left on device")
+
+    def commit_on_a_full_disk(message, arg):
+        patch.setattr(io, "write_at", full)
+        return COMMIT
+
+    with producer(store, listener=Listener(commit_on_a_full_disk, COMMIT)) as one:
+        with monkeypatch.context() as patch:
+            result = one.send(message(b"a"))
+        assert (result.state, result.error.code) == (COMMIT, "WRITE_FAILED")
+        assert len(store.transactions.pending()) == 1
+        clock.now += 60_000
+        assert one.check_now() == 1
+    assert bodies(store)[0] == [b"a"]
+
+
+def test_threads_that_share_a_producer_do_not_mix_their_transactions(store):
+    with producer(store, listener=Listener(truth)) as one:
+        threads = [
+            threading.Thread(target=send_all, args=(one, f"{kind}{n}"))
+            for n, kind in enumerate("crcr")
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = sorted(bodies(store)[0])
+    assert found == sorted(b"c%d-%d" % (n, at) for n in (0, 2) for at in range(10))
+    assert sorted(ops(store)) == list(range(40))
+
+
+def send_all(one, name):
+    for at in range(10):
+        assert one.send(message(f"{name}-{at}".encode()), arg=True).error is None
+
+
+def test_a_long_body_is_committed_as_it_was(store):
+    body = b"long " * 2000
+    seen = []
+    listener = Listener(lambda message, arg: seen.append(message.body) or COMMIT)
+    with producer(store, listener=listener) as one:
+        one.send(message(body))
+    (half,), (committed,) = halves(store), queue(store, "t")
+    assert seen == [body]
+    assert half.body == committed.body == body
+    assert committed.sys_flag == half.sys_flag | 8
+    assert committed.store_size < len(body), "it is deflated"

@@ -1,0 +1,85 @@
+"""The files of RocketMQ 5's `timerlog/`: units written anew, or behind those that are there."""
+
+import numpy as np
+
+from pyrocket.disk import io
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import Layout, file_name
+from pyrocket.formats.runs import Ints
+from pyrocket.formats.timer_wheel import (
+    FILE_BYTES,
+    UNIT,
+    Units,
+    chain,
+    encode_timer_blank,
+    positions,
+    slot_times,
+    units_per_file,
+)
+
+
+class UnitLog:
+    """The timer log of one store. Its callers have the store alone; all it writes is durable."""
+
+    def __init__(self, layout: Layout, file_bytes: int = 0) -> None:
+        """Take it as it is; a new one has files of `file_bytes`, or RocketMQ's size."""
+        self._layout = layout
+        sizes = (path.stat().st_size for path in sorted(layout.timer_log.glob("*")))
+        self._file_bytes = next(sizes, 0) or file_bytes or FILE_BYTES
+        self._per_file = units_per_file(self._file_bytes)
+
+    def rewrite(self, units: Units) -> None:
+        """Have nothing but these units; a broker's wheel goes with its log."""
+        layout = self._layout
+        io.unlink(layout.timer_wheel)
+        for path in sorted(layout.timer_log.glob("*"), reverse=True):
+            io.unlink(path)
+        for folder in (layout.timer_log, layout.root):
+            if folder.is_dir():
+                io.sync_directory(folder)
+        self._write(0, units, positions(len(units), self._file_bytes))
+
+    def append(self, count: int, units: Units) -> None:
+        """Put units behind the first `count`."""
+        places = positions(count + len(units), self._file_bytes)
+        before, places = places[:count], places[count:]
+        known = self._read(count)
+        wanted = np.isin(slot_times(known), slot_times(units))
+        self._write(count, units, places, known[wanted], before[wanted])
+
+    def _read(self, count: int) -> Units:
+        parts = [np.zeros(0, UNIT)]
+        for first in range(0, count, self._per_file):
+            path = self._layout.timer_log / file_name(first // self._per_file * self._file_bytes)
+            parts.append(np.fromfile(path, UNIT, min(self._per_file, count - first)))
+        return np.concatenate(parts)
+
+    def _write(
+        self,
+        count: int,
+        units: Units,
+        places: Ints,
+        known: Units | None = None,
+        known_places: Ints | None = None,
+    ) -> None:
+        """Write units behind `count` others, some of which are known to be in their slots."""
+        if known is not None and known_places is not None:
+            both = np.concatenate((known, units))
+            chain(both, np.concatenate((known_places, places)))
+            units = both[len(known) :]
+        else:
+            chain(units, places)
+        # Joined arrays have the machine's byte order.
+        units = units.astype(UNIT)
+        run = FileRun(self._layout.timer_log, self._file_bytes, self._layout.scratch)
+        first = 0
+        while first < len(units):
+            room = self._per_file - (count + first) % self._per_file
+            content = units[first : first + room].tobytes()
+            end = int(places[first]) % self._file_bytes + len(content)
+            if first + room <= len(units):
+                content += encode_timer_blank(self._file_bytes - end)
+            run.write_or_create(int(places[first]), content)
+            run.sync(int(places[first]), int(places[first]) + 1)
+            first += room
+        run.close()

@@ -1,0 +1,73 @@
+"""Delay levels handed over: Java delivers what waits in our store, and we what waits in Java's."""
+
+import time
+
+import pytest
+from delivering import delay
+from interop.compare import all_bodies, assert_same
+from interop.rocketmq import SMALL, outgoing
+from interop.stores_of_ours import SIZES
+from interop.workload import steady, wait_until
+from pyrocket import Store
+
+OURS_EARLY = [b"early%d" % number for number in range(4)]
+OURS_LATE = [b"late%d" % number for number in range(6)]
+
+
+def delivered(store, topic="t"):
+    return sorted(
+        one.body for queue in store.offsets(topic) for one in store.read(topic, queue, 0, 100)
+    )
+
+
+def park(path):
+    """Four messages that we have delivered, six that wait for five seconds."""
+    with Store.open(path, create=True, config=SIZES) as store:
+        store.create_topic("t", read_queues=2, write_queues=2)
+        for number, body in enumerate(OURS_EARLY):
+            delay(store, 1, body, queue_id=number % 2)
+        for number, body in enumerate(OURS_LATE):
+            delay(store, 2, body, queue_id=number % 2, tags="L", keys=[body.decode()])
+        wait_until(store.advance)
+        assert delivered(store) == OURS_EARLY
+
+
+def test_java_delivers_what_waits_in_our_store_once(java, store_path):
+    park(store_path)
+    with java.broker(store_path, **SMALL) as broker:
+        wait_until(lambda: len(all_bodies(broker.pull(), "t")) >= 10)
+        pulled = steady(broker)
+        assert sorted(all_bodies(pulled, "t")) == OURS_EARLY + OURS_LATE
+        broker.stop()
+    assert_same(store_path, pulled)
+    with Store.open(store_path) as store:
+        assert store.pending("scheduled") == []
+        store.advance()
+        assert delivered(store) == OURS_EARLY + OURS_LATE
+        assert [one.tags for one in store.query("t", "late3")] == ["L"]
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+def test_we_deliver_what_waits_in_java_s_store_once(java, store_path, ending):
+    early = [b"java early%d" % number for number in range(3)]
+    late = [b"java late%d" % number for number in range(5)]
+    with java.broker(store_path, **SMALL) as broker:
+        java.peer.send("t", [outgoing(body, delay=1, tags="E") for body in early], queues=2)
+        java.peer.send("t", [outgoing(body, delay=3, tags="L") for body in late], queues=2)
+        wait_until(lambda: sorted(all_bodies(broker.pull(), "t")) == early)
+        getattr(broker, ending)()
+    with Store.open(store_path) as store:
+        waits = [
+            body.as_py()
+            for part in store.pending("scheduled")
+            for batch in store.scan_pending(part, ["t"], ["body"])
+            for body in batch.column("body")
+        ]
+        assert sorted(waits) == late, "what Java had delivered before it was killed is not again"
+        with store.run_services():
+            wait_until(lambda: len(delivered(store)) >= 8)
+            time.sleep(0.5)
+        assert delivered(store) == early + late
+    with java.broker(store_path, **SMALL) as broker:
+        time.sleep(3)
+        assert sorted(all_bodies(broker.pull(), "t")) == early + late

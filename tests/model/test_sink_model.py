@@ -1,0 +1,120 @@
+"""Sinks beside the model: among whatever else is done, every batch is there once."""
+
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+from model.test_store_model import ROWS, StoreMachine
+from pyrocket.disk import io
+from pyrocket.errors import SinkError, StoreUnavailableError
+from sinks import numbered, stage
+
+SINKS = st.sampled_from(["one", "two"])
+
+
+class SinkMachine(StoreMachine):
+    """Two queries that publish into any topic, each with runs that replace each other."""
+
+    @initialize()
+    def begin(self):
+        self.last, self.run = {}, {}
+
+    def batch_of(self, sink, number, run=None):
+        return numbered(number, f"run-{self.run.get(sink, 0) if run is None else run}", sink, "")
+
+    def staged(self, one, topic, rows):
+        """Two tasks, each with its share; the reader stages, as tasks do."""
+        half = len(rows) // 2
+        return [
+            stage(
+                self.reader,
+                one,
+                [body for body, _ in part],
+                number,
+                topic=topic,
+                queue_id=[queue_id for _, queue_id in part],
+            )
+            for number, part in enumerate((rows[:half], rows[half:]))
+        ]
+
+    @precondition(lambda self: self.topics)
+    @rule(data=st.data(), sink=SINKS, rows=ROWS, step=st.integers(1, 3), which=st.integers(0, 1))
+    def publish(self, data, sink, rows, step, which):
+        topic = data.draw(st.sampled_from(sorted(self.topics)))
+        one = self.batch_of(sink, self.last.get(sink, -1) + step)
+        told = self.writers[which].sink.publish(one, self.staged(one, topic, rows))
+        assert (told.rows, told.dropped) == (len(rows), False)
+        self.last[sink] = one.batch
+        self.add(topic, rows)
+
+    @precondition(lambda self: self.topics and self.last)
+    @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1), new_run=st.booleans())
+    def repeat(self, data, rows, which, new_run):
+        """Nothing but the number counts; a new run takes over by it."""
+        topic = data.draw(st.sampled_from(sorted(self.topics)))
+        sink = data.draw(st.sampled_from(sorted(self.last)))
+        self.run[sink] = self.run.get(sink, 0) + new_run
+        one = self.batch_of(sink, self.last[sink])
+        assert self.writers[which].sink.publish(one, self.staged(one, topic, rows)).dropped
+
+    @precondition(lambda self: self.topics and self.last)
+    @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1), fenced=st.booleans())
+    def refuse(self, data, rows, which, fenced):
+        topic = data.draw(st.sampled_from(sorted(self.topics)))
+        sink = data.draw(st.sampled_from(sorted(self.last)))
+        run = self.run.get(sink, 0)
+        if fenced and run:
+            one, code = self.batch_of(sink, self.last[sink] + 1, run - 1), "SINK_FENCED"
+        elif self.last[sink]:
+            one, code = self.batch_of(sink, self.last[sink] - 1), "SINK_BATCH_BEHIND"
+        else:
+            return
+        staged = self.staged(one, topic, rows)
+        with pytest.raises(SinkError) as caught:
+            self.writers[which].sink.publish(one, staged)
+        assert caught.value.code == code
+        self.reader.sink.discard(staged)
+
+    @precondition(lambda self: self.topics)
+    @rule(data=st.data(), sink=SINKS, rows=ROWS, at=st.integers(1, 9))
+    def publish_on_a_full_disk(self, data, sink, rows, at):
+        """It fails somewhere, and is done again: then all is there, whatever had failed."""
+        topic = data.draw(st.sampled_from(sorted(self.topics)))
+        one = self.batch_of(sink, self.last.get(sink, -1) + 1)
+        staged = self.staged(one, topic, rows)
+        real, calls = io.write_at, []
+
+        def write(descriptor, given, offset):
+            calls.append(1)
+            if len(calls) == at:
+                raise OSError(28, "No space left on device")
+            real(descriptor, given, offset)
+
+        failed = None
+        with mock.patch.object(io, "write_at", write):
+            try:
+                self.writers[0].sink.publish(one, staged)
+            except StoreUnavailableError as error:
+                failed = error.code
+        assert failed in (None, "WRITE_FAILED", "QUEUES_NOT_WRITTEN")
+        told = self.writers[1].sink.publish(one, self.staged(one, topic, rows))
+        assert told.dropped == (failed != "WRITE_FAILED")
+        self.last[sink] = one.batch
+        self.add(topic, rows)
+
+    @invariant()
+    def everybody_knows_the_last_batch(self):
+        for sink, number in getattr(self, "last", {}).items():
+            for one in (self.reader, self.writers[1]):
+                assert one.sink.last(sink, "") == number
+
+
+TestSink = SinkMachine.TestCase
+TestSink.settings = settings(
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

@@ -1,0 +1,76 @@
+"""Old log files stay as long as they hold what is still to be delivered."""
+
+from dataclasses import replace
+
+import pytest
+from delivering import Driver, bodies_of, delay, waiting
+from pyrocket.config import Retention
+from pyrocket.hooks import EVERYTHING_MAY_GO
+from stores import SMALL, batch, log_files, numbered
+
+HOUR = 3_600_000
+
+
+def fill(store, count=60):
+    """About four log files."""
+    store.append_batch(batch(numbered(count, 200), 0), topic="filler")
+
+
+def test_a_file_with_a_waiting_message_stays_until_that_is_delivered(open_store, path, clock):
+    store = open_store()
+    fill(store)
+    delay(store, 17, b"x")
+    fill(store)
+    before = log_files(path)
+    clock.now += HOUR - 1
+    report = store.clean(hours=0)
+    assert len(report.removals) > 2
+    assert waiting(store, 17) == [b"x"]
+    assert log_files(path)[0] in before[1:], "what lies before it has gone"
+    clock.now += 1
+    assert store.advance()
+    assert bodies_of(store) == [b"x"]
+    kept = len(log_files(path))
+    store.clean(hours=0)
+    assert len(log_files(path)) < kept
+    assert waiting(store, 17) == []
+
+
+def test_the_lowest_of_all_levels_counts(open_store, clock):
+    store = open_store()
+    driver = Driver(store)
+    assert driver.levels.holds(driver.writer.page) == EVERYTHING_MAY_GO
+    fill(store)
+    delay(store, 2, b"first")
+    first = driver.levels.holds(driver.writer.page)
+    fill(store)
+    delay(store, 1, b"second")
+    assert driver.levels.holds(driver.writer.page) == first > 0
+    clock.now += 5000
+    driver.all()
+    assert driver.levels.holds(driver.writer.page) == EVERYTHING_MAY_GO
+
+
+def test_messages_whose_file_has_gone_all_the_same_are_passed_over(open_store, path, clock):
+    store = open_store()
+    driver = Driver(store)
+    delay(store, 1, b"lost")
+    fill(store)
+    driver.writer._hooks.holds.clear()
+    store.clean(hours=0)
+    delay(store, 1, b"x")
+    clock.now += 1000
+    assert driver.all() == 1
+    assert bodies_of(store) == [b"x"]
+
+
+@pytest.mark.parametrize("full", [0.95, 0.5])
+def test_a_full_disk_stops_no_delivery(open_store, clock, monkeypatch, full):
+    """What waits keeps its file: were it not delivered, nothing could ever be freed."""
+    store = open_store(config=replace(SMALL, retention=Retention()))
+    delay(store, 1, b"x")
+    usage = type("Usage", (), {"ratio": full})
+    monkeypatch.setattr("pyrocket.cleaner.disk_usage", lambda folders: usage)
+    clock.now += 1000
+    assert store.advance()
+    assert bodies_of(store) == [b"x"]

@@ -1,0 +1,42 @@
+"""With a thread delayed messages come on time, by the wall clock: never early, and hardly late."""
+
+import statistics
+import sys
+import time
+
+import pytest
+from delivering import delay
+from pyrocket import Store
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+
+COUNT = 30
+
+
+def dues(store, level):
+    """When the messages of a level were due, in order."""
+    pieces = store._reader.records(SCHEDULE_TOPIC, level - 1, 0, COUNT)
+    return [int(due) for piece in pieces for due in piece.tags_codes]
+
+
+@pytest.mark.slow
+def test_levels_one_and_two_are_never_early_and_hardly_late(tmp_path):
+    with Store.open(tmp_path / "store", create=True) as store, store.run_services():
+        for topic in ("one", "two"):
+            store.create_topic(topic, read_queues=1, write_queues=1)
+        for number in range(COUNT):
+            delay(store, 1, b"%d" % number, topic="one")
+            delay(store, 2, b"%d" % number, topic="two")
+            time.sleep(0.05)
+        until = time.monotonic() + 20
+        while store.max_offset("two", 0) < COUNT and time.monotonic() < until:
+            time.sleep(0.05)
+        for level, topic in ((1, "one"), (2, "two")):
+            messages = store.read(topic, 0, 0, 100)
+            assert [one.body for one in messages] == [b"%d" % number for number in range(COUNT)]
+            came = [one.store_timestamp for one in messages]
+            late = [at - due for at, due in zip(came, dues(store, level), strict=True)]
+            assert min(late) >= 0
+            sys.stdout.write(
+                f"level {level}: median {statistics.median(late)} ms late, at most {max(late)}\n"
+            )
+            assert statistics.median(late) < 200

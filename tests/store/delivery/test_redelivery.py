@@ -1,0 +1,151 @@
+"""After a loss of power the cursors may be old; what the log has delivered stays delivered."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from delivering import Driver, bodies_of, delay, level_batch
+from pyrocket import Store
+from pyrocket.disk.state_page import PUBLISHED
+from pyrocket.formats.properties import encode_properties
+from pyrocket.formats.record_copy import Changes, copy_records
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.redelivery import delivered_since
+from stores import SMALL, reboot
+
+MANUAL = replace(SMALL, flush="manual")
+
+
+@pytest.fixture
+def store(path, clock):
+    """Nothing is flushed, so no cursors are saved."""
+    store = Store.open(path, create=True, config=MANUAL, clock=clock)
+    store.create_topic("t", read_queues=1, write_queues=1)
+    store._writing()._hooks.after_section.clear()
+    return store
+
+
+def lose_power(store):
+    """The log has reached the disk, and nothing else; returns the store as it comes back."""
+    store.close(clean=False)
+    reboot(store.path)
+    again = Store.open(store.path, config=MANUAL, clock=store._clock)
+    again._writing()._hooks.after_section.clear()
+    return again
+
+
+def park_again(store, level=1, **properties):
+    """Park a copy of the first message of level 1, as RocketMQ does for a consumer that failed."""
+    (piece,) = store._reader.records(SCHEDULE_TOPIC, 0, 0, 1)
+    own = store.read(SCHEDULE_TOPIC, 0, 0)[0].properties | properties
+    block = pa.array([encode_properties(own)], pa.binary())
+    queue = np.array([level - 1], np.int32)
+    changes = Changes(properties=block)
+    batch = copy_records(piece.records, np.array([0]), SCHEDULE_TOPIC, queue, changes)
+    with store._writing().section():
+        store._writing().append([replace(batch, delays=np.array([1000]))])
+
+
+def test_nothing_is_delivered_twice_and_nothing_is_lost(store, clock):
+    bodies = [b"%d" % number for number in range(30)]
+    delay(store, 1, *bodies)
+    delay(store, 2, b"later")
+    clock.now += 1000
+    assert Driver(store).all() == 30
+    again = lose_power(store)
+    driver = Driver(again)
+    assert (driver.cursor(1), driver.cursor(2)) == (30, 0)
+    clock.now += 4000
+    assert driver.all() == 1
+    assert bodies_of(again) == [*bodies, b"later"]
+    again.close()
+
+
+def test_what_was_delivered_of_a_part_stays_delivered(store, clock, monkeypatch):
+    monkeypatch.setattr("pyrocket.delivery.levels.MOST_MESSAGES", 4)
+    bodies = [b"%d" % number for number in range(10)]
+    store.append_batch(level_batch(bodies), topic="t")
+    clock.now += 1000
+    assert Driver(store).once() == 4
+    again = lose_power(store)
+    assert Driver(again).cursor(1) == 4
+    assert Driver(again).all() == 6
+    assert bodies_of(again) == bodies
+    again.close()
+
+
+def test_a_message_that_was_dropped_between_delivered_ones_is_passed_over(store, clock):
+    store.create_topic("gone", read_queues=1, write_queues=1)
+    delay(store, 1, b"1")
+    delay(store, 1, b"dropped", topic="gone")
+    delay(store, 1, b"2")
+    store.delete_topic("gone")
+    clock.now += 1000
+    assert Driver(store).all() == 3
+    again = lose_power(store)
+    assert Driver(again).cursor(1) == 3
+    assert Driver(again).all() == 0
+    again.close()
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_a_message_that_was_parked_again_after_its_delivery_is_delivered_again(store, clock, level):
+    delay(store, 1, b"x")
+    clock.now += 1000
+    assert Driver(store).all() == 1
+    park_again(store, level, DELAY=str(level))
+    again = lose_power(store)
+    clock.now += 10_000
+    assert Driver(again).all() == 1
+    assert bodies_of(again) == [b"x", b"x"]
+    again.close()
+
+
+def test_of_two_that_are_alike_one_was_delivered(store, clock):
+    delay(store, 1, b"x")
+    clock.now += 1
+    park_again(store)
+    clock.now += 999
+    assert Driver(store).all() == 1
+    again = lose_power(store)
+    clock.now += 1000
+    assert Driver(again).all() == 1
+    assert bodies_of(again) == [b"x", b"x"]
+    again.close()
+
+
+def test_messages_without_an_id_are_known_by_what_else_they_are(store, clock):
+    delay(store, 1, b"x")
+    clock.now += 1000
+    Driver(store).all()
+    park_again(store, UNIQ_KEY="")
+    clock.now += 1000
+    assert Driver(store).all() == 1
+    again = lose_power(store)
+    assert Driver(again).cursor(1) == 2
+    again.close()
+
+
+def test_what_lies_behind_a_copy_was_parked_after_it(store, clock):
+    delay(store, 1, b"1")
+    clock.now += 1000
+    Driver(store).all()
+    park_again(store)
+    log, page = store._writing()._log, store._writing().page
+    found = delivered_since(log, log.first_offset(), page[PUBLISHED])
+    pieces = store._reader.records(SCHEDULE_TOPIC, 0, 0, 2)
+    assert [at for piece in pieces for at in found.find(piece.records).tolist()] == [0, -1]
+    assert len(found) == 1
+    store.close()
+
+
+def test_a_clean_end_leaves_exact_cursors(store, clock, monkeypatch):
+    delay(store, 1, b"x")
+    clock.now += 1000
+    Driver(store).all()
+    store.close()
+    reboot(store.path)
+    monkeypatch.setattr("pyrocket.recovering.skip_delivered", lambda *_: pytest.fail("not needed"))
+    with Store.open(store.path, config=MANUAL, clock=clock) as again:
+        assert Driver(again).cursor(1) == 1

@@ -1,0 +1,101 @@
+"""Buckets hold what was put into them, by hours, and nothing torn or twice."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrocket.disk.state_page import NEVER
+from pyrocket.formats.timer_entry import TIMER_ENTRY, seal, slot_start
+from pyrocket.index.timer_buckets import HOUR_MS, TimerBuckets, are_behind, each_once
+
+
+def made(dues, first=0):
+    entries = np.zeros(len(dues), TIMER_ENTRY)
+    entries["due"], entries["queue_offset"] = dues, np.arange(first, first + len(dues))
+    return seal(entries)
+
+
+def held(buckets):
+    parts = [part for start in buckets.starts() for part in buckets.parts(start)]
+    return sorted(tuple(entry) for part in parts for entry in part.tolist())
+
+
+@pytest.fixture
+def buckets(tmp_path):
+    return TimerBuckets(tmp_path / "timers")
+
+
+def test_entries_lie_in_the_file_of_their_hour(buckets):
+    entries = made([1, HOUR_MS, HOUR_MS + 1, 5 * HOUR_MS, 2])
+    buckets.add(entries)
+    assert buckets.starts() == [0, HOUR_MS, 4 * HOUR_MS]
+    assert [buckets.length(start) // 48 for start in buckets.starts()] == [3, 1, 1]
+    assert held(buckets) == sorted(map(tuple, entries.tolist()))
+
+
+@given(st.integers(1, 10**13))
+def test_a_slot_lies_in_one_file(due):
+    hour = (due - 1) // HOUR_MS
+    assert slot_start(due) // HOUR_MS == hour
+    assert (slot_start(due) + 999) // HOUR_MS == hour
+
+
+def test_what_is_added_twice_is_there_once(buckets):
+    entries = made([5, 3, 3])
+    buckets.add(entries)
+    buckets.add(entries)
+    found = each_once(buckets.chosen(0, lambda part: part["due"] > 0))
+    assert [(int(one["due"]), int(one["queue_offset"])) for one in found] == [
+        (3, 1),
+        (3, 2),
+        (5, 0),
+    ]
+
+
+def test_a_torn_end_is_overwritten(buckets, tmp_path):
+    buckets.add(made([5]))
+    (path,) = (tmp_path / "timers").iterdir()
+    with path.open("ab") as file:
+        file.write(b"torn")
+    assert len(held(buckets)) == 1
+    buckets.add(made([6], first=1))
+    assert len(held(buckets)) == 2
+    assert path.stat().st_size == 96
+
+
+def test_erased_entries_are_gone_and_others_stay(buckets):
+    buckets.add(made([1, 2, HOUR_MS * 2, HOUR_MS * 2 + 5]))
+    assert buckets.erase(lambda part: part["queue_offset"] % 2 == 0) == 2
+    assert [entry[1] for entry in held(buckets)] == [1, 3]
+    assert buckets.erase(lambda part: part["queue_offset"] % 2 == 0) == 0
+
+
+def test_the_first_due_time_is_looked_for_behind_the_cursor(buckets):
+    assert buckets.first_due((0, 0)) == NEVER
+    buckets.add(made([HOUR_MS * 9, 700, 700, 5]))
+    assert buckets.first_due((0, 0)) == 5
+    assert buckets.first_due((5, 3)) == 700
+    assert buckets.first_due((700, 1)) == 700
+    assert buckets.first_due((700, 2)) == HOUR_MS * 9
+    assert buckets.first_due((HOUR_MS * 9, 0)) == NEVER
+
+
+def test_files_of_what_was_due_before_go(buckets):
+    buckets.add(made([1, HOUR_MS, HOUR_MS + 1, 3 * HOUR_MS]))
+    buckets.remove_before(HOUR_MS)
+    assert buckets.starts() == [0, HOUR_MS, 2 * HOUR_MS]
+    buckets.remove_before(HOUR_MS + 1)
+    assert buckets.starts() == [HOUR_MS, 2 * HOUR_MS]
+    buckets.clear()
+    assert buckets.starts() == []
+    assert buckets.is_there
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5))), st.integers(0, 6), st.integers(0, 6)
+)
+def test_behind_the_cursor_is_what_comes_after_it(pairs, due, offset):
+    entries = np.zeros(len(pairs), TIMER_ENTRY)
+    for number, (at, place) in enumerate(pairs):
+        entries[number]["due"], entries[number]["queue_offset"] = at, place
+    assert are_behind(entries, (due, offset)).tolist() == [pair > (due, offset) for pair in pairs]

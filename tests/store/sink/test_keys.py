@@ -1,0 +1,31 @@
+"""Keys of published messages: found at once, and indexed however long the batch."""
+
+import pyarrow as pa
+import pytest
+from pyrocket.disk.state_page import DISPATCHED, INDEXED
+from pyrocket.index import appender, key_builder
+from sinks import publish
+from stores import words
+
+ROWS = [b"%03d" % number + b"." * 300 for number in range(60)]
+KEYS = pa.array([f"key{number}" for number in range(60)])
+
+
+def test_published_messages_are_found_by_their_keys(store):
+    publish(store, 0, ROWS, tasks=1, keys=KEYS)
+    (found,) = store.query("t", "key7")
+    assert found.body == ROWS[7]
+
+
+@pytest.mark.parametrize("notes", [10, 10_000], ids=["too many to note", "noted"])
+def test_the_index_keeps_up_with_long_batches(path, store, monkeypatch, notes):
+    for name, value in (("CATCH_UP_BYTES", 3000), ("SLICE_BYTES", 1), ("AT_ONCE_BYTES", 1)):
+        monkeypatch.setattr(key_builder, name, value)
+    monkeypatch.setattr(appender, "MOST_NOTES", notes)
+    page = words(path)
+    for number in range(3):
+        publish(store, number, ROWS, tasks=1, keys=KEYS)
+        behind = page[DISPATCHED] - page[INDEXED]
+        assert behind <= 3000
+    page.close()
+    assert [one.body for one in store.query("t", "key7")] == [ROWS[7]] * 3

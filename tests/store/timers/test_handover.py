@@ -1,0 +1,271 @@
+"""At a clean end RocketMQ 5's files say what is pending: all of it, and nothing else."""
+
+import contextlib
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dying import DeathError, DyingAt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyrocket import Store
+from pyrocket.formats import timer_wheel
+from pyrocket.formats.timer_check import TimerCheck, encode_timer_check
+from pyrocket.formats.timer_wheel import UNIT, chain, positions, units_per_file
+from stores import SMALL, FakeClock, message, reboot
+from timing import DAY, HOUR, TIMER, Timing
+from wheel import FILE_BYTES, Wheel, units_in
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch):
+    monkeypatch.setattr("pyrocket.timers.unit_log.FILE_BYTES", FILE_BYTES)
+
+
+def places(timing):
+    """Bodies of the timer topic by their places in the log."""
+    known = timing.store._reader.system_offsets(TIMER)
+    queue = timing.store._reader._queues.get(TIMER, 0)
+    found = {}
+    for entry in queue.entries(known.minimum, known.maximum):
+        place, size = int(entry["physical_offset"]), int(entry["size"])
+        record = timing.store._reader._log.read(place, size)
+        found[place] = record[88 : 88 + int.from_bytes(record[84:88], "big")]
+    return found
+
+
+def test_a_broker_finds_what_is_pending_and_goes_on_behind_it(path, clock):
+    clock.now += 500
+    timing = Timing(path, clock)
+    timing.send(b"soon", 1500)
+    gone = timing.send(b"gone", 1500)
+    for number, after in enumerate([HOUR, 100, 1700, 40 * DAY - 1, 2 * DAY + 10 * HOUR, 200]):
+        timing.send(b"%d" % number, after)
+    assert timing.timers.cancel("t", gone.msg_id)
+    clock.now += 200
+    timing.run()
+    found, now = places(timing), clock.now
+    timing.close()
+    wheel = Wheel(path)
+    assert wheel.check.queue_offset == 9
+    second = now - now % 1000
+    come = [(slot - second, found[at], magic) for slot, at, magic in wheel.dequeued()]
+    assert come == [
+        (1000, b"soon", 1),
+        (2000, b"2", 1),
+        (HOUR, b"0", 1),
+        (DAY, b"4", 3),
+        (2 * DAY, b"3", 3),
+    ]
+
+
+def test_no_slot_is_over_before_its_timers_are_due(path, clock):
+    clock.now += 123
+    timing = Timing(path, clock)
+    afters = [1, 876, 877, 878, 1876, 1877, 1878, 5000, 59_877]
+    for after in afters:
+        timing.send(b"%d" % after, after)
+    found, now = places(timing), clock.now
+    timing.close()
+    come = {found[at]: slot for slot, at, _ in Wheel(path).dequeued()}
+    assert len(come) == len(afters)
+    for after in afters:
+        over = come[b"%d" % after] + 1000
+        assert now + after <= over <= now + after + 1000
+
+
+def test_the_last_unit_is_of_the_last_message_of_the_queue(path, clock):
+    """A broker goes on in the queue behind it."""
+    timing = Timing(path, clock)
+    timing.send(b"pending", HOUR)
+    timing.send(b"delivered", 1)
+    clock.now += 1
+    timing.run()
+    found = places(timing)
+    timing.close()
+    *_, (_, last) = units_in(path)
+    assert found[int(last["physical_offset"])] == b"delivered"
+    assert b"delivered" not in [found[at] for _, at, _ in Wheel(path).dequeued()]
+
+
+def test_a_store_without_timers_has_none_of_these_files(path, clock):
+    Timing(path, clock).close()
+    assert not (path / "config" / "timercheck").exists()
+    assert not (path / "timerlog").exists()
+
+
+def test_many_units_fill_several_files(path, clock):
+    timing = Timing(path, clock)
+    for number in range(25):
+        timing.send(b"%d" % number, HOUR + number % 3 * 1000)
+    found = places(timing)
+    timing.close()
+    assert len(list((path / "timerlog").iterdir())) == 3
+    come = [found[at] for _, at, _ in Wheel(path).dequeued()]
+    assert come == [b"%d" % n for first in range(3) for n in range(first, 25, 3)]
+
+
+def test_each_clean_end_says_it_anew(path, clock):
+    timing = Timing(path, clock)
+    timing.send(b"a", HOUR)
+    timing.send(b"b", 2 * HOUR)
+    timing.send(b"c", 30 * DAY)
+    ends = []
+    for hours in (0, 1, 1, 20, 20):
+        clock.now += hours * HOUR
+        timing.run()
+        found = places(timing)
+        timing.store.append(message(b"more"))
+        timing.close()
+        ends.append({found[at] for _, at, _ in Wheel(path).dequeued()})
+        timing = Timing(path, clock)
+    timing.close(clean=False)
+    assert ends == [{b"a", b"b", b"c"}, {b"b", b"c"}, {b"c"}, {b"c"}, {b"c"}]
+
+
+def test_new_timers_are_put_behind_those_that_were_handed_over(path, clock):
+    timing = Timing(path, clock)
+    for number in range(7):
+        timing.send(b"%d" % number, HOUR)
+    timing.close()
+    first = path / "timerlog" / f"{0:020d}"
+    before = first.stat().st_ino, first.read_bytes()[: 7 * 52]
+    clock.now += 5000
+    timing = Timing(path, clock)
+    for number in range(7, 14):
+        timing.send(b"%d" % number, HOUR - 5000)
+    found = places(timing)
+    timing.close()
+    assert (first.stat().st_ino, first.read_bytes()[: 7 * 52]) == before
+    assert [found[at] for _, at, _ in Wheel(path).dequeued()] == [b"%d" % n for n in range(14)]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(1, 9000)),
+        st.tuples(st.just("send"), st.integers(1, 60 * HOUR)),
+        st.tuples(st.just("cancel"), st.integers(0, 30)),
+        st.tuples(st.just("wait"), st.integers(1, 5000)),
+        st.tuples(st.just("wait"), st.integers(1, 20 * HOUR)),
+        st.tuples(st.just("run"), st.none()),
+        st.tuples(st.just("end"), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(STEPS)
+def test_whatever_happened_a_clean_end_hands_over_exactly_what_is_pending(steps):
+    with tempfile.TemporaryDirectory() as folder:
+        path, clock = Path(folder) / "s", FakeClock()
+        timing, ids, pending = Timing(path, clock), {}, {}
+        for number, (kind, value) in enumerate([*steps, ("end", None)]):
+            if kind == "send":
+                body = b"%d" % number
+                ids[body], pending[body] = timing.send(body, value).msg_id, clock.now + value
+            elif kind == "cancel" and value < len(ids):
+                body = list(ids)[value]
+                if timing.timers.cancel("t", ids[body]):
+                    del pending[body]
+            elif kind == "wait":
+                clock.now += value
+            elif kind == "run":
+                timing.run()
+            elif kind == "end":
+                found = places(timing)
+                delivered = set(timing.bodies())
+                timing.close()
+                wheel = Wheel(path)
+                come = [found[at] for _, at, _ in wheel.dequeued()]
+                assert sorted(come) == sorted(pending.keys() - delivered)
+                over = {found[at]: slot + 1000 for slot, at, m in wheel.dequeued() if m == 1}
+                assert all(pending[body] <= end for body, end in over.items())
+                timing = Timing(path, clock)
+        timing.close()
+
+
+@pytest.mark.parametrize("step", range(0, 60, 2))
+def test_whoever_dies_while_closing_leaves_nothing_out(path, clock, monkeypatch, step):
+    """A broker then repeats, at worst, from the beginning of the queue."""
+    timing = Timing(path, clock)
+    timing.send(b"a", HOUR)
+    timing.close()
+    timing = Timing(path, clock)
+    timing.send(b"b", 2 * HOUR)
+    timing.send(b"c", 5)
+    clock.now += 5
+    timing.run()
+    found = places(timing)
+    with monkeypatch.context() as patch:
+        DyingAt(patch, step, half=False)
+        with contextlib.suppress(DeathError):
+            timing.close()
+    wheel = Wheel(path)
+    offset = wheel.check.queue_offset
+    come = {found[at] for _, at, _ in wheel.dequeued()}
+    assert come >= set([b"a", b"b"][:offset])
+
+
+def test_a_store_ends_cleanly_though_nothing_can_be_handed_over(path, clock, caplog):
+    timing = Timing(path, clock)
+    timing.send(b"a", HOUR)
+    timing.store.flush()
+    (path / "timerlog").write_bytes(b"in the way")
+    timing.close()
+    assert "twice" in caplog.text
+    assert not (path / "abort").exists()
+    clock.now += HOUR
+    with Timing(path, clock) as again:
+        again.run()
+        assert again.bodies() == [b"a"]
+
+
+def test_what_a_broker_has_delivered_meanwhile_is_not_delivered_again(path, clock):
+    timing = Timing(path, clock)
+    for number, after in enumerate([1000, 5000, HOUR]):
+        timing.send(b"%d" % number, after)
+    timing.close()
+    clock.now += 4000
+    check = TimerCheck(clock.now - clock.now % 1000, 0, 3)
+    (path / "config" / "timercheck").write_bytes(encode_timer_check(check))
+    reboot(path)
+    with Timing(path, clock) as again:
+        clock.now += 2 * HOUR
+        again.run()
+        assert again.bodies() == [b"1", b"2"]
+
+
+def test_a_directory_of_a_broker_shows_what_is_pending_without_being_written(path, clock):
+    timing = Timing(path, clock)
+    for number, after in enumerate([1000, 5000, HOUR]):
+        timing.send(b"%d" % number, after)
+    timing.close()
+    shutil.rmtree(path / "pyrocket")
+    check = TimerCheck(clock.now + 4000, 0, 2)
+    (path / "config" / "timercheck").write_bytes(encode_timer_check(check))
+    with Store.open(path, read_only=True, config=SMALL, clock=clock) as store:
+        assert [one.due_ms - clock.now for one in store.timers.pending()] == [5000, HOUR]
+
+
+def test_units_of_a_slot_are_chained_whatever_file_they_are_in():
+    units = np.zeros(40, UNIT)
+    units["delay"] = np.arange(40) % 4 * 1000
+    lie = positions(40, FILE_BYTES)
+    assert units_per_file(FILE_BYTES) == 10
+    assert [int(at) for at in lie[8:12]] == [416, 468, FILE_BYTES, FILE_BYTES + 52]
+    chain(units, lie)
+    for slot in range(4):
+        rows = range(slot, 40, 4)
+        assert units["previous"][slot] == -1
+        for before, row in itertools.pairwise(rows):
+            assert units["previous"][row] == lie[before]
+
+
+def test_a_blank_is_what_rocketmq_writes():
+    """`TimerLog.BLANK_MAGIC_CODE` is -875286124."""
+    magic = (-875286124).to_bytes(4, "big", signed=True)
+    assert timer_wheel.encode_timer_blank(68) == bytes([0, 0, 0, 68]) + bytes(8) + magic

@@ -1,0 +1,29 @@
+"""Of a message and its copies the last is delivered, and of a cancelled one none."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrocket.formats.timer_entry import CANCELS, TIMER_ENTRY, slot_start
+from pyrocket.timers.living import living
+
+ROWS = st.tuples(st.integers(1, 3000), st.integers(0, 3), st.integers(CANCELS, 3))
+
+
+def plainly(rows):
+    """The same, one by one."""
+    alive = []
+    for due, key, copies in rows:
+        same = [
+            other for at, name, other in rows if name == key and slot_start(at) == slot_start(due)
+        ]
+        alive.append(copies != CANCELS and CANCELS not in same and copies == max(same))
+    return alive
+
+
+@given(st.lists(ROWS, max_size=40))
+def test_what_lives_is_neither_cancelled_nor_replaced(rows):
+    entries = np.zeros(len(rows), TIMER_ENTRY)
+    for number, (due, key, copies) in enumerate(rows):
+        entries[number]["due"], entries[number]["key"] = due, key
+        entries[number]["copies"] = copies
+    assert living(entries).tolist() == plainly(rows)

@@ -1,0 +1,136 @@
+"""Rounds of checks: how much one takes on, when it fails, who makes it, and what it leaves."""
+
+import threading
+import time
+
+import pytest
+from halves import (
+    COMMIT,
+    MINUTE,
+    SECOND,
+    UNKNOWN,
+    Held,
+    Listener,
+    halves,
+    ops,
+    rounds,
+)
+from pyrocket.disk import io
+from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.formats.system_topics import HALF_TOPIC
+from pyrocket.transactions.producer import MOST_QUESTIONS, TransactionProducer
+from stores import bodies, message, words
+
+
+def test_no_more_is_asked_than_can_wait(store, one, clock):
+    one.room = lambda: 3
+    for n in range(5):
+        one.send(message(b"%d" % n))
+    assert rounds(one, clock) == [3]
+    assert len(halves(store)) == 8, "what cannot be asked is not counted"
+    assert MOST_QUESTIONS == 2000
+
+
+def test_many_are_asked_in_parts(store, one, listener, clock, monkeypatch):
+    monkeypatch.setattr("pyrocket.transactions.checking.MOST_MESSAGES", 4)
+    for n in range(10):
+        one.send(message(b"%d" % n))
+    clock.now += MINUTE
+    assert [one.check_now() for _ in range(4)] == [4, 4, 2, 0]
+    assert [seen.body for seen in listener.checked] == [b"%d" % n for n in range(10)]
+
+
+def test_the_cursors_follow(path, store, one, listener, clock):
+    page = words(path)
+    for n in range(3):
+        one.send(message(b"%d" % n))
+    listener.answer = lambda message: COMMIT if message.body == b"1" else UNKNOWN
+    rounds(one, clock)
+    assert page[HALF_CURSOR] == 3, "the originals are passed"
+    listener.answer = COMMIT
+    rounds(one, clock)
+    one.send(message(b"last"))
+    rounds(one, clock)
+    assert page[HALF_CURSOR] == len(halves(store))
+    assert page[OP_CURSOR] >= len(ops(store)) - 1, "at most one move behind"
+    page.close()
+
+
+def test_nobody_is_asked_twice_before_the_first_answer(store, one, listener, clock):
+    """A listener that takes long must not bring the message nearer to its end."""
+    one.send(message())
+    clock.now += MINUTE
+    for _ in range(20):
+        store.transactions.run_checks()
+        clock.now += MINUTE
+    assert len(halves(store)) == 2
+    listener.answer = COMMIT
+    assert one.check_now() == 1
+    assert bodies(store)[0] == [b"x"]
+
+
+def test_a_thread_asks_by_itself(store):
+    """With real time, and the least of it."""
+    held = Held(store, timeout_ms=0, interval_ms=0)
+    store._clock.now += 1
+    listener = Listener(UNKNOWN)
+
+    def later(message):
+        return COMMIT if len(listener.checked) == 3 else UNKNOWN
+
+    listener.answer = later
+    with TransactionProducer(held, "pg", listener) as one:
+        one.send(message())
+        store._clock.now += 1
+        deadline = time.monotonic() + 20
+        while held.transactions.pending():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+            store._clock.now += 1
+    assert bodies(store)[0] == [b"x"]
+    assert not any("transaction checks" in thread.name for thread in threading.enumerate())
+
+
+def test_the_thread_ends_with_the_store(open_store):
+    store = open_store()
+    one = TransactionProducer(Held(store), "pg", Listener())
+    store.close()
+    one._thread.join(10)
+    assert not one._thread.is_alive()
+    one.close()
+
+
+def test_rocketmq_is_told_of_a_round_at_once(store, one, clock):
+    """A broker that comes after a kill must not see originals beside their copies."""
+    one.send(message())
+    rounds(one, clock)
+    assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 1}
+
+
+def test_rocketmq_is_not_told_of_what_failed(store, one, clock, monkeypatch):
+    def full(descriptor, data, at):
+        raise OSError(28, "No space left on device")
+
+    one.send(message())
+    clock.now += MINUTE
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "write_at", full)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailableError):
+                one.check_now()
+            clock.now += SECOND
+    assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {}
+    assert one.check_now() == 1, "it is tried again a second later"
+
+
+def test_a_round_that_meets_a_writer_is_made_a_little_later(store, one, clock):
+    one.send(message())
+    clock.now += MINUTE
+    with store._writing().section():
+        busy = threading.Thread(target=lambda: answers.append(one.check_now()))
+        answers = []
+        busy.start()
+        busy.join(20)
+    assert answers == [0]
+    assert one.check_now() == 1
