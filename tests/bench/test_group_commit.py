@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from pyrocket import Store, StoreConfig
@@ -23,7 +22,7 @@ _CHILD = """
 import sys
 from pathlib import Path
 from bench import test_group_commit as bench
-count, fsyncs = bench.one_process(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+count, fsyncs = bench.one_process(Path(sys.argv[1]), float(sys.argv[2]))
 print(count, fsyncs)
 """
 
@@ -48,11 +47,13 @@ def append_until(store, end):
     return count
 
 
-def one_process(path, start, seconds):
+def one_process(path, seconds):
     io.sync = CountedFsync()
     store = Store.open(path, config=CONFIG)
     store.append(message())
-    (path.parent / f"ready{os.getpid()}").touch()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    start = float(sys.stdin.readline())
     time.sleep(max(0, start - time.monotonic()))
     io.sync.count = 0
     count, fsyncs = append_until(store, start + seconds), io.sync.count
@@ -80,16 +81,16 @@ def in_threads(path, threads, seconds):
 
 def in_processes(path, processes, seconds):
     """Return durable appends and fsyncs."""
-    start = time.monotonic() + 1 + 0.5 * processes
-    command = [sys.executable, "-c", _CHILD, path, str(start), str(seconds)]
+    command = [sys.executable, "-c", _CHILD, path, str(seconds)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    work = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        for _ in range(processes)
-    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    work = [subprocess.Popen(command, **pipes, env=environment) for _ in range(processes)]
+    assert [one.stdout.readline() for one in work] == ["ready\n"] * processes
+    start = time.monotonic() + 0.1
+    for one in work:
+        one.stdin.write(f"{start}\n")
+        one.stdin.flush()
     answers = [one.communicate()[0].split() for one in work]
-    ready = [file.stat().st_mtime for file in Path(path).parent.glob("ready*")]
-    assert max(ready) - time.time() < start + seconds - time.monotonic(), "all began together"
     return tuple(sum(int(answer[at]) for answer in answers) for at in (0, 1))
 
 
