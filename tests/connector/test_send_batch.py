@@ -1,6 +1,6 @@
 """Arrow batches as a store appends them: the same values in its own types."""
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pyarrow as pa
 import pytest
@@ -76,7 +76,7 @@ def test_large_lists_are_taken(kind):
 def test_a_timestamp_is_the_same_moment_in_every_session(zone):
     moment = pa.array([1_700_000_000_000_000, None], pa.timestamp("us", zone))
     sent = send(deliverTimestamp=moment)["deliverTimestamp"]
-    assert sent == [datetime.fromtimestamp(1_700_000_000, UTC), None]
+    assert sent == [datetime.fromtimestamp(1_700_000_000, timezone.utc), None]
 
 
 def test_headers_become_properties():

@@ -1,6 +1,6 @@
 """The columns that say when a row is delivered: what they mean, and whose row is refused."""
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pyarrow as pa
 import pytest
@@ -68,7 +68,7 @@ def test_times_at_the_ends_of_time_do_not_turn_around(unit):
     column = pa.array([-(2**63), -1, 2**63 - 1], pa.int64()).cast(pa.timestamp(unit))
     before, just, after = check_send_batch(batch_of(deliverTimestamp=column)).deliver_at.to_pylist()
     assert before == just == 0
-    assert after > datetime(2200, 1, 1, tzinfo=UTC).timestamp() * 1000
+    assert after > datetime(2200, 1, 1, tzinfo=timezone.utc).timestamp() * 1000
 
 
 @pytest.mark.parametrize("text", ["10", "soon", "10 m", "-1s", "1.5h"])
