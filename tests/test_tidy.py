@@ -24,7 +24,6 @@ LAYERS += [
         *("delivery", "timers", "transactions", "sink"),
     ],
     ["reading", "service_runner", "advancing", "parked"],
-    ["assembly"],
     ["store"],
     ["rpc"],
 ]
