@@ -68,6 +68,7 @@ class ServiceRunner:
         self._own_due = 0
         self._pause_began: int | None = None
         self._told = ""
+        self._refused = False
         self._running = threading.Lock()
         self._threads: list[ServiceThread] = []
 
@@ -142,9 +143,14 @@ class ServiceRunner:
 
     def _run(self, writer: Writer, now: int) -> int:
         self._pause_began = now if now < writer.page[STORE_TIME] else None
+        self._refused = False
         done = sum(self._deliver(each, writer, now) for each in (*self._shared, *self._own))
         if done and self._flushes:
             writer.flush_soon()
+        if self._refused:
+            # The word says that something is due, as it should. To take a turn for it could be
+            # what keeps the others from delivering, and they us.
+            return done
         try:
             with writer.try_section():
                 dues = [self._next_due(each, writer, now) for each in self._shared]
@@ -173,7 +179,8 @@ class ServiceRunner:
 
     def _failed(self, error: Exception, now: int) -> None:
         if getattr(error, "code", "") == "LOCK_TIMEOUT":
-            return  # Somebody writes: try again after that.
+            self._refused = True  # Somebody writes: try again after that.
+            return
         self._pause_began = now
         self._tell(error)
 
