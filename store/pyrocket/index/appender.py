@@ -165,7 +165,7 @@ class Appender:
             yield
         except StoreFailedError:
             raise
-        except Exception:
+        except Exception:  # A chunk that cannot be loaded, too; told on as it is.
             with suppress(OSError):
                 self._erase_unpublished()
             raise

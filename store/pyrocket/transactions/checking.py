@@ -152,7 +152,7 @@ class Checks:
             return done
         except StoreLockedError:
             raise  # Somebody writes: it is tried again after that.
-        except Exception:
+        except Exception:  # Told on as it is: only the next round has to wait.
             self._next_round = now_ms + _RETRY_MS
             raise
         finally:

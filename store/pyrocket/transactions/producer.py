@@ -188,7 +188,7 @@ class TransactionProducer:
     ) -> LocalTransactionState:
         try:
             state = ask()
-        except Exception:
+        except Exception:  # It is the user's code: whatever it raises, nothing is known.
             _log.exception("the listener failed about transaction %s", question.place)
             return LocalTransactionState.UNKNOWN
         return state if isinstance(state, LocalTransactionState) else LocalTransactionState.UNKNOWN
