@@ -2,10 +2,14 @@
 
 import hashlib
 
+import numpy as np
 import pyarrow as pa
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import RESTED, StatePage
+from pyrocket.formats.properties import encode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch
 
 SMALL = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=20, index_items=80)
 """Files so small that everything rolls over."""
@@ -109,3 +113,27 @@ def filled(path, count=40, body_bytes=100, config=SMALL, **options):
 def numbered(count, body_bytes=100, first=0):
     """Bodies that begin with their number."""
     return [b"%06d" % (first + n) + b"." * (body_bytes - 6) for n in range(count)]
+
+
+def append_as_broker(store, topic, properties, tags_code, *, body=b"parked", born=0):
+    """Append to queue 0 of a system topic what only a broker writes there."""
+    record = encode_record(
+        topic=topic,
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        body=body,
+        properties=encode_properties(properties),
+        born_timestamp=born,
+        store_timestamp=0,
+    )
+    encoded = EncodedBatch(
+        topic=topic,
+        data=pa.py_buffer(bytearray(record)),
+        bounds=np.array([0, len(record)]),
+        queue_ids=np.zeros(1, np.int32),
+        tags_codes=np.array([tags_code], np.int64),
+    )
+    writer = store._writing()
+    with writer.section():
+        writer.append([encoded])

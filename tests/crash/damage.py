@@ -6,14 +6,10 @@ from itertools import count
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 import pyarrow as pa
 from pyrocket import Message, Store
-from pyrocket.formats.properties import encode_properties
-from pyrocket.formats.record import encode_record
-from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.testing import FileClock
-from stores import SMALL, batch, numbered, reboot
+from stores import SMALL, append_as_broker, batch, numbered, reboot
 
 NOW = 1_700_000_000_000
 GROUP = "readers"
@@ -83,8 +79,8 @@ def _go_on(store, clock):
     store.append_batch(batch(numbered(15, 60), 0), topic=RECREATED)
     store.append(Message(topic="orders", body=b"packed " * 800, keys=["packed"], queue_id=0))
     delayed, half = {"DELAY": "1", "REAL_TOPIC": "orders"}, {"TRAN_MSG": "true", "PGROUP": "p"}
-    _append_as_broker(store, "SCHEDULE_TOPIC_XXXX", delayed, clock() + 1000)
-    _append_as_broker(store, "RMQ_SYS_TRANS_HALF_TOPIC", half, 0)
+    append_as_broker(store, "SCHEDULE_TOPIC_XXXX", delayed, clock() + 1000, born=NOW)
+    append_as_broker(store, "RMQ_SYS_TRANS_HALF_TOPIC", half, 0, born=NOW)
     for number in range(36, 60):
         clock.advance(1000)
         store.append(_order(number))
@@ -102,25 +98,6 @@ def _order(number):
         flag=number,
         queue_id=number % 2,
     )
-
-
-def _append_as_broker(store, topic, properties, tags_code):
-    """Append to queue 0 of a system topic, as only brokers do."""
-    block = encode_properties(properties)
-    own = {"physical_offset": 0, "born_timestamp": NOW, "store_timestamp": 0}
-    record = encode_record(
-        topic=topic, queue_id=0, queue_offset=0, body=b"parked", properties=block, **own
-    )
-    batch = EncodedBatch(
-        topic=topic,
-        data=pa.py_buffer(bytearray(record)),
-        bounds=np.array([0, len(record)]),
-        queue_ids=np.zeros(1, np.int32),
-        tags_codes=np.array([tags_code], np.int64),
-    )
-    writer = store._writing()
-    with writer.section():
-        writer.append([batch])
 
 
 def _keys(name, rows):

@@ -6,10 +6,8 @@ from interop.workload import DELAYED, HALF, OPS
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.clock import system_clock
 from pyrocket.formats.java_hash import java_hash
-from pyrocket.formats.properties import encode_properties
-from pyrocket.formats.record import encode_record
-from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.services.topics import TopicConfig
+from stores import append_as_broker
 
 SIZES = StoreConfig(
     log_file_bytes=64 * 1024, queue_file_entries=30, index_slots=100, index_items=400
@@ -59,26 +57,7 @@ def name_system_topics(store):
 
 def append_record(store, topic, properties, body, tags_code):
     """Append to queue 0 of a system topic, as only a broker does."""
-    record = encode_record(
-        topic=topic,
-        queue_id=0,
-        queue_offset=0,
-        physical_offset=0,
-        body=body,
-        properties=encode_properties(properties),
-        born_timestamp=system_clock(),
-        store_timestamp=0,
-    )
-    batch = EncodedBatch(
-        topic=topic,
-        data=pa.py_buffer(bytearray(record)),
-        bounds=np.array([0, len(record)]),
-        queue_ids=np.zeros(1, np.int32),
-        tags_codes=np.array([tags_code], np.int64),
-    )
-    writer = store._writing()
-    with writer.section():
-        writer.append([batch])
+    append_as_broker(store, topic, properties, tags_code, body=body, born=system_clock())
 
 
 def append_delayed(store, body=b"late", topic="orders"):
