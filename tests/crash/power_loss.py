@@ -278,9 +278,9 @@ def recover_and_go_on(session):
             session.append(store, topic)
             session.append_batch(store, topic, (0, 0, 0))
     if session.now.batches:
-        last = session.now.batches[-1][0]
+        last, run = session.now.batches[-1][0], f"run-at-{session.clock.now}"
         for number in (last, last + 1):
-            session.publish(store, number, run="run-2")
+            session.publish(store, number, run=run)
     session.create(store, "later", 1)
     session.append(store, "later")
     session.close(store)
