@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from pyrocket.cli import find_commands
 from pyspark_pyrocket.columns import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
-from pyspark_pyrocket.option_table import SINK, TABLE
+from pyspark_pyrocket.options.option import SINK
+from pyspark_pyrocket.options.table import TABLE
 from pyspark_pyrocket.sink_columns import _SENT
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,8 +6,7 @@ itself imports its parts when they are needed.
 
 The layers, bottom-up; each imports only from those before it:
 
-    support, jsontext                 what this needs of pyspark; JSON that users type
-    target, option_table, offsets     what options there are and what they may say (pure)
+    support                           what this needs of pyspark
     options                           what the user asked for (pure)
     arrays, columns, projection       what a DataFrame gets (pure)
     checkpoint, ranges, rate_limit    what Spark's checkpoint and tasks carry (pure)

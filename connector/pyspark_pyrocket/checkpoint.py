@@ -24,7 +24,7 @@ from typing import Any
 
 from pyrocket.errors import DataLossError
 
-from pyspark_pyrocket.offsets import QueueNumbers
+from pyspark_pyrocket.options.offsets import QueueNumbers
 
 _VERSION = 1
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from pyspark_pyrocket.target import Request
+    from pyspark_pyrocket.options.target import Request
 
 
 class RocketDataSource(DataSource):
@@ -94,6 +94,6 @@ class RocketDataSource(DataSource):
         return stream_writer(self._request(), schema, overwrite)
 
     def _request(self) -> "Request":
-        from pyspark_pyrocket.target import Request
+        from pyspark_pyrocket.options.target import Request
 
         return Request(dict(self.options), self._driver_directory, self._driver_store)

@@ -12,7 +12,7 @@ from pyrocket import SinkBatch
 from pyrocket.errors import SinkError
 from pyspark import TaskContext
 
-from pyspark_pyrocket.options import WriteOptions
+from pyspark_pyrocket.options.write import WriteOptions
 
 _QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 """Spark's names in a task's local properties; the job group of a stream is its run id."""

@@ -7,7 +7,8 @@ import pyarrow as pa
 from pyrocket import PendingPart, Store
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_pyrocket.options import HALF, ReadOptions
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.view import HALF
 from pyspark_pyrocket.planner import topics_to_read
 from pyspark_pyrocket.projection import Projection
 from pyspark_pyrocket.stores import store_of_driver

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pyrocket import Store
 from pyrocket.errors import InvalidInputError, OptionError
 
-from pyspark_pyrocket.offsets import Bounds, QueueNumbers
-from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.ranges import QueuePartition, QueueRange, pack
 
 _MANY = 20
@@ -21,9 +21,9 @@ def topics_to_read(store: Store, options: ReadOptions) -> list[str]:
     With `missingTopic=wait` one is enough, otherwise all have to be there.
     """
     existing = store.topics()
-    found = [name for name in options.topics if name in existing]
-    if len(found) < len(options.topics) and not (options.wait_for_topics and found):
-        missing = next(name for name in options.topics if name not in existing)
+    found = [name for name in options.subscription.topics if name in existing]
+    if len(found) < len(options.subscription.topics) and not (options.subscription.wait and found):
+        missing = next(name for name in options.subscription.topics if name not in existing)
         store.topic(missing)  # Raises, naming the nearest topic.
     for name in found:
         if not existing[name].readable:
@@ -43,8 +43,8 @@ def current_bounds(store: Store, topics: Iterable[str]) -> Bounds:
 def batch_partitions(store: Store, options: ReadOptions) -> list[QueuePartition]:
     """Return the tasks of a batch read; where it starts and ends is decided here, once."""
     bounds = current_bounds(store, topics_to_read(store, options))
-    start = options.starting.resolve(bounds, store.broker_name)
-    end = options.ending.resolve(bounds, store.broker_name)
+    start = options.span.starting.resolve(bounds, store.broker_name)
+    end = options.span.ending.resolve(bounds, store.broker_name)
     _check_order(start, end)
     return partitions(store, options, _ranges(start, end))
 
@@ -58,7 +58,7 @@ def partitions(
     replayed micro-batch is cut in the same way.
     """
     kept = sorted(each for each in ranges if each.start < each.end)
-    if options.coalesce_queues:
+    if options.splitting.coalesce:
         groups = pack(kept, lambda each: _estimate(store, each))
     else:
         groups = [(each,) for each in kept]

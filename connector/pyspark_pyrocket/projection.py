@@ -9,7 +9,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_pyrocket.arrays import arrow_schema
 from pyspark_pyrocket.columns import COLUMNS, PAYLOADS, Convert, Variant
-from pyspark_pyrocket.option_table import nearest
+from pyspark_pyrocket.options.table import nearest
 
 
 @dataclass(frozen=True)

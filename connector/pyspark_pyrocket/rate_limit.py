@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pyspark_pyrocket.offsets import QueueNumbers
+from pyspark_pyrocket.options.offsets import QueueNumbers
 
 _Queue = tuple[str, int]
 """Topic and queue id."""

@@ -8,13 +8,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.columns import DUE, default_columns
-from pyspark_pyrocket.option_table import BATCH, READ
-from pyspark_pyrocket.options import MESSAGES, SCHEDULED, ReadOptions
+from pyspark_pyrocket.options.option import BATCH, READ
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.options.view import MESSAGES, SCHEDULED
 from pyspark_pyrocket.pending import pending_partitions, read_pending
 from pyspark_pyrocket.planner import batch_partitions, topics_to_read
 from pyspark_pyrocket.projection import Projection
 from pyspark_pyrocket.stores import shared_store
-from pyspark_pyrocket.target import Request
 from pyspark_pyrocket.task import read_partition
 
 
@@ -23,9 +24,9 @@ def default_schema(request: Request) -> StructType:
     options = ReadOptions.parse(request, READ)
     topics_to_read(shared_store(options.path), options)
     return default_columns(
-        kafka=options.kafka_columns,
-        headers=options.include_headers,
-        text=options.value_format == "string",
+        kafka=options.payload.kafka_columns,
+        headers=options.payload.include_headers,
+        text=options.payload.value_format == "string",
         due=options.view == SCHEDULED,
     )
 
@@ -45,7 +46,7 @@ class RocketReader(DataSourceReader):
 
     def __init__(self, request: Request, schema: StructType) -> None:
         self._options = ReadOptions.parse(request, BATCH)
-        self._projection = Projection.of(schema, self._options.value_format)
+        self._projection = Projection.of(schema, self._options.payload.value_format)
         check_view(self._options, self._projection)
 
     def partitions(self) -> Sequence[InputPartition]:

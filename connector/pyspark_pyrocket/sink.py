@@ -11,10 +11,10 @@ from pyrocket.errors import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_pyrocket.options import WriteOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.sink_columns import SinkColumns, plan_columns
 from pyspark_pyrocket.stores import check_uuid, not_shared
-from pyspark_pyrocket.target import Request
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from pyspark_pyrocket.arrays import arrow_type
 from pyspark_pyrocket.columns import COLUMNS, HEADERS
-from pyspark_pyrocket.option_table import nearest
+from pyspark_pyrocket.options.table import nearest
 
 _TEXT, _BYTES = StringType(), BinaryType()
 _NUMBER = (IntegerType(), LongType())

@@ -9,8 +9,8 @@ from pyrocket import Store
 from pyrocket.errors import DataLossError, LogTruncatedError, TopicRecreatedError
 
 from pyspark_pyrocket.checkpoint import StreamOffset
-from pyspark_pyrocket.offsets import Bounds, QueueNumbers, check_within
-from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers, check_within
+from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.planner import current_bounds, topics_to_read
 from pyspark_pyrocket.ranges import QueueRange
 from pyspark_pyrocket.rate_limit import take_rows
@@ -21,7 +21,7 @@ _NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) t
 def initial_offset(store: Store, options: ReadOptions) -> StreamOffset:
     """Return where a new query starts, as `startingOffsets` says."""
     bounds = current_bounds(store, topics_to_read(store, options))
-    offsets = options.starting.resolve(bounds, store.broker_name)
+    offsets = options.span.starting.resolve(bounds, store.broker_name)
     return _offset(store, offsets, initial=True)
 
 
@@ -108,7 +108,7 @@ def check_offset(store: Store, options: ReadOptions, offset: StreamOffset) -> No
 
 def _check_topic_ids(store: Store, options: ReadOptions, ids: Mapping[str, str]) -> None:
     existing = store.topics()
-    for topic in options.topics:
+    for topic in options.subscription.topics:
         then = ids.get(topic, "")
         now = existing[topic].topic_id if topic in existing else ""
         if then and now and then != now:
@@ -119,7 +119,7 @@ def _check_topic_ids(store: Store, options: ReadOptions, ids: Mapping[str, str])
 
 
 def _check_cuts(store: Store, options: ReadOptions, offset: StreamOffset) -> None:
-    for topic in options.topics:
+    for topic in options.subscription.topics:
         for queue, position in offset.offsets.get(topic, {}).items():
             cut = store.cut_since(offset.epoch, topic, queue)
             if cut is not None and cut < position:

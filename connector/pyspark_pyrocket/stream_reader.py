@@ -19,8 +19,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_pyrocket.checkpoint import StreamOffset
-from pyspark_pyrocket.offsets import QueueNumbers
-from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.options.offsets import QueueNumbers
+from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.planner import current_bounds, partitions, topics_to_read
 from pyspark_pyrocket.projection import Projection
 from pyspark_pyrocket.source_runner import LOG
@@ -59,7 +59,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return `maxOffsetsPerTrigger`; Spark hands it back to `latestOffset`."""
-        rows = self._options.max_rows
+        rows = self._options.admission.max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def initialOffset(self) -> Json:
@@ -141,6 +141,6 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "a new query on %s in %s starts at %s: %d existing messages will be read",
             ", ".join(offset.offsets),
             self._options.path,
-            self._options.starting.describe(),
+            self._options.span.starting.describe(),
             existing,
         )

@@ -8,15 +8,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pyspark_pyrocket.option_table import STREAM
-from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.options.option import STREAM
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.planner import topics_to_read
 from pyspark_pyrocket.projection import Projection
 from pyspark_pyrocket.reader import check_view
 from pyspark_pyrocket.source_runner import exit_on_sigterm, in_source_runner, log_to_stderr
 from pyspark_pyrocket.stores import shared_store
 from pyspark_pyrocket.stream_reader import Json, RocketStreamReader
-from pyspark_pyrocket.target import Request
 
 
 class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -50,7 +50,7 @@ def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReade
     """
     try:
         options = ReadOptions.parse(request, STREAM)
-        projection = Projection.of(schema, options.value_format)
+        projection = Projection.of(schema, options.payload.value_format)
         check_view(options, projection)
         reader = RocketStreamReader(options, projection)
         topics_to_read(shared_store(options.path), options)

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pyspark_pyrocket.options import FLUSH_ASYNC, FLUSH_TASK
+from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.sink import Sink, open_for_writing
 from pyspark_pyrocket.task import freeze_imports
 from pyspark_pyrocket.task_rows import send_rows, with_rows

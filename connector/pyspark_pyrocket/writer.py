@@ -3,9 +3,9 @@
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-from pyspark_pyrocket.options import AT_LEAST_ONCE
+from pyspark_pyrocket.options.delivery import AT_LEAST_ONCE
+from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.sink import prepare_sink
-from pyspark_pyrocket.target import Request
 from pyspark_pyrocket.write_direct import DirectStreamWriter, DirectWriter
 from pyspark_pyrocket.write_staged import StagedStreamWriter, StagedWriter
 

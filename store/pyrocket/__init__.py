@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyrocket.config import Retention, StoreConfig
+    from pyrocket.durations import parse_duration
     from pyrocket.errors import PyrocketError
     from pyrocket.formats.half_record import HalfMessage
     from pyrocket.formats.parked_columns import PENDING_COLUMNS
@@ -104,6 +105,7 @@ __all__ = [
     "check_group_name",
     "check_send_schema",
     "check_topic_name",
+    "parse_duration",
 ]
 
 _HOMES = {
@@ -140,6 +142,7 @@ _HOMES = {
     "check_group_name": "services.subscriptions",
     "check_send_schema": "formats.send_columns",
     "check_topic_name": "services.topics",
+    "parse_duration": "durations",
 }
 
 

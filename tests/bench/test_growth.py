@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from bench.data import fill
 from pyrocket import Store
-from pyspark_pyrocket.option_table import BATCH
-from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.options.option import BATCH
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.planner import batch_partitions
-from pyspark_pyrocket.target import Request
 
 READ = """
 import re, sys

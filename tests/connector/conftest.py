@@ -11,7 +11,8 @@ import pytest
 from pyrocket import QueueOffsets, Store, TopicConfig
 from pyrocket.errors import TopicNotFoundError
 from pyspark_pyrocket.checkpoint import StreamOffset
-from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.stream_planner import next_offset, planned_ranges
 
 
@@ -148,7 +149,12 @@ class Numbers:
 
     def step(self, start, asked=None, **limits):
         """One micro-batch, as Spark plans it: the end, and what its tasks read."""
-        end = next_offset(self, asked or ReadOptions(path="/s", topics=("t",)), start, **limits)
+        end = next_offset(
+            self,
+            asked or ReadOptions(path="/s", subscription=Subscription(("t",))),
+            start,
+            **limits,
+        )
         return (start, []) if end is None else (through_spark(end), self.read(start, end))
 
     @staticmethod

@@ -74,7 +74,7 @@ def test_an_older_pyspark_gets_one_line_that_names_the_version_needed(use, monke
 
 
 def test_the_docstring_names_every_option():
-    from pyspark_pyrocket.option_table import TABLE
+    from pyspark_pyrocket.options.table import TABLE
 
     for option in TABLE:
         assert option.name in pyspark_pyrocket.DefaultSource.__doc__

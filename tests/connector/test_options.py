@@ -2,10 +2,12 @@
 
 import pytest
 from pyrocket.errors import OptionError
-from pyspark_pyrocket.offsets import EARLIEST, LATEST
-from pyspark_pyrocket.option_table import BATCH, READ, SINK, STREAM, TABLE, names_for
-from pyspark_pyrocket.options import ReadOptions, WriteOptions
-from pyspark_pyrocket.target import Request
+from pyspark_pyrocket.options.offsets import EARLIEST, LATEST
+from pyspark_pyrocket.options.option import BATCH, READ, SINK, STREAM
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.table import TABLE, names_for
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.options.write import WriteOptions
 
 
 def read(query=BATCH, **options):
@@ -18,20 +20,20 @@ def write(**options):
 
 def test_defaults_of_reads():
     options = read()
-    assert options.topics == ("t",)
-    assert options.starting.word == EARLIEST
-    assert options.ending.word == LATEST
-    assert options.max_rows is None
-    assert not options.wait_for_topics
-    assert not options.kafka_columns
-    assert not options.include_headers
-    assert options.coalesce_queues
+    assert options.subscription.topics == ("t",)
+    assert options.span.starting.word == EARLIEST
+    assert options.span.ending.word == LATEST
+    assert options.admission.max_rows is None
+    assert not options.subscription.wait
+    assert not options.payload.kafka_columns
+    assert not options.payload.include_headers
+    assert options.splitting.coalesce
     assert not options.verify_crc
 
 
 def test_a_stream_starts_at_latest_and_a_batch_at_earliest():
-    assert read(STREAM).starting.word == LATEST
-    assert read(BATCH).starting.word == EARLIEST
+    assert read(STREAM).span.starting.word == LATEST
+    assert read(BATCH).span.starting.word == EARLIEST
 
 
 def test_defaults_of_writes():
@@ -42,13 +44,13 @@ def test_defaults_of_writes():
 
 def test_names_and_words_are_case_insensitive():
     options = read(STREAM, MISSINGTOPIC="Wait", schemaMODE="KAFKA", STARTINGoffsets="Earliest")
-    assert options.wait_for_topics
-    assert options.kafka_columns
-    assert options.starting.word == EARLIEST
+    assert options.subscription.wait
+    assert options.payload.kafka_columns
+    assert options.span.starting.word == EARLIEST
 
 
 def test_subscribe_takes_a_list_without_repetitions():
-    assert read(subscribe=" b, a ,b").topics == ("b", "a")
+    assert read(subscribe=" b, a ,b").subscription.topics == ("b", "a")
 
 
 @pytest.mark.parametrize("topics", ["", ",", "a,,b", "a,"])
@@ -59,7 +61,7 @@ def test_an_empty_name_in_subscribe_is_refused(topics):
 
 def test_topic_stands_for_one_subscription():
     request = Request({"path": "/s", "topic": "t"}, "/")
-    assert ReadOptions.parse(request, BATCH).topics == ("t",)
+    assert ReadOptions.parse(request, BATCH).subscription.topics == ("t",)
 
 
 @pytest.mark.parametrize("topic", ["", "a,b"])
@@ -99,7 +101,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(typed, nearest):
 
 
 def test_an_option_like_nothing_is_answered_with_all_names():
-    with pytest.raises(OptionError, match=r"no option 'qqqq'.*subscribe, topic, startingOffsets"):
+    with pytest.raises(OptionError, match=r"no option 'qqqq'.*subscribe, topic, missingTopic, startingOffsets"):
         read(qqqq="1")
 
 
@@ -135,13 +137,13 @@ def test_what_spark_adds_to_a_sink_is_ignored():
 
 def test_what_create_table_adds_is_ignored_where_columns_are_asked_for():
     added = {"provider": "pyrocket", "owner": "me", "location": "file:/s", "option.topic": "t"}
-    assert read(READ, **added).topics == ("t",)
+    assert read(READ, **added).subscription.topics == ("t",)
     with pytest.raises(OptionError, match="no option 'owner'"):
         read(BATCH, owner="me")
 
 
 def test_a_schema_may_be_asked_for_with_the_options_of_either_query():
-    assert read(READ, maxOffsetsPerTrigger="5", endingOffsets="latest").max_rows == 5
+    assert read(READ, maxOffsetsPerTrigger="5", endingOffsets="latest").admission.max_rows == 5
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "many", "", "99999999999999999999", "²"])
@@ -167,7 +169,7 @@ def test_a_word_outside_a_sinks_choice_is_refused(option):
 
 
 def test_headers_are_a_column_of_kafka_mode():
-    assert read(schemaMode="kafka", includeHeaders="true").include_headers
+    assert read(schemaMode="kafka", includeHeaders="true").payload.include_headers
     with pytest.raises(OptionError, match=r"schemaMode=kafka.*properties"):
         read(includeHeaders="true")
 
@@ -176,7 +178,7 @@ def test_headers_are_a_column_of_kafka_mode():
 def test_a_batch_cannot_start_at_latest(value):
     with pytest.raises(OptionError, match="is empty"):
         read(BATCH, startingOffsets=value)
-    assert read(STREAM, startingOffsets=value).starting.uses(LATEST)
+    assert read(STREAM, startingOffsets=value).span.starting.uses(LATEST)
 
 
 @pytest.mark.parametrize("value", ["earliest", '{"t":{"0":-2}}', '{"t":{"b":{"0":"earliest"}}}'])

@@ -9,8 +9,8 @@ from pyrocket import Message, Store
 from pyrocket.errors import OptionError, SchemaError
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns import default_columns
-from pyspark_pyrocket.options import ReadOptions
-from pyspark_pyrocket.target import Request
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
 
 
 def load(spark, box, schema=None, **options):

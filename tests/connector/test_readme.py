@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pyspark_pyrocket.columns import COLUMNS
-from pyspark_pyrocket.option_table import TABLE
+from pyspark_pyrocket.options.table import TABLE
 
 README = (Path(__file__).parents[2] / "connector" / "README.md").read_text()
 

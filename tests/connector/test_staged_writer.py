@@ -12,7 +12,7 @@ from pyrocket.testing import FileClock
 from pyspark import TaskContext
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from pyspark_pyrocket.identity import agreed, batch_of_task
-from pyspark_pyrocket.target import Request
+from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.writer import batch_writer, stream_writer
 
 SCHEMA = StructType([StructField("body", StringType())])

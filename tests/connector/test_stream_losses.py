@@ -8,7 +8,8 @@ from pyrocket.errors import (
     TopicRecreatedError,
 )
 from pyspark_pyrocket.checkpoint import StreamOffset
-from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.stream_planner import (
     check_offset,
     initial_offset,
@@ -18,7 +19,7 @@ from pyspark_pyrocket.stream_planner import (
 
 
 def options(*topics, **changes):
-    return ReadOptions(path="/s", topics=topics or ("t",), **changes)
+    return ReadOptions(path="/s", subscription=Subscription(topics or ("t",)), **changes)
 
 
 def test_messages_deleted_before_they_were_read_are_a_loss(numbers):

@@ -2,8 +2,10 @@
 
 import pytest
 from pyrocket.errors import InvalidInputError, TopicNotFoundError
-from pyspark_pyrocket.offsets import LATEST, OffsetChoice
-from pyspark_pyrocket.options import ReadOptions
+from pyspark_pyrocket.options.offsets import LATEST, OffsetChoice
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.span import Span
+from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.ranges import QueueRange
 from pyspark_pyrocket.stream_planner import (
     initial_offset,
@@ -12,17 +14,17 @@ from pyspark_pyrocket.stream_planner import (
     planned_ranges,
 )
 
-LATEST_FIRST = OffsetChoice("startingOffsets", LATEST)
+LATEST_FIRST = Span(OffsetChoice("startingOffsets", LATEST))
 
 
-def options(*topics, **changes):
-    return ReadOptions(path="/s", topics=topics or ("t",), **changes)
+def options(*topics, wait=False, **changes):
+    return ReadOptions(path="/s", subscription=Subscription(topics or ("t",), wait), **changes)
 
 
 def test_a_new_query_starts_where_it_was_told_to(numbers):
     store = numbers(t={0: (5, 20), 1: (0, 7)})
     assert initial_offset(store, options()).offsets == {"t": {0: 5, 1: 0}}
-    assert initial_offset(store, options(starting=LATEST_FIRST)).offsets == {"t": {0: 20, 1: 7}}
+    assert initial_offset(store, options(span=LATEST_FIRST)).offsets == {"t": {0: 20, 1: 7}}
 
 
 def test_batches_follow_each_other_without_gap_or_overlap(numbers):
@@ -38,14 +40,14 @@ def test_batches_follow_each_other_without_gap_or_overlap(numbers):
 
 def test_nothing_new_is_said_as_such(numbers):
     store = numbers(t={0: (0, 3)})
-    start = initial_offset(store, options(starting=LATEST_FIRST))
+    start = initial_offset(store, options(span=LATEST_FIRST))
     assert next_offset(store, options(), start) is None
 
 
 def test_the_first_batch_is_replayed_as_planned_although_latest_has_moved(numbers):
     """Spark asks for the initial offset again when it replays batch 0; it is later then."""
     store = numbers(t={0: (0, 10)})
-    latest = options(starting=LATEST_FIRST)
+    latest = options(span=LATEST_FIRST)
     initial = initial_offset(store, latest)
     store.grow("t", 0, 15)
     end = next_offset(store, latest, initial)
@@ -57,7 +59,7 @@ def test_the_first_batch_is_replayed_as_planned_although_latest_has_moved(number
 
 def test_an_empty_first_batch_is_replayed_as_empty(numbers):
     store = numbers(t={0: (0, 10)})
-    latest = options(starting=LATEST_FIRST)
+    latest = options(span=LATEST_FIRST)
     end = initial_offset(store, latest)  # What a first batch without data ends at.
     store.grow("t", 0, 15)
     assert store.read(initial_offset(store, latest), end) == []
@@ -91,7 +93,7 @@ def test_a_new_queue_without_messages_makes_no_batch(numbers):
 
 def test_a_topic_that_comes_later_is_read_from_its_first_message(numbers):
     store = numbers(t={0: (0, 3)})
-    asked = options("t", "u", wait_for_topics=True, starting=LATEST_FIRST)
+    asked = options("t", "u", wait=True, span=LATEST_FIRST)
     start, _ = store.step(initial_offset(store, asked), asked)
     store.grow("u", 0, 2)
     start, seen = store.step(start, asked)
@@ -102,14 +104,14 @@ def test_a_topic_that_comes_later_is_read_from_its_first_message(numbers):
 @pytest.mark.parametrize("wait", [True, False])
 def test_no_topic_at_all_is_an_error(numbers, wait):
     with pytest.raises(TopicNotFoundError, match="'u'"):
-        initial_offset(numbers(t={0: (0, 1)}), options("u", "v", wait_for_topics=wait))
+        initial_offset(numbers(t={0: (0, 1)}), options("u", "v", wait=wait))
 
 
 def test_a_missing_topic_is_an_error_unless_it_is_waited_for(numbers):
     store = numbers(t={0: (0, 1)})
     with pytest.raises(TopicNotFoundError, match="'u'"):
         initial_offset(store, options("t", "u"))
-    assert initial_offset(store, options("t", "u", wait_for_topics=True)).offsets == {"t": {0: 0}}
+    assert initial_offset(store, options("t", "u", wait=True)).offsets == {"t": {0: 0}}
 
 
 def test_a_topic_that_may_not_be_read_is_named(numbers):
@@ -134,7 +136,7 @@ def test_a_queue_that_vanished_keeps_its_place(numbers):
 
 def test_a_topic_that_vanished_while_it_is_waited_for_keeps_its_place(numbers):
     store = numbers(t={0: (0, 3)}, u={0: (0, 2)})
-    asked = options("t", "u", wait_for_topics=True)
+    asked = options("t", "u", wait=True)
     initial = initial_offset(store, asked)
     del store.bounds["u"]
     end = next_offset(store, asked, initial)
@@ -176,7 +178,7 @@ def test_a_target_is_reached_and_never_passed(numbers):
 
 def test_a_target_below_the_start_does_not_move_it_back(numbers):
     store = numbers(t={0: (0, 9)})
-    start = initial_offset(store, options(starting=LATEST_FIRST))
+    start = initial_offset(store, options(span=LATEST_FIRST))
     assert next_offset(store, options(), start, target={"t": {0: 4}}) is None
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket.errors import OptionError
-from pyspark_pyrocket.target import Request, absolute_path, split_target
+from pyspark_pyrocket.options.target import Request, absolute_path, split_target
 
 
 def target(default_store="", **options):

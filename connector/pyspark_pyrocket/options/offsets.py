@@ -8,7 +8,7 @@ from typing import TypeVar
 from pyrocket import QueueOffsets
 from pyrocket.errors import OffsetOutOfRangeError, OptionError
 
-from pyspark_pyrocket import jsontext
+from pyspark_pyrocket.options import jsontext
 
 EARLIEST, LATEST = -2, -1
 """What Kafka's source writes for them in its JSON."""

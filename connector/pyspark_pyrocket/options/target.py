@@ -8,7 +8,17 @@ from urllib.parse import unquote, urlsplit
 
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket import jsontext
+from pyspark_pyrocket.options import jsontext
+from pyspark_pyrocket.options.option import ALL, Option
+
+ROWS = (
+    Option(
+        "path",
+        "`$PYROCKET_STORE`",
+        ALL,
+        "The store's directory, as a path or a `file:` URI; a relative one is the driver's.",
+    ),
+)
 
 TABLE_TRAP = (
     "If this is a table made with CREATE TABLE ... USING pyrocket OPTIONS (...): Spark does not "

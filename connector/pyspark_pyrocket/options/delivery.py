@@ -1,0 +1,90 @@
+"""When and how rows appear, and what makes a write the same one again."""
+
+from dataclasses import dataclass
+
+from pyrocket.errors import OptionError
+
+from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.option import SINK, Option
+
+FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC = "task", "sync", "async"
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+
+ROWS = (
+    Option(
+        "createIfMissing",
+        "`true`",
+        (SINK,),
+        "Create the store and the topics that do not exist yet.",
+    ),
+    Option(
+        "delivery",
+        "`exactly-once`",
+        (SINK,),
+        "`exactly-once`: all rows of a write or micro-batch appear together, durably, and once. "
+        "`at-least-once`: tasks append on their own, and what is tried again stands there twice.",
+    ),
+    Option(
+        "txnAppId",
+        "none",
+        (SINK,),
+        "Batch writes, with `txnVersion`: names who writes, so that a repetition is dropped. "
+        "In `foreachBatch`; a stream needs none.",
+    ),
+    Option(
+        "txnVersion",
+        "none",
+        (SINK,),
+        "With `txnAppId`: the number of the write, such as the id of the micro-batch. It has to "
+        "grow; the same one again is dropped, a smaller one refused.",
+    ),
+    Option(
+        "flush",
+        "`task`",
+        (SINK,),
+        "With `delivery=at-least-once`: when rows are made durable: once at the end of each task, "
+        "after every Arrow batch (`sync`), or soon after, in the background (`async`).",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """Who writes, by the user's word, and the number of the write: repetitions are dropped."""
+
+    app_id: str
+    version: int
+
+
+def transaction_of(given: Given, delivery: str, *, streaming: bool) -> Transaction | None:
+    """Return what makes a write the same one again, or None where the user gave nothing."""
+    named = [option for option in ("txnAppId", "txnVersion") if option in given]
+    if not named:
+        return None
+    if streaming:
+        raise OptionError(
+            f"Option {named[0]!r} is for batch writes.",
+            remedy="Remove it: a stream is known by its checkpoint. In foreachBatch it belongs to "
+            "the write of the DataFrame.",
+            code="OPTION_CONFLICT",
+        )
+    if len(named) == 1:
+        raise OptionError(
+            f"Option {named[0]!r} is given alone.",
+            remedy="A repetition is known by both: give 'txnAppId' and 'txnVersion', or neither.",
+            code="OPTION_MISSING",
+        )
+    if delivery != EXACTLY_ONCE:
+        raise OptionError(
+            f"Option 'txnAppId' is given with delivery={delivery}, which drops no repetition.",
+            remedy="Remove 'delivery', or 'txnAppId' and 'txnVersion'.",
+            code="OPTION_CONFLICT",
+        )
+    app_id = given.text("txnAppId")
+    if not app_id:
+        raise OptionError(
+            "Option 'txnAppId' is empty.", remedy="Name what writes; keep the name for good."
+        )
+    version = given.whole("txnVersion", least=0)
+    assert version is not None
+    return Transaction(app_id, version)

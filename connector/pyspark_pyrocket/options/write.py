@@ -1,0 +1,63 @@
+"""All that a write asks for."""
+
+from dataclasses import dataclass
+
+from pyrocket.errors import OptionError
+
+from pyspark_pyrocket.options.delivery import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    FLUSH_ASYNC,
+    FLUSH_SYNC,
+    FLUSH_TASK,
+    Transaction,
+    transaction_of,
+)
+from pyspark_pyrocket.options.option import SINK
+from pyspark_pyrocket.options.payload import is_kafka_mode
+from pyspark_pyrocket.options.subscription import one_topic
+from pyspark_pyrocket.options.table import given_options
+from pyspark_pyrocket.options.target import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """What a write asks for.
+
+    path: the store's directory, absolute.
+    topic: where every row goes, or an empty string where a column says it.
+    create_if_missing: whether the store and its topics are made when they are needed.
+    delivery: EXACTLY_ONCE or AT_LEAST_ONCE.
+    transaction: what makes a batch write the same one again; None where the user gave nothing.
+    flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC; at-least-once only.
+    """
+
+    path: str
+    topic: str = ""
+    create_if_missing: bool = True
+    delivery: str = EXACTLY_ONCE
+    transaction: Transaction | None = None
+    flush: str = FLUSH_TASK
+
+    @classmethod
+    def parse(cls, request: Request, *, streaming: bool = False) -> "WriteOptions":
+        """Read and check the options of a batch or streaming write."""
+        path, given = given_options(request, SINK)
+        is_kafka_mode(given)
+        delivery = given.one_of("delivery", (EXACTLY_ONCE, AT_LEAST_ONCE))
+        flush = given.one_of("flush", (FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC))
+        if delivery == EXACTLY_ONCE and flush != FLUSH_TASK:
+            raise OptionError(
+                f"Option 'flush' says {flush}, and a write that is exactly-once is always durable "
+                "when it appears.",
+                remedy="Remove 'flush', or set 'delivery' to at-least-once.",
+                code="OPTION_CONFLICT",
+            )
+        return cls(
+            path=path,
+            topic=one_topic(given) if "topic" in given else "",
+            create_if_missing=given.boolean("createIfMissing", default=True),
+            delivery=delivery,
+            transaction=transaction_of(given, delivery, streaming=streaming),
+            flush=flush,
+        )
