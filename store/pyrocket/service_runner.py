@@ -29,6 +29,9 @@ RETRY_MS = 100
 POLL_MS = 20
 """How often a thread looks at the word: other processes append, too."""
 
+TEND_SECONDS = 1.0
+"""How often a thread indexes and cleans: its own turns do neither."""
+
 _BUSY_MS = 2
 _log = logging.getLogger(__name__)
 
@@ -228,10 +231,13 @@ class ServiceThread:
         self.stop()
 
     def _run(self) -> None:
-        pause = 0
+        pause, tended = 0, time.monotonic()
         while not self._stopped.wait(pause / 1000):
             try:
                 writer = self._writing()
             except StoreReadOnlyError:
                 return
+            if time.monotonic() - tended >= TEND_SECONDS:
+                writer.tend()
+                tended = time.monotonic()
             pause = 0 if self._runner.run_due(writer) else self._runner.wait_ms(writer.page)

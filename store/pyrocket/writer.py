@@ -18,7 +18,7 @@ from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
 from pyrocket.disk.state_page import FAILED, PUBLISHED, RESTED, STORE_TIME, STRUCTURE
-from pyrocket.errors import StoreLockedError, StoreUnavailableError
+from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.hooks import Hooks
 from pyrocket.index.appender import Appended, Appender, Preface, Streamed
@@ -30,7 +30,7 @@ from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flush_service import FlushPolicy, FlushService
 from pyrocket.log.flusher import Flusher, failing_for_good
-from pyrocket.presence import Presence, last_holder, make_folders, not_written
+from pyrocket.presence import Presence, last_holder, make_folders, not_written, write_failed
 from pyrocket.recovering import recover_alone
 from pyrocket.services.identity import settle_identity
 from pyrocket.services.queue_ends import QueueEnds
@@ -48,7 +48,7 @@ class Writer:
         self._timeout_ms = config.lock_timeout_ms
         self._appended = False
         try:
-            make_folders(layout)
+            make_folders(layout, config.dir_mode)
             self._turns = Turns(layout.mutex, layout.turnstile, lambda: last_holder(layout))
             # All of it in one turn: two processes that make a store at once must make one.
             with self._turns.turn(self._timeout_ms):
@@ -65,7 +65,7 @@ class Writer:
                 self._structure = self.page[STRUCTURE]
         except OSError as error:
             self._let_go()
-            raise not_written(layout.root, error) from error
+            not_written(layout.root, error)
         except BaseException:
             self._let_go()
             raise
@@ -124,7 +124,7 @@ class Writer:
     def section(self) -> Iterator[None]:
         """Hold the turn: the log and the tables are this process's alone.
 
-        An OSError inside becomes StoreUnavailableError (WRITE_FAILED).
+        An OSError inside becomes StorePermissionError or StoreUnavailableError (WRITE_FAILED).
         """
         with self._turn(self._timeout_ms):
             yield
@@ -132,6 +132,11 @@ class Writer:
         self._cleaner.run_if_due(self.try_section)
         for hook in self._hooks.after_section:
             hook()
+
+    def tend(self) -> None:
+        """Index what was appended, and clean if it is time, where nobody writes meanwhile."""
+        self._keys.catch_up(self.try_section)
+        self._cleaner.run_if_due(self.try_section)
 
     def try_section(self) -> AbstractContextManager[None]:
         """Hold the turn as `section` does, for a service: others' writes go before.
@@ -152,11 +157,7 @@ class Writer:
                 self._appender.roll_forward()
                 yield
             except OSError as error:
-                raise StoreUnavailableError(
-                    f"a write to {self._layout.root} failed: {error}. Nothing of it is visible.",
-                    remedy="Free space or repair the disk, then try again.",
-                    code="WRITE_FAILED",
-                ) from error
+                write_failed(self._layout.root, error)
 
     def check_fits(self, batches: Sequence[EncodedBatch]) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a log file."""
@@ -260,7 +261,7 @@ class Writer:
                     # Before the turn ends: the next to come in must not find us here.
                     self._presence.leave()
         except OSError as error:
-            raise not_written(self._layout.root, error) from error
+            not_written(self._layout.root, error)
         finally:
             self._let_go()
 
@@ -287,13 +288,8 @@ class Writer:
         io.sync_directory(self._layout.root)
 
     def _let_go(self) -> None:
-        service = getattr(self, "_flush_service", None)
-        if service is not None:
-            service.stop()
-        for part in ("_flusher", "_queues", "_keys", "_turns", "_presence"):
-            held = getattr(self, part, None)
+        log = getattr(self, "_log", None)
+        parts = ("_flush_service", "_flusher", "_queues", "_keys", "_turns", "_presence")
+        for held in [*(getattr(self, part, None) for part in parts), log and log.run]:
             if held is not None:
                 held.close()
-        log = getattr(self, "_log", None)
-        if log is not None:
-            log.run.close()

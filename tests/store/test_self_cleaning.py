@@ -1,7 +1,9 @@
 """A store with a retention cleans itself while it is written."""
 
+import time
+
 import pytest
-from pyrocket import Retention, Store
+from pyrocket import Retention, Store, service_runner
 from pyrocket.disk import io, space
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.services.retention import local_hour
@@ -120,3 +122,20 @@ def test_a_failure_to_clean_is_no_failure_to_append(aged, path, clock, monkeypat
 
 def failing(*_):
     raise OSError(5, "Input/output error")
+
+
+def test_a_thread_of_services_cleans_while_nobody_writes(aged, path, clock, monkeypatch):
+    aged.close()
+    monkeypatch.setattr(service_runner, "TEND_SECONDS", 0.01)
+    usage(monkeypatch, 0.50)
+    with with_retention(clock, path, hours=50, at_hours=()) as store, store.run_services():
+        count = len(log_files(path))
+        time.sleep(0.1)
+        assert len(log_files(path)) == count
+        usage(monkeypatch, 0.80)
+        clock.now += 10_000
+        until = time.monotonic() + 5
+        while len(log_files(path)) == count:
+            assert time.monotonic() < until, "nobody has cleaned"
+            time.sleep(0.01)
+        assert store.min_offset("t", 0) > 30

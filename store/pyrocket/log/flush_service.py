@@ -58,7 +58,7 @@ class FlushService:
                     self._thread.start()
         self._dirty.set()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End the thread; what is dirty stays so. To be called before the page is closed."""
         self._stop.set()
         self._dirty.set()

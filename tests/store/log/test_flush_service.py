@@ -73,10 +73,15 @@ def test_an_append_does_not_wait_for_the_flush(open_store, path, monkeypatch):
     await_flush(path)
 
 
+def flush_threads():
+    return {one for one in threading.enumerate() if one.name == "pyrocket-flush"}
+
+
 def test_with_manual_flush_nothing_is_flushed_before_it_is_asked_for(open_store, path):
+    before = flush_threads()
     store = open_store(config=replace(QUICK, flush="manual"))
     store.append(message())
-    assert not [one for one in threading.enumerate() if one.name == "pyrocket-flush"]
+    assert flush_threads() == before
     time.sleep(0.05)
     page = words(path)
     assert page[FLUSHED] < page[PUBLISHED]
@@ -86,10 +91,12 @@ def test_with_manual_flush_nothing_is_flushed_before_it_is_asked_for(open_store,
 
 
 def test_a_closed_store_leaves_no_thread_behind(open_store):
+    before = flush_threads()
     store = open_store(config=QUICK)
     store.append(message())
+    assert flush_threads() > before
     store.close()
-    assert not [one for one in threading.enumerate() if one.name == "pyrocket-flush"]
+    assert flush_threads() == before
 
 
 def test_a_flush_that_failed_in_the_background_is_told_to_the_next_append(
