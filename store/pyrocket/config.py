@@ -73,6 +73,9 @@ class StoreConfig:
     index_slots, index_items: of each key index file; RocketMQ's maxHashSlotNum and maxIndexNum.
     key_index: whether this process builds the index. Without it `Store.query` looks through all
         of the log that nobody has indexed, which is right but slow.
+    dir_mode: permissions that a new store's directory gets, such as 0o2770; None: as the umask
+        says. With the set-group-id bit (0o2000) the directory's group may do with everything in
+        it what it may do with the directory, whoever made it and whatever their umask.
     broker_name: kept in the directory, so that offsets survive a move of host.
     auto_create_topics: whether the first send to an unknown topic creates it.
     default_queues: its read and write queues then.
@@ -95,6 +98,7 @@ class StoreConfig:
     index_slots: int = 5_000_000
     index_items: int = 20_000_000
     key_index: bool = True
+    dir_mode: int | None = None
     broker_name: str = "broker-a"
     auto_create_topics: bool = True
     default_queues: int = DEFAULT_QUEUES
@@ -115,6 +119,11 @@ class StoreConfig:
             self._check_least(f"flush_{name}", 1)
         self._check_least("timer_max_delay_ms", 0)
         parse_delay_levels(self.delay_levels_text)
+        if self.dir_mode is not None and self.dir_mode & ~0o6077 != 0o700:
+            raise OptionError(
+                f"dir_mode is {self.dir_mode:#o}.",
+                remedy="Use permissions such as 0o2770 or 0o750: the owner's have to be 7.",
+            )
         # A window of the log is mapped at multiples of the page size; an int32 counts in a file.
         if not 4096 <= self.log_file_bytes < 2**31 or self.log_file_bytes % 4096:
             raise OptionError(

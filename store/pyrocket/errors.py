@@ -28,6 +28,7 @@ PyrocketError                      code, what happened, the way out
     ├── StoreLockedError           STORE_IN_USE, LOCK_TIMEOUT
     ├── StoreNotSharedError        STORE_NOT_SHARED: another machine sees another store
     ├── StoreReadOnlyError         STORE_READ_ONLY
+    ├── StorePermissionError       PERMISSION_DENIED: this user may not; a PermissionError, too
     ├── StoreFailedError           STORE_FAILED: a write or fsync failed; open it again
     └── UnsupportedError           UNSUPPORTED_*: a version or platform that cannot work
 """
@@ -217,6 +218,12 @@ class StoreReadOnlyError(StoreUnavailableError):
     """A write was asked of a store that was opened for reading."""
 
     default_code = "STORE_READ_ONLY"
+
+
+class StorePermissionError(StoreUnavailableError, PermissionError):
+    """The user may not use a file or folder of the store."""
+
+    default_code = "PERMISSION_DENIED"
 
 
 class StoreFailedError(StoreUnavailableError):

@@ -7,11 +7,13 @@ that a broker, which wants it alone, is refused. Whoever finds itself alone may 
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
+from pyrocket.disk.permission import raise_denied
 from pyrocket.disk.state_page import FAILED, HOLDER, PUBLISHED, StatePage
 from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
 
@@ -89,9 +91,14 @@ class Presence:
         return lock_identity(self._layout.lock) or (0, 0)
 
 
-def make_folders(layout: Layout) -> None:
-    """Make the folders of a store where they are missing. Raises UnsupportedError."""
+def make_folders(layout: Layout, mode: int | None) -> None:
+    """Make the folders of a store where they are missing. Raises UnsupportedError.
+
+    A directory that is no store yet gets the permissions `mode`.
+    """
     io.make_directory(layout.root)
+    if mode is not None and not layout.looks_like_a_store:
+        io.set_mode(layout.root, mode)
     refuse_network_file_system(layout.root)
     for folder in (layout.own, layout.scratch, layout.commit_log, layout.consume_queues):
         io.make_directory(folder)
@@ -109,10 +116,21 @@ def last_holder(layout: Layout) -> int:
         page.close()
 
 
-def not_written(root: Path, error: OSError) -> StoreUnavailableError:
-    """Return the error of a writer that could not come in or leave."""
-    return StoreUnavailableError(
+def not_written(root: Path, error: OSError) -> NoReturn:
+    """Raise the error of a writer that could not come in or leave."""
+    raise_denied(error)
+    raise StoreUnavailableError(
         f"{root} could not be written: {error}. Nothing is lost by it.",
         remedy="Free space or repair the disk, then open it again.",
         code="WRITE_FAILED",
-    )
+    ) from error
+
+
+def write_failed(root: Path, error: OSError) -> NoReturn:
+    """Raise the error of a section that failed."""
+    raise_denied(error)
+    raise StoreUnavailableError(
+        f"a write to {root} failed: {error}. Nothing of it is visible.",
+        remedy="Free space or repair the disk, then try again.",
+        code="WRITE_FAILED",
+    ) from error

@@ -1,6 +1,5 @@
 """`Store`: a directory of topics, for as many processes as like."""
 
-from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -13,12 +12,13 @@ from pyrocket.config import DEFAULT_QUEUES, StoreConfig
 from pyrocket.delivery.levels import DelayLevels
 from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.permission import naming_permissions
 from pyrocket.errors import StoreReadOnlyError
 from pyrocket.group_admin import Groups
 from pyrocket.hooks import Hooks
 from pyrocket.lookup import Lookup
 from pyrocket.message import AppendResult, Message, SendResult
-from pyrocket.parked import Parked, PendingKind, PendingPart
+from pyrocket.parked import Parked
 from pyrocket.reader import Reader
 from pyrocket.reading import Reading
 from pyrocket.sender import Sender
@@ -32,6 +32,7 @@ from pyrocket.snapshot import SnapshotReport, take_snapshot
 from pyrocket.timers.admin import Timers
 from pyrocket.topic_admin import TopicAdmin
 from pyrocket.transactions.facade import Transactions
+from pyrocket.views.facade import Views
 from pyrocket.writer import Writer
 
 
@@ -67,8 +68,10 @@ class Store(Reading):
         self._services.hook_into(hooks, self._writing)
         self._advancing = Advancing(layout, reader, clock)
         self._parked = Parked(layout, reader, self._timers.entries)
+        self._views = Views(reader, self._groups, self._parked)
 
     @classmethod
+    @naming_permissions
     def open(
         cls,
         path: str | PathLike[str],
@@ -82,7 +85,8 @@ class Store(Reading):
 
         Read-only opening writes nothing, not even a lock, and works while others write. Without a
         `clock` it is the wall clock, or a test's (`pyrocket.testing`). Raises
-        StoreNotFoundError, StoreLockedError, StoreDamagedError, UnsupportedError.
+        StoreNotFoundError, StorePermissionError, StoreLockedError, StoreDamagedError,
+        UnsupportedError.
         """
         layout = Layout(Path(path).absolute())
         check_directory(layout, create=create and not read_only)
@@ -197,28 +201,6 @@ class Store(Reading):
         """Half messages: decide and look; a `TransactionProducer` sends them."""
         return self._transactions
 
-    def pending(self, kind: PendingKind) -> list[PendingPart]:
-        """Return where `scheduled` messages wait to be due, or `half` ones to be decided, now.
-
-        They are those of all topics; `scan_pending` reads them.
-        """
-        return self._parked.plan(kind)
-
-    def scan_pending(
-        self,
-        part: PendingPart,
-        topics: Sequence[str],
-        columns: Sequence[str] = ("topic", "body", "dueTimestamp"),
-        *,
-        verify_crc: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a part that are for the topics, in batches of a few MiB.
-
-        Columns: those of `scan`, and `dueTimestamp` of scheduled ones. Topic and queue are those
-        they are for, their queue offset is where they wait. Raises what `scan` does.
-        """
-        return self._parked.scan(part, topics, columns, verify_crc=verify_crc)
-
     def run_services(self) -> ServiceThread:
         """Start a thread that delivers on time what is due; it ends with its `stop`, or the store.
 
@@ -234,9 +216,8 @@ class Store(Reading):
         """
         if self._writer is not None:
             return self._services.drain(self._writer) > 0
-        config = StoreConfig(lock_timeout_ms=0)
         return self._advancing.advance(
-            lambda: Store.open(self.path, config=config, clock=self._clock)
+            lambda: Store.open(self.path, config=StoreConfig(lock_timeout_ms=0), clock=self._clock)
         )
 
     # Writing

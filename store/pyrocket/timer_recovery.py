@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.permission import raise_denied
 from pyrocket.disk.state_page import (
     CHECKPOINTED,
     NEVER,
@@ -58,6 +59,7 @@ def settle_timers(
         else:
             buckets.clear()
     except OSError as error:
+        raise_denied(error)
         raise StoreUnavailableError(
             f"the timers of {layout.root} could not be recovered: {error}. Nothing is lost by it.",
             remedy="Free space or repair the disk, then open it again.",

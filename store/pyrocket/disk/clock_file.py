@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from pyrocket.clock import Clock, system_clock
+from pyrocket.disk import io
 from pyrocket.errors import StoreDamagedError
 
 CLOCK_BYTES = 8
@@ -21,7 +22,7 @@ class ClockFile:
     """The mapped time; calling it reads it. Raises FileNotFoundError, StoreDamagedError."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
-        descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
             if os.fstat(descriptor).st_size != CLOCK_BYTES:
                 raise StoreDamagedError(

@@ -48,7 +48,7 @@ class Copies:
 
     def copy(self, source: Path, target: Path, end: int | None = None) -> None:
         """Copy a file, its first `end` bytes; what is behind reads as zeros, holes stay holes."""
-        origin = os.open(source, os.O_RDONLY)
+        origin = io.open_file(source, os.O_RDONLY)
         try:
             self._copy(origin, source, target, end)
         finally:
@@ -57,7 +57,7 @@ class Copies:
     def _copy(self, origin: int, source: Path, target: Path, end: int | None) -> None:
         status = os.fstat(origin)
         stop = status.st_size if end is None else end
-        made = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        made = io.open_file(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         try:
             io.set_length(made, status.st_size)
             position = data_from(source, 0)
@@ -75,7 +75,7 @@ class Copies:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = io.open_file(path, os.O_RDONLY)
     try:
         io.sync(descriptor)
     finally:

@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 
 from pyrocket.disk import io
+from pyrocket.disk.permission import naming_permissions
 
 
 def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False) -> None:
@@ -22,7 +23,7 @@ def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False
 
 def _install(path: Path, data: bytes, scratch: Path) -> None:
     draft = scratch / f"{path.name}.{uuid.uuid4().hex}"
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    descriptor = io.open_file(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     try:
         try:
             io.write_at(descriptor, data, 0)
@@ -45,6 +46,7 @@ def clear_folder(folder: Path) -> None:
             io.unlink(entry)
 
 
+@naming_permissions
 def read_or_none(path: Path) -> bytes | None:
     """Return the content, or None where there is no such file."""
     try:

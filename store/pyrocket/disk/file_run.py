@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import file_name, parse_file_name
+from pyrocket.disk.permission import naming_permissions
 from pyrocket.disk.sparse import data_from
 from pyrocket.errors import StoreDamagedError
 
@@ -48,6 +49,7 @@ class FileRun:
         self._looked_at: dict[int, tuple[int, int]] = {}
         self._lock = Lock()
 
+    @naming_permissions
     def starts(self) -> list[int]:
         """Return the start offsets of the files, ascending. Foreign names raise."""
         try:
@@ -161,7 +163,7 @@ class FileRun:
         """
         io.make_directory(self._scratch)
         draft = self._scratch / f"{file_name(start)}.{uuid.uuid4().hex}"
-        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        descriptor = io.open_file(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR)
         try:
             try:
                 io.set_length(descriptor, self.file_bytes)
@@ -239,7 +241,7 @@ class FileRun:
 
     def _sync_file(self, start: int) -> None:
         try:
-            descriptor = os.open(self._path(start), os.O_RDONLY)
+            descriptor = io.open_file(self._path(start), os.O_RDONLY)
         except FileNotFoundError:
             return  # Cleaned away meanwhile.
         try:
@@ -264,6 +266,7 @@ class FileRun:
         """Return an open descriptor of the file that begins at `start`; the lock is held."""
         return self._checked(start)[0]
 
+    @naming_permissions
     def _checked(self, start: int) -> tuple[int, int]:
         """Return an open descriptor of the file, and how many names it has.
 
@@ -282,7 +285,7 @@ class FileRun:
             os.close(known[0])
             known = None
         if known is None:
-            descriptor = os.open(path, os.O_RDWR if self._writable else os.O_RDONLY)
+            descriptor = io.open_file(path, os.O_RDWR if self._writable else os.O_RDONLY)
             there = os.fstat(descriptor)
             known = descriptor, (there.st_dev, there.st_ino)
         self._open[start], self._looked_at[start] = known, (turn, there.st_nlink)

@@ -7,6 +7,21 @@ disk a store to a mapping of a sparse file kills the process, pwrite says ENOSPC
 import os
 from pathlib import Path
 
+from pyrocket.disk.permission import naming_permissions, share_with_group
+
+
+@naming_permissions
+def open_file(path: str | Path, flags: int) -> int:
+    """Open a file, made if `flags` say so; return its descriptor. Raises StorePermissionError."""
+    descriptor = os.open(path, flags, 0o666)
+    if flags & os.O_CREAT:
+        try:
+            share_with_group(descriptor, os.path.dirname(path))
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return descriptor
+
 
 def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     """Write all of `data` at `offset`."""
@@ -27,13 +42,14 @@ def sync(descriptor: int) -> None:
 
 def sync_directory(path: Path) -> None:
     """Make names made or removed in the folder durable."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = open_file(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
+@naming_permissions
 def rename(source: Path, target: Path) -> None:
     """Move a file into place, over what is there."""
     os.rename(source, target)
@@ -44,6 +60,7 @@ def link(source: Path, target: Path) -> None:
     os.link(source, target)
 
 
+@naming_permissions
 def unlink(path: Path) -> None:
     """Remove a name if it is there."""
     path.unlink(missing_ok=True)
@@ -54,9 +71,20 @@ def set_length(descriptor: int, length: int) -> None:
     os.ftruncate(descriptor, length)
 
 
+@naming_permissions
 def set_time(path: Path, ms: int) -> None:
-    """Give a file the modification time `ms`, epoch milliseconds."""
-    os.utime(path, ns=(ms * 1_000_000, ms * 1_000_000))
+    """Give a file the modification time `ms`, epoch milliseconds; another user's file has now."""
+    try:
+        os.utime(path, ns=(ms * 1_000_000, ms * 1_000_000))
+    except PermissionError:
+        os.utime(path)
+
+
+@naming_permissions
+def set_mode(path: Path, mode: int) -> None:
+    """Give a folder its permissions."""
+    if path.stat().st_mode & 0o7777 != mode:
+        path.chmod(mode)
 
 
 def drop_cached(descriptor: int) -> None:
@@ -65,10 +93,12 @@ def drop_cached(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+@naming_permissions
 def make_directory(path: Path) -> None:
     """Make a folder and its parents durable; no error if it is there."""
     if path.is_dir():
         return
     make_directory(path.parent)
     path.mkdir(exist_ok=True)
+    share_with_group(path, path.parent)
     sync_directory(path.parent)

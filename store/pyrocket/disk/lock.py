@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyrocket.disk import io
 from pyrocket.errors import StoreFailedError, StoreLockedError
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -32,7 +33,7 @@ class FileLock:
 
     def __init__(self, path: Path, content: bytes = b"") -> None:
         self.path = path
-        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._descriptor: int | None = io.open_file(path, os.O_RDWR | os.O_CREAT)
         if content and os.fstat(self._descriptor).st_size == 0:
             os.pwrite(self._descriptor, content, 0)
         _open_locks.add(self)

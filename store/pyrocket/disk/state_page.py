@@ -45,6 +45,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyrocket.disk import io
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.machine import boot_id
 from pyrocket.message import Position
@@ -83,7 +84,7 @@ class StatePage:
     """The mapped words; `page[PUBLISHED]` reads one, assignment writes one."""
 
     def __init__(self, path: Path, *, writable: bool) -> None:
-        descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
             if os.fstat(descriptor).st_size < PAGE_BYTES:
                 raise FileNotFoundError(f"{path} is too short to be the page")

@@ -17,6 +17,7 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.permission import raise_denied
 from pyrocket.disk.state_page import DISPATCHED, INDEXED, STORE_TIME, StatePage
 from pyrocket.errors import PyrocketError, StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.key_notes import NotesHeader, encode_notes
@@ -111,7 +112,8 @@ class KeyBuilder:
                 with turn():
                     done += self._build_slice()
         except PyrocketError as error:
-            _log.warning("the key index of %s stays behind: %s", self._layout.root, error)
+            if error.code != "LOCK_TIMEOUT":
+                _log.warning("the key index of %s stays behind: %s", self._layout.root, error)
 
     def _is_behind(self) -> bool:
         if not self._enabled:
@@ -135,6 +137,7 @@ class KeyBuilder:
         except SyncError:
             raise
         except OSError as error:
+            raise_denied(error)
             raise StoreUnavailableError(
                 f"the key index of {self._layout.root} could not be completed: {error}.",
                 remedy="Free space or repair the disk, then open the store and close it again.",

@@ -17,7 +17,7 @@ def install(path: Path, length: int, header: KeyHeader, scratch: Path, made: Mad
     io.make_directory(path.parent)
     io.make_directory(scratch)
     draft = scratch / f"{path.name}.{uuid.uuid4().hex}"
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+    descriptor = io.open_file(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR)
     try:
         try:
             io.set_length(descriptor, length)

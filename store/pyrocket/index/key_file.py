@@ -53,7 +53,7 @@ class KeyFile:
 
     def __init__(self, path: Path, geometry: Geometry, *, writable: bool = False) -> None:
         self.path, self._geometry = path, geometry
-        self._descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        self._descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)
         status = os.fstat(self._descriptor)
         length, self.inode = status.st_size, status.st_ino
         if length != geometry.file_bytes:
@@ -88,6 +88,10 @@ class KeyFile:
         """Return what all slots hold."""
         length = SLOT_BYTES * self._geometry.slots
         return np.frombuffer(os.pread(self._descriptor, length, HEADER_BYTES), SLOT)
+
+    def read_at(self, positions: Ints, length: int) -> bytes:
+        """Return the `length` bytes at each of these positions, one after the other."""
+        return b"".join([os.pread(self._descriptor, length, at) for at in positions.tolist()])
 
     # Writing
 

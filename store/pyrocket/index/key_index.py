@@ -21,9 +21,11 @@ from pyrocket.formats.key_table import (
     name_after,
     table_name,
 )
+from pyrocket.formats.runs import Ints
 from pyrocket.index.key_draft import Made, install
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_items import KeyItems
+from pyrocket.index.key_search import KeySearch
 
 
 @dataclass(frozen=True)
@@ -181,11 +183,18 @@ class KeyIndex:
         """
         wanted = key_hash(topic, key)
         files = list(self.files()) if files is None else files
-        for known in reversed(files):
-            over = known is not files[-1] and known.header.end_timestamp < begin_ms
-            if not over and known.header.begin_timestamp <= end_ms:
-                with self._again(known) as file:
-                    yield from file.candidates(wanted, begin_ms, end_ms)
+        for known in in_time(files, begin_ms, end_ms):
+            with self._again(known) as file:
+                yield from file.candidates(wanted, begin_ms, end_ms)
+
+    def search(
+        self, wanted: Ints, begin_ms: int, end_ms: int, files: Sequence[IndexFile]
+    ) -> Iterator[Ints]:
+        """Yield the same of keys with these hashes, file by file, in no order within one."""
+        for known in in_time(files, begin_ms, end_ms):
+            with self._again(known) as file:
+                search = KeySearch(file, self._geometry, wanted, begin_ms, end_ms)
+                yield search.offsets(known.header.count)
 
     def _again(self, known: IndexFile) -> KeyFile:
         """Open a file that somebody has looked at. Raises IndexChangedError."""
@@ -276,3 +285,12 @@ class KeyIndex:
             io.unlink(self.path(name))
         if names:
             io.sync_directory(self._folder)
+
+
+def in_time(files: Sequence[IndexFile], begin_ms: int, end_ms: int) -> Iterator[IndexFile]:
+    """Yield the files that may know messages stored in [begin_ms, end_ms], newest first."""
+    for known in reversed(files):
+        # The last one may have grown since it was looked at.
+        over = known is not files[-1] and known.header.end_timestamp < begin_ms
+        if not over and known.header.begin_timestamp <= end_ms:
+            yield known

@@ -92,5 +92,5 @@ class KeyNotes:
     def _file(self) -> int:
         if self._descriptor is None:
             flags = os.O_RDWR | os.O_CREAT if self._writable else os.O_RDONLY
-            self._descriptor = os.open(self._path, flags, 0o666)
+            self._descriptor = io.open_file(self._path, flags)
         return self._descriptor

@@ -18,6 +18,7 @@ from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_items import KeyItems, key_items
 from pyrocket.index.key_notes import KeyNotes
+from pyrocket.index.key_search import among
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import end_of, walk
 
@@ -65,27 +66,30 @@ class KeyTail:
         Where `end` is not known (WHOLE_LOG) the first record that is not whole ends the log.
         Another `mark`, or None, tells that the log may have changed. Raises StoreDamagedError.
         """
-        wanted = key_hash(topic, key)
+        wanted = np.array([key_hash(topic, key)])
+        return iter(self.search(wanted, start, end, mark)[::-1].tolist())
+
+    def search(self, wanted: Ints, start: int, end: int, mark: int | None) -> Ints:
+        """Return the log offsets of what may have a key with one of the hashes, in log order."""
         known = self._known
         if mark is not None and known.mark == mark and known.start <= start <= known.end <= end:
             known = known.since(start)
         else:
             known = _nothing(mark, start)
-        reached, behind = known.end, [_NO_OFFSETS]
+        reached, behind = known.end, list[Ints]()
         for items, until in self._parts(known.end, end):
             if known.end == reached and len(known.hashes) + len(items) <= KEPT_ITEMS:
                 known = known.until(until, items)
             else:
-                behind.append(items.offsets[items.hashes == wanted])
+                behind.append(items.offsets[among(items.hashes, wanted)])
             reached = until
         if end not in (reached, WHOLE_LOG):
             first = self._log.first_offset()
             if first <= start:
                 raise _torn(reached, end)
-            return self.candidates(topic, key, first, end, None)  # The start was cleaned away.
+            return self.search(wanted, first, end, None)  # The start was cleaned away.
         self._known = known
-        found = np.concatenate((known.offsets[known.hashes == wanted], *behind))
-        return iter(found[::-1].tolist())
+        return np.concatenate((known.offsets[among(known.hashes, wanted)], *behind))
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
         """Yield the items of the log's [start, end) part by part, and where each part ends."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import file_name
+from pyrocket.disk.permission import raise_denied
 from pyrocket.disk.state_page import (
     APPENDS,
     CHECKPOINTED,
@@ -82,6 +83,7 @@ def recover(
             remedy="Check the disk and open it again.",
         ) from error
     except OSError as error:
+        raise_denied(error)
         raise StoreUnavailableError(
             f"{log.run.folder.parent} could not be recovered: {error}. Nothing is lost by it.",
             remedy="Free space or repair the disk, then open it again.",

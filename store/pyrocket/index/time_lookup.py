@@ -5,7 +5,12 @@ that Java wrote they do so only while its clock ran backwards. The meaning is th
 5.1.1 on (`LOWER`).
 """
 
-from pyrocket.errors import REBUILD_QUEUES, OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.errors import (
+    REBUILD_QUEUES,
+    OffsetOutOfRangeError,
+    StoreDamagedError,
+    StorePermissionError,
+)
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
@@ -29,6 +34,18 @@ def offset_by_time(
     return low
 
 
+def store_time(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
+    """Return when the message at `offset` was stored, ms. Raises OffsetOutOfRangeError."""
+    stored = _store_timestamp(log, queue, offset)
+    if stored == _CLEANED:
+        raise OffsetOutOfRangeError(
+            f"the message at offset {offset} of queue {queue.queue_id} of {queue.topic!r} was"
+            " cleaned away.",
+            remedy="Begin at the queue's minimum offset.",
+        )
+    return stored
+
+
 def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
     entries = queue.entries(offset, offset + 1)
     if not len(entries):
@@ -40,6 +57,8 @@ def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
     position = int(entries[0]["physical_offset"])
     try:
         return read_store_timestamp(log.read(position, _HEAD_BYTES))
+    except StorePermissionError:
+        raise
     except (ValueError, OSError) as error:
         if isinstance(error, FileNotFoundError) and 0 <= position < log.first_offset():
             return _CLEANED

@@ -67,7 +67,7 @@ class TimerBuckets:
                 self._append(int(hours[first]) * HOUR_MS, part)
 
     def _append(self, start: int, entries: TimerEntries) -> None:
-        descriptor = os.open(self._path(start), os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = io.open_file(self._path(start), os.O_RDWR | os.O_CREAT)
         try:
             length = os.fstat(descriptor).st_size
             data = entries.astype(TIMER_ENTRY, copy=False).tobytes()
@@ -86,7 +86,7 @@ class TimerBuckets:
     def parts(self, start: int, position: int = 0) -> Iterator[TimerEntries]:
         """Yield the sound entries of a file from byte `position` on, some thousands at a time."""
         try:
-            descriptor = os.open(self._path(start), os.O_RDONLY)
+            descriptor = io.open_file(self._path(start), os.O_RDONLY)
         except FileNotFoundError:
             return
         try:
@@ -110,7 +110,7 @@ class TimerBuckets:
         return sum(self._erase(int(start), choose) for start in starts or self.starts())
 
     def _erase(self, start: int, choose: Chosen) -> int:
-        descriptor = os.open(self._path(start), os.O_RDWR)
+        descriptor = io.open_file(self._path(start), os.O_RDWR)
         erased = position = 0
         try:
             while data := os.pread(descriptor, _ENTRIES_AT_ONCE * ENTRY_BYTES, position):
@@ -155,7 +155,7 @@ class TimerBuckets:
 
     def _sync(self, start: int) -> None:
         try:
-            descriptor = os.open(self._path(start), os.O_RDONLY)
+            descriptor = io.open_file(self._path(start), os.O_RDONLY)
         except FileNotFoundError:
             return  # Removed meanwhile.
         try:

@@ -97,7 +97,7 @@ class Steps:
 
     def _lengthen(self, files: list[str]) -> None:
         for file in files:
-            descriptor = os.open(self._layout.root / file, os.O_RDWR)
+            descriptor = io.open_file(self._layout.root / file, os.O_RDWR)
             try:
                 io.set_length(descriptor, self._log.file_bytes)
                 io.sync(descriptor)
@@ -123,7 +123,7 @@ class Steps:
             return
         name = f"cut-{self._now}-{start}"
         draft = self._layout.scratch / name
-        descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o666)
+        descriptor = io.open_file(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
         try:
             for position in range(start, end, _BLOCK_BYTES):
                 data = self._log.read(position, min(_BLOCK_BYTES, end - position))

@@ -8,6 +8,7 @@ files; its delay levels are RocketMQ's, or what the first to open it for writing
 import json
 import uuid
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pyrocket.config import StoreConfig
@@ -40,7 +41,7 @@ class Identity:
     store_id: str
     config: StoreConfig
 
-    @property
+    @cached_property
     def key(self) -> bytes:
         """The id as 16 bytes."""
         return uuid.UUID(self.store_id).bytes

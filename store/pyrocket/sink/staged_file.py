@@ -66,7 +66,7 @@ class StagedWriter:
         self._close_segment()
         self._segment, self._data_end = self._segment + 1, 0
         path = segment_path(self._path, self._segment)
-        self._data = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        self._data = io.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     def finish(self) -> tuple[int, int]:
         """Write the index, close the files; return the length and the checksum. Raises OSError."""

@@ -8,6 +8,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from pyrocket.clock import Clock
+from pyrocket.disk.permission import raise_denied
 from pyrocket.encoding import encode_rows
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.record_batch import EncodedBatch
@@ -127,6 +128,7 @@ def _naming_failures() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        raise_denied(error)
         raise StoreUnavailableError(
             f"rows could not be staged: {error}. Nothing of this write is visible.",
             remedy="Free space or repair the disk, then run the write again.",

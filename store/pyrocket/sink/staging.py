@@ -45,8 +45,8 @@ class StagingArea:
 
     def _open_new(self, path: Path) -> int:
         if self._take_free(path):
-            return os.open(path, os.O_RDWR)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            return io.open_file(path, os.O_RDWR)
+        return io.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def _take_free(self, path: Path) -> bool:
         for free in _files(self._free):
@@ -110,7 +110,7 @@ class StagingArea:
         mark = self._root / _CLEANED
         if not self._root.is_dir() or 0 <= now_ms - _time_ms(mark) < CLEAN_EVERY_MS:
             return 0
-        mark.touch()
+        os.close(io.open_file(mark, os.O_WRONLY | os.O_CREAT))
         io.set_time(mark, now_ms)
         count = 0
         for folder in [path for path in self._root.iterdir() if path.is_dir()]:

@@ -1,0 +1,238 @@
+"""Stores of several users: modes that a shared folder passes on, and who may not is told so."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from pyrocket import Message, Store, StoreConfig
+from pyrocket.disk import io
+from pyrocket.disk.permission import permission_denied
+from pyrocket.errors import OptionError, StorePermissionError, StoreUnavailableError
+from stores import batch, bodies, filled, numbered
+
+ANN, BEN, GROUP, STRANGER = 60_001, 60_002, 60_010, 60_003
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
+
+IMPORTS = """
+import encodings.idna, os, sys, tempfile, traceback
+from pathlib import Path
+import pyrocket.store
+from pyrocket import Store
+from sinks import numbered as batch_of_query, publish, stage
+from stores import SMALL, batch, numbered, reboot
+path = Path(sys.argv[1])
+"""
+
+WRITE = """
+first = int(sys.argv[2])
+with Store.open(path, create=True, config=SMALL) as store:
+    store.create_topic("t", read_queues=1, write_queues=1)
+    store.append_batch(batch(numbered(40, first=first), 0), topic="t")
+    store.groups.commit("g", "t", {0: store.max_offset("t", 0)})
+    store.clean(total_bytes=40_000)
+    publish(store, first, numbered(10, first=first))
+"""
+
+READ = """
+with Store.open(path, read_only=True) as store:
+    offsets = store.offsets("t")[0]
+    print(sum(len(part) for part in store.scan("t", 0, offsets.minimum, offsets.maximum)))
+"""
+
+
+@pytest.fixture
+def place():
+    """A folder that other users can reach, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(prefix="pyrocket-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def run_as(user, script, *arguments, groups=(), umask=0o022):
+    """Run a script as a user; return (exit code, what it printed).
+
+    It becomes that user when all is imported: others may not reach the interpreter.
+    """
+    become = (
+        f"os.umask({umask}); os.setgroups({list(groups)}); os.setgid({user}); os.setuid({user})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{IMPORTS}\n{become}\n{script}", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd="/",
+        timeout=60,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_an_option_for_the_directory(tmp_path):
+    """The directory gets the mode; what is made in it follows the umask without the group bit."""
+    Store.open(tmp_path / "s", create=True, config=StoreConfig(dir_mode=0o750)).close()
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o750
+    # An existing store is left as it is.
+    Store.open(tmp_path / "s", create=True, config=StoreConfig(dir_mode=0o2770)).close()
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize("mode", [0, 0o077, 0o660, 0o1777, 0o17000, -1])
+def test_modes_without_the_owner_are_refused(mode):
+    with pytest.raises(OptionError, match="dir_mode"):
+        StoreConfig(dir_mode=mode)
+
+
+def modes(path):
+    """The modes of all folders, and of all files."""
+    found = [(entry.is_dir(), stat.S_IMODE(entry.lstat().st_mode)) for entry in path.rglob("*")]
+    return {mode for folder, mode in found if folder}, {
+        mode for folder, mode in found if not folder
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "umask", "folders", "files"),
+    [
+        (0o2770, 0o022, {0o2775}, {0o664}),
+        (0o2770, 0o077, {0o2770}, {0o660}),
+        (0o2750, 0o077, {0o2750}, {0o640}),
+        (0o770, 0o022, {0o755}, {0o644}),
+        (0o700, 0o077, {0o700}, {0o600}),
+    ],
+)
+def test_everything_in_a_shared_directory_is_the_groups(tmp_path, mode, umask, folders, files):
+    before = os.umask(umask)
+    try:
+        config = StoreConfig(
+            dir_mode=mode,
+            log_file_bytes=4096,
+            queue_file_entries=10,
+            index_slots=20,
+            index_items=80,
+        )
+        with filled(tmp_path / "s", config=config) as store:
+            store.append(Message(topic="t", body=b"x", keys="k"))
+            store.append(Message(topic="t", body=b"later", delay_level=1))
+            store.groups.commit("g", "t", {0: 3})
+    finally:
+        os.umask(before)
+    assert modes(tmp_path / "s") == (folders, files)
+
+
+@as_root
+def test_two_users_of_a_group_share_a_store(place):
+    """Each rolls files over, recovers, cleans and commits what the other has made."""
+    store = place / "store"
+    store.mkdir()
+    os.chown(store, ANN, GROUP)
+    store.chmod(0o2770)
+    for turn, user in enumerate([ANN, BEN, ANN, BEN]):
+        code, told = run_as(user, WRITE, store, 40 * turn, groups=[GROUP], umask=0o077)
+        assert code == 0, told
+        if turn == 1:
+            # As after a loss of power: the other one recovers.
+            run_as(BEN, "reboot(path)", store, groups=[GROUP])
+    assert {entry.stat().st_gid for entry in store.rglob("*")} == {GROUP}
+    assert {entry.stat().st_uid for entry in store.rglob("*")} == {ANN, BEN}
+    code, told = run_as(STRANGER, READ, store)
+    assert code == 1
+    assert f"[PERMISSION_DENIED] user {STRANGER} may not use {store}: it belongs to" in told
+
+
+@as_root
+def test_a_reader_of_another_user_needs_no_more_than_reading(place):
+    with filled(place / "store"):
+        pass
+    assert run_as(STRANGER, READ, place / "store") == (0, "40\n")
+
+
+@as_root
+@pytest.mark.parametrize("action", ["append", "create", "stage"])
+def test_who_may_not_write_is_told_whose_the_store_is(place, action):
+    with filled(place / "store"):
+        pass
+    script = {
+        "append": "Store.open(path)",
+        "create": "Store.open(path.parent / 'new', create=True)",
+        "stage": (
+            "reading = Store.open(path, read_only=True)\n"
+            "stage(reading, batch_of_query(1), [b'x'], queue_id=0)"
+        ),
+    }[action]
+    code, told = run_as(STRANGER, script, place / "store")
+    assert code == 1
+    assert "StorePermissionError: [PERMISSION_DENIED] user 60003 may not use" in told, told
+    assert "it belongs to root:root" in told
+    assert "chmod -R g+rwX" in told
+
+
+def deny(monkeypatch, part):
+    """Have files whose path has the part not be opened, as a kernel would say it."""
+
+    def refusing(real):
+        def refuse(path, *arguments, **options):
+            if part in str(path):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *arguments, **options)
+
+        return refuse
+
+    monkeypatch.setattr(os, "open", refusing(os.open))
+    monkeypatch.setattr(Path, "read_bytes", refusing(Path.read_bytes))
+
+
+@pytest.mark.parametrize("part", ["/commitlog/", "/consumequeue/", "/config/topics.json"])
+def test_reading_what_one_may_not_read_is_named(tmp_path, monkeypatch, part):
+    filled(tmp_path / "s").close()
+    with Store.open(tmp_path / "s", read_only=True) as store:
+        deny(monkeypatch, part)
+        with pytest.raises(StorePermissionError, match="may not use") as failure:
+            bodies(store)
+        assert part.strip("/").split("/")[0] in str(failure.value)
+
+
+def test_a_permission_that_goes_while_writing_is_named_and_nothing_is_lost(tmp_path, monkeypatch):
+    with filled(tmp_path / "s", count=3) as store:
+        with monkeypatch.context() as patch:
+            deny(patch, "/pyrocket/tmp/")
+            with pytest.raises(StorePermissionError, match=r"\[PERMISSION_DENIED\]"):
+                store.append_batch(batch(numbered(40), 0), topic="t")
+        store.append_batch(batch(numbered(2, first=3), 0), topic="t")
+        assert bodies(store) == {0: numbered(5)}
+
+
+def test_it_is_an_error_of_the_store_and_of_python():
+    error = permission_denied(PermissionError(13, "Permission denied", "/etc/shadow"))
+    assert isinstance(error, StoreUnavailableError)
+    assert isinstance(error, PermissionError)
+    assert error.code == "PERMISSION_DENIED"
+    assert "/etc/shadow: it belongs to root:" in str(error)
+
+
+def test_a_permission_error_without_a_file_keeps_its_reason():
+    assert "Operation not permitted" in str(
+        permission_denied(PermissionError(1, "Operation not permitted"))
+    )
+
+
+def test_the_time_of_anothers_file_is_now(tmp_path, monkeypatch):
+    """Only its owner may give a file another time than that."""
+    file, real = tmp_path / "f", os.utime
+    file.touch()
+    real(file, (1, 1))
+
+    def owned_by_another(path, times=None, *, ns=None):
+        if ns:
+            raise PermissionError(1, "Operation not permitted", str(path))
+        real(path)
+
+    monkeypatch.setattr(os, "utime", owned_by_another)
+    io.set_time(file, 5_000)
+    assert file.stat().st_mtime > 1_000_000
