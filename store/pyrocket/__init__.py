@@ -5,6 +5,7 @@ From the bottom up; each layer knows only those below it:
 errors, message, durations, config, clock   words that everybody uses
 formats    bytes as values: records, queue entries, properties; pure
 disk       bytes as files: names, locks, fixed-size files, shared words
+filters    which messages a reader wants: tags, SQL on properties; pure
 log        the CommitLog: the only truth
 json_table RocketMQ's JSON files, with their backups
 index      what can be rebuilt from the log: queues, and the section that appends to both
@@ -29,10 +30,15 @@ transactions   messages that become visible if a local transaction succeeds
 delivery   delay levels: what is due, delivered
 service_runner   who does what is due, and when
 advancing  the same for a store that is open for reading
+places     single messages of a queue, read on their own
+locating   many messages by key and by id, at once
 parked     a look at what waits
+views      what is there besides the messages of topics
 store      the façade: `Store`
 cli        the command `pyrocket`
+notebook   tables of what is in a store, for people
 testing    a clock that all processes of a test's store obey
+pytest_plugin   fixtures for tests of what uses a store
 """
 
 import importlib
@@ -42,13 +48,16 @@ if TYPE_CHECKING:
     from pyrocket.config import Retention, StoreConfig
     from pyrocket.durations import parse_duration
     from pyrocket.errors import PyrocketError
+    from pyrocket.filters.message_filter import MessageFilter, ScanTally
     from pyrocket.formats.half_record import HalfMessage
     from pyrocket.formats.parked_columns import PENDING_COLUMNS
     from pyrocket.formats.record_columns import SCAN_COLUMNS
     from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
     from pyrocket.group_admin import AtTime, Groups
+    from pyrocket.locating import Located, Wanted
     from pyrocket.message import (
         AppendResult,
+        ByteSpan,
         Message,
         Position,
         QueueOffsets,
@@ -56,8 +65,9 @@ if TYPE_CHECKING:
         StoredMessage,
     )
     from pyrocket.parked import PendingPart
+    from pyrocket.places import Places
     from pyrocket.services.subscriptions import GroupConfig, check_group_name
-    from pyrocket.services.topics import TopicConfig, check_topic_name
+    from pyrocket.services.topics import TopicConfig, check_topic_name, is_system_topic
     from pyrocket.sink.batch import Published, SinkBatch, Staged
     from pyrocket.sink.sink import Sink
     from pyrocket.sink.stager import Stager
@@ -70,25 +80,33 @@ if TYPE_CHECKING:
         TransactionListener,
         TransactionSendResult,
     )
+    from pyrocket.views.facade import Views
+    from pyrocket.views.parts import VIEW_COLUMNS, ViewName, ViewPart
 
 __all__ = [
     "PENDING_COLUMNS",
     "SCAN_COLUMNS",
     "SEND_COLUMNS",
+    "VIEW_COLUMNS",
     "AppendResult",
     "AtTime",
+    "ByteSpan",
     "GroupConfig",
     "Groups",
     "HalfMessage",
     "HalfPlace",
     "LocalTransactionState",
+    "Located",
     "Message",
+    "MessageFilter",
     "PendingPart",
+    "Places",
     "Position",
     "Published",
     "PyrocketError",
     "QueueOffsets",
     "Retention",
+    "ScanTally",
     "SendResult",
     "Sink",
     "SinkBatch",
@@ -102,9 +120,14 @@ __all__ = [
     "TransactionProducer",
     "TransactionSendResult",
     "Transactions",
+    "ViewName",
+    "ViewPart",
+    "Views",
+    "Wanted",
     "check_group_name",
     "check_send_schema",
     "check_topic_name",
+    "is_system_topic",
     "parse_duration",
 ]
 
@@ -112,20 +135,26 @@ _HOMES = {
     "PENDING_COLUMNS": "formats.parked_columns",
     "SCAN_COLUMNS": "formats.record_columns",
     "SEND_COLUMNS": "formats.send_columns",
+    "VIEW_COLUMNS": "views.parts",
     "AppendResult": "message",
     "AtTime": "group_admin",
+    "ByteSpan": "message",
     "GroupConfig": "services.subscriptions",
     "Groups": "group_admin",
     "HalfMessage": "formats.half_record",
     "HalfPlace": "transactions.words",
     "LocalTransactionState": "transactions.words",
+    "Located": "locating",
     "Message": "message",
+    "MessageFilter": "filters.message_filter",
     "PendingPart": "parked",
+    "Places": "places",
     "Position": "message",
     "Published": "sink.batch",
     "PyrocketError": "errors",
     "QueueOffsets": "message",
     "Retention": "config",
+    "ScanTally": "filters.message_filter",
     "SendResult": "message",
     "Sink": "sink.sink",
     "SinkBatch": "sink.batch",
@@ -139,9 +168,14 @@ _HOMES = {
     "TransactionProducer": "transactions.producer",
     "TransactionSendResult": "transactions.words",
     "Transactions": "transactions.facade",
+    "ViewName": "views.parts",
+    "ViewPart": "views.parts",
+    "Views": "views.facade",
+    "Wanted": "locating",
     "check_group_name": "services.subscriptions",
     "check_send_schema": "formats.send_columns",
     "check_topic_name": "services.topics",
+    "is_system_topic": "services.topics",
     "parse_duration": "durations",
 }
 

@@ -110,6 +110,18 @@ class QueueOffsets:
 
 
 @dataclass(frozen=True)
+class ByteSpan:
+    """Where messages of a queue lie in the log: from the first to behind the last one.
+
+    `bytes` is about how many are theirs; those of other queues lie between them.
+    """
+
+    start: int
+    end: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Position:
     """One look at the store's words: equal positions mean that nothing has changed."""
 

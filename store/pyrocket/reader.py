@@ -23,14 +23,19 @@ from pyrocket.errors import (
     StoreDamagedError,
     StoreUnavailableError,
 )
+from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SCAN_COLUMNS
+from pyrocket.formats.runs import Ints
+from pyrocket.index.byte_sums import cut_by_bytes, span_of
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.entries_at import log_offsets_at
 from pyrocket.index.queues import Queues
 from pyrocket.index.scan import Scanner, Slice, cleaned_away, read_message
-from pyrocket.index.time_lookup import offset_by_time
+from pyrocket.index.time_lookup import offset_by_time, store_time
+from pyrocket.index.together import Run
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import Position, QueueOffsets, StoredMessage
+from pyrocket.message import ByteSpan, Position, QueueOffsets, StoredMessage
 from pyrocket.services.identity import Identity, load_identity
 from pyrocket.services.topics import TopicConfig, Topics
 
@@ -41,7 +46,7 @@ class Reader:
     """Reads one directory. Safe to share between threads and across forks."""
 
     def __init__(self, layout: Layout, identity: Identity, clock: Clock) -> None:
-        self._layout, self.identity = layout, identity
+        self._layout, self.identity, self.clock = layout, identity, clock
         config = identity.config
         run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._log = CommitLog(run)
@@ -50,6 +55,7 @@ class Reader:
         self.topics = Topics(layout, clock)
         self._page: StatePage | None = None
         self._structure = -1
+        self._minima: dict[tuple[str, int], tuple[tuple[int, ...], int]] = {}
 
     def position(self) -> Position:
         """Return one look at the words; a directory without true ones is summed up instead."""
@@ -121,6 +127,8 @@ class Reader:
         columns: Sequence[str],
         *,
         verify_crc: bool,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Return batches of exactly [start, end); the range and the columns are checked at once."""
         unknown = [name for name in columns if name not in SCAN_COLUMNS]
@@ -132,7 +140,18 @@ class Reader:
             )
         self._check_range(topic, queue_id, start, end)
         queue = self._queues.get(topic.name, queue_id)
-        return self._scanner.scan(queue, start, end, columns, verify_crc=verify_crc)
+        return self._scanner.scan(
+            queue, start, end, columns, verify_crc=verify_crc, where=where, tally=tally
+        )
+
+    def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
+        """Return ranges (queue, start, end) of a topic for `read_together`; None if one is gone."""
+        bound, log_start = self.bound(), self._log.first_offset()
+        for queue_id, start, end in ranges:
+            known = self._range(topic, queue_id, bound, log_start)
+            if not known.minimum <= start <= end <= known.maximum:
+                return None
+        return [(self._queues.get(topic, each), start, end) for each, start, end in ranges]
 
     def system_offsets(self, topic: str, queue_id: int = 0) -> QueueOffsets:
         """Return the range of a queue of RocketMQ's own, which need not be in the topic table."""
@@ -145,14 +164,32 @@ class Reader:
         """
         return self._scanner.records(self._queues.get(topic, queue_id), start, end)
 
-    def estimate_bytes(self, topic: str, queue_id: int, start: int, end: int) -> int:
-        """Return about how many log bytes [start, end) has: three records, not all, are asked."""
-        queue = self._queues.get(topic, queue_id)
-        if start >= end:
-            return 0
-        asked = (start, (start + end) // 2, end - 1)
-        sizes = [int(entry["size"]) for at in asked for entry in queue.entries(at, at + 1)]
-        return sum(sizes) * (end - start) // max(len(sizes), 1)
+    def points_to(self, topic: str, queue_id: int, offsets: Ints) -> Ints:
+        """Return the log offsets of messages at these queue offsets, ascending; -1 for none."""
+        return log_offsets_at(self._queues.get(topic, queue_id), offsets)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return when the message at `offset` was stored, ms. Raises OffsetOutOfRangeError."""
+        return store_time(self._log, self._queues.get(topic, queue_id), offset)
+
+    def queues_on_disk(self) -> list[tuple[str, int]]:
+        """Return topic and queue id of all queues that have files, whatever the table says."""
+        return self._queues.on_disk()
+
+    @property
+    def log(self) -> CommitLog:
+        """The log, as far as its files go: `position` tells where it ends."""
+        return self._log
+
+    def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
+        """Return where [start, end) lies in the log, and about how many bytes it has."""
+        return span_of(self._queues.get(topic, queue_id), start, end)
+
+    def cut_by_bytes(
+        self, topic: str, queue_id: int, start: int, end: int, marks: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """Return where messages from `start` on reach each mark of bytes."""
+        return cut_by_bytes(self._queues.get(topic, queue_id), start, end, marks)
 
     def offset_by_time(self, topic: TopicConfig, queue_id: int, timestamp_ms: int) -> int:
         """Return the first offset stored at or after the time; the maximum if there is none."""
@@ -169,7 +206,8 @@ class Reader:
             self._page = None
 
     def _check_range(self, topic: TopicConfig, queue_id: int, start: int, end: int) -> QueueOffsets:
-        if self._queues.get(topic.name, queue_id).run.starts():
+        exists = 0 <= queue_id < topic.read_queues
+        if not exists and self._queues.get(topic.name, queue_id).run.starts():
             # A queue that the topic has lost keeps its messages, and a query may be half through.
             known = self._range(topic.name, queue_id, self.bound(), self._log.first_offset())
         else:
@@ -184,15 +222,26 @@ class Reader:
 
     def _range(self, topic: str, queue_id: int, bound: int, log_start: int) -> QueueOffsets:
         queue: ConsumeQueue = self._queues.get(topic, queue_id)
+        place = self._structure, log_start
         maximum = queue.max_offset(bound)
         if maximum == 0:
             maximum = self.topics.ended_at(topic, queue_id)
-        return QueueOffsets(queue.min_offset(log_start, maximum), maximum)
+        known, minimum = self._minima.get((topic, queue_id), ((), 0))
+        # Without true words nobody tells when files have come and gone.
+        if known != place or bound == WHOLE_LOG or minimum >= maximum:
+            minimum = queue.min_offset(log_start, maximum)
+            self._minima[topic, queue_id] = place, minimum
+        return QueueOffsets(minimum, maximum)
 
     def bound(self) -> int:
         """Return the log offset at which everything ends; WHOLE_LOG where no words tell it."""
         page = self._true_page()
         return WHOLE_LOG if page is None else self._look(page).dispatched
+
+    def log_end(self) -> int:
+        """Return where the valid log ends, dispatched or not; WHOLE_LOG where no words tell it."""
+        page = self._true_page()
+        return WHOLE_LOG if page is None else self._look(page).published
 
     def _true_page(self) -> StatePage | None:
         if not self.identity.store_id and self._layout.identity.exists():

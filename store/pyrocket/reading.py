@@ -4,17 +4,28 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES, QueueRun
+from pyrocket.index.together import read_together
+from pyrocket.locating import Located, Locator, Wanted
 from pyrocket.lookup import Lookup
-from pyrocket.message import Position, QueueOffsets, StoredMessage
+from pyrocket.message import ByteSpan, Position, QueueOffsets, StoredMessage
+from pyrocket.parked import Parked, PendingKind, PendingPart
+from pyrocket.places import Places, check_columns, scan_places
 from pyrocket.reader import Reader
 from pyrocket.services.topics import TopicConfig
+from pyrocket.views.facade import Views
 
 
 class Reading:
     """What every open store can do, read-only or not. Never locks, never writes."""
 
+    _parked: Parked
+    _views: Views
+
     def __init__(self, reader: Reader, lookup: Lookup) -> None:
         self._reader, self._lookup = reader, lookup
+        self._locator = Locator(lookup, reader)
         self._topics = reader.topics
 
     def topics(self) -> dict[str, TopicConfig]:
@@ -41,6 +52,14 @@ class Reading:
         """Return one past the last offset."""
         return self._reader.queue_offsets(self.topic(topic), queue_id).maximum
 
+    def queue_range(self, topic: str, queue_id: int) -> QueueOffsets:
+        """Return the range of any queue, also one that its topic, or the store, has lost.
+
+        What such a queue still has can be scanned; of one that is gone it is where it ended, twice,
+        and 0 where nobody knows.
+        """
+        return self._reader.system_offsets(topic, queue_id)
+
     def read(
         self, topic: str, queue_id: int, offset: int, max_messages: int = 32
     ) -> list[StoredMessage]:
@@ -59,19 +78,74 @@ class Reading:
         columns: Sequence[str] = ("queueOffset", "body"),
         *,
         verify_crc: bool = False,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield exactly the messages [start, end) in batches of a few MiB.
+        """Yield exactly the messages [start, end) in batches of a few MiB, those `where` wants.
 
-        Columns: `pyrocket.SCAN_COLUMNS`; only those asked for are built. Raises
-        OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a `bodyText` that is not
-        UTF-8.
+        Columns: `pyrocket.SCAN_COLUMNS`; only those asked for are built. A `tally` counts what was
+        looked at. Raises OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a `bodyText`
+        that is not UTF-8.
         """
         known = self.topic(topic)
-        return self._reader.scan(known, queue_id, start, end, columns, verify_crc=verify_crc)
+        return self._reader.scan(
+            known, queue_id, start, end, columns, verify_crc=verify_crc, where=where, tally=tally
+        )
+
+    def scan_together(
+        self,
+        topic: str,
+        ranges: Sequence[tuple[int, int, int]],
+        columns: Sequence[str] = ("queueId", "queueOffset", "body"),
+        *,
+        verify_crc: bool = False,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> pa.RecordBatch | None:
+        """Return the messages of a few small ranges (queue, start, end) in one batch, in order.
+
+        Costs about as much as one of them. None where they are more than a few MiB, or cannot be
+        read: then a scan of each reads them, or raises.
+        """
+        check_columns(columns, SCAN_COLUMNS)
+        runs = self._reader.runs(self.topic(topic).name, ranges)
+        if not runs:
+            return None
+        broker = self._reader.identity.config.broker_name
+        return read_together(
+            self._reader.log,
+            runs,
+            QueueRun(topic, broker, SEVERAL_QUEUES, 0),
+            columns,
+            verify_crc=verify_crc,
+            where=where or MessageFilter(),
+            tally=tally or ScanTally(),
+        )
 
     def estimate_bytes(self, topic: str, queue_id: int, start: int, end: int) -> int:
         """Return about how many log bytes the messages [start, end) take; reads three entries."""
-        return self._reader.estimate_bytes(topic, queue_id, start, end)
+        return self._reader.log_span(topic, queue_id, start, end).bytes
+
+    def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
+        """Return where in the log [start, end) lies, and what `estimate_bytes` does.
+
+        The count is exact up to 256 messages. Zeros where none of them is there.
+        """
+        return self._reader.log_span(topic, queue_id, start, end)
+
+    def cut_by_bytes(
+        self, topic: str, queue_id: int, start: int, end: int, marks: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """Return for each mark, ascending, the offset up to which messages have no more bytes.
+
+        That is the last one in [start, end], counted from `start`, and how many bytes they have.
+        Reads 20 bytes a message, up to the last mark.
+        """
+        return self._reader.cut_by_bytes(topic, queue_id, start, end, marks)
+
+    def now(self) -> int:
+        """Return the store's time in epoch milliseconds: the wall clock's, or a test's."""
+        return self._reader.clock()
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Return the first offset stored at or after the time; the maximum if there is none."""
@@ -92,6 +166,33 @@ class Reading:
         """
         return self._lookup.query(topic, key, begin_ms, end_ms, max_messages)
 
+    def locate(self, wanted: Wanted) -> Located:
+        """Return where messages with any of many keys or ids are; `scan_places` reads them.
+
+        They are those that can be read from their topics now, found through the key index all at
+        once. Raises StoreDamagedError.
+        """
+        return self._locator.locate(wanted)
+
+    def scan_places(
+        self,
+        places: Places,
+        columns: Sequence[str] = ("queueOffset", "body"),
+        *,
+        verify_crc: bool = False,
+        where: MessageFilter | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield exactly the messages at the places; columns and errors are those of `scan`."""
+        broker = self._reader.identity.config.broker_name
+        return scan_places(
+            self._reader.log,
+            places,
+            broker,
+            columns,
+            verify_crc=verify_crc,
+            where=where or MessageFilter(),
+        )
+
     def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with the broker's id. Raises MessageIdError, MessageNotFoundError."""
         return self._lookup.by_offset_id(offset_msg_id)
@@ -99,3 +200,30 @@ class Reading:
     def message_by_id(self, topic: str, msg_id: str) -> StoredMessage:
         """Return the topic's message with this unique or offset id, or MessageNotFoundError."""
         return self._lookup.by_id(topic, msg_id)
+
+    @property
+    def views(self) -> Views:
+        """What is there besides the messages of topics: the log, retries, groups and topics."""
+        return self._views
+
+    def pending(self, kind: PendingKind) -> list[PendingPart]:
+        """Return where `scheduled` messages wait to be due, or `half` ones to be decided, now.
+
+        They are those of all topics; `scan_pending` reads them.
+        """
+        return self._parked.plan(kind)
+
+    def scan_pending(
+        self,
+        part: PendingPart,
+        topics: Sequence[str],
+        columns: Sequence[str] = ("topic", "body", "dueTimestamp"),
+        *,
+        verify_crc: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a part, a few MiB at a time: for the topics, if any are named.
+
+        Columns: those of `scan`, and `dueTimestamp` of scheduled ones. Topic and queue are those
+        they are for, their queue offset is where they wait. Raises what `scan` does.
+        """
+        return self._parked.scan(part, topics, columns, verify_crc=verify_crc)

@@ -1,6 +1,6 @@
 """What a version of RocketMQ consists of, fetched from Maven Central by `pom.xml`.
 
-`java/Peer.java` is the only Java source here.
+The only Java sources here are in `java/`.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ class UnavailableError(Exception):
 
 
 def class_path(version, cache):
-    """The jars of a version and our compiled Peer; fetched and built once. Or UnavailableError."""
+    """The jars of a version and our compiled classes, made once. Or UnavailableError."""
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
             raise UnavailableError(f"{tool} is not installed")
-    sources = [HERE / "pom.xml", HERE / "java/Peer.java"]
+    sources = [HERE / "pom.xml", *sorted((HERE / "java").glob("*.java"))]
     stamp = hashlib.sha1(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     folder = Path(cache) / f"{version}-{stamp}"
     listing = folder / "classpath"
@@ -35,7 +35,7 @@ def class_path(version, cache):
         fetch(version, folder / "jars")
         jars = (folder / "jars").read_text().strip()
         classes = folder / "classes"
-        call("javac", "-nowarn", "-cp", jars, "-d", classes, sources[1])
+        call("javac", "-nowarn", "-cp", jars, "-d", classes, *sources[1:])
         listing.write_text(f"{classes}:{jars}")
     return listing.read_text()
 

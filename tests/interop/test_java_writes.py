@@ -20,6 +20,7 @@ def test_every_kind_of_message_is_read_and_the_log_goes_on(java, store_path, end
     assert (store_path / "abort").exists() == (ending == "kill")
     before = snapshot(store_path)
     assert_same(store_path, pulled)
+    check_views(store_path, pulled)
     assert snapshot(store_path) == before, "reading leaves no trace"
 
     ours = append_ours(store_path)
@@ -54,6 +55,31 @@ def check_kinds(sent, pulled):
     (retried,), (given_up,) = messages["%RETRY%workers", 0], messages["%DLQ%workers", 0]
     assert (retried["body"], retried["reconsume_times"]) == (b"bad", 1)
     assert (given_up["body"], given_up["reconsume_times"]) == (b"bad", 2)
+
+
+def check_views(path, pulled):
+    """What was sent back or given up, and every record of the log, as our views show it."""
+    for view, topic in (("retry", "%RETRY%workers"), ("dlq", "%DLQ%workers")):
+        columns = ["originTopic", "originMsgId", "physicalOffset", "storeTimestamp"]
+        rows = {row["physicalOffset"]: row for row in view_rows(path, view, columns, "workers")}
+        (java,) = pulled[topic, 0]["messages"]
+        row = rows[java["physicalOffset"]]
+        assert row["originTopic"] == java["properties"]["RETRY_TOPIC"] == "work"
+        assert row["originMsgId"] == java["properties"]["ORIGIN_MESSAGE_ID"]
+    log = view_rows(path, "commitlog", ["topic", "physicalOffset"])
+    there = {(row["topic"], row["physicalOffset"]) for row in log}
+    for (topic, _), found in pulled.items():
+        assert {(topic, one["physicalOffset"]) for one in found["messages"]} <= there
+
+
+def view_rows(path, view, columns, group=""):
+    with Store.open(path, read_only=True) as store:
+        return [
+            row
+            for part in store.views.plan(view, group=group)
+            for batch in store.views.scan(part, columns)
+            for row in batch.to_pylist()
+        ]
 
 
 def append_ours(path):

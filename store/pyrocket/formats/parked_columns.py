@@ -25,9 +25,9 @@ _MS = "^[0-9]{1,15}$"
 
 
 def rows_for(run: RecordFields, topics: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return which messages of a checked run are for one of the topics."""
+    """Return which messages of a checked run are for the topics; all if none is named."""
     places = real_places(PropertyColumns(run.properties()))
-    wanted = [code for code, name in enumerate(places.names) if name in topics]
+    wanted = [code for code, name in enumerate(places.names) if not topics or name in topics]
     return np.flatnonzero(np.isin(places.codes, wanted) & (places.queue_ids >= 0))
 
 

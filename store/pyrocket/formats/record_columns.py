@@ -67,9 +67,15 @@ SCAN_COLUMNS: dict[str, pa.DataType] = {
 """Every column that a scan can give, with its Arrow type."""
 
 
+SEVERAL_QUEUES = -1
+
+
 @dataclass(frozen=True)
 class QueueRun:
-    """Which records a slice holds: queue offsets from `first_offset` on, without a gap."""
+    """Which records a slice holds: queue offsets from `first_offset` on, without a gap.
+
+    SEVERAL_QUEUES instead of a `queue_id`: each record says whose it is.
+    """
 
     topic: str
     broker_name: str
@@ -178,7 +184,7 @@ class _Decoder:
 
     def _invalid_text(self) -> SchemaError:
         is_text = [is_utf8(body) for body in self.bodies.to_pylist()]
-        offset = self.run.first_offset + is_text.index(False)
+        offset = self.fields.queue_offset[is_text.index(False)]
         return SchemaError(
             f"the body of {self.run.topic!r} queue {self.run.queue_id} offset {offset} is not"
             " UTF-8.",
@@ -189,6 +195,11 @@ class _Decoder:
     def constant(self, value: str | int, kind: pa.DataType) -> pa.Array:
         most = max(_CONSTANTS, 1 << (len(self.fields) - 1).bit_length())
         return _repeated(value, kind, most).slice(0, len(self.fields))
+
+    def queue_ids(self) -> pa.Int32Array:
+        if self.run.queue_id == SEVERAL_QUEUES:
+            return pa.array(self.fields.queue_id, pa.int32())
+        return self.constant(self.run.queue_id, pa.int32())
 
     def message_ids(self) -> pa.StringArray:
         ids = self.properties.column(UNIQ_KEY)
@@ -262,7 +273,7 @@ def _running_sum(counts: Ints) -> pa.Int32Array:
 _BUILDERS: dict[str, Callable[[_Decoder], pa.Array]] = {
     "topic": lambda d: d.constant(d.run.topic, pa.string()),
     "brokerName": lambda d: d.constant(d.run.broker_name, pa.string()),
-    "queueId": lambda d: d.constant(d.run.queue_id, pa.int32()),
+    "queueId": _Decoder.queue_ids,
     "queueOffset": lambda d: pa.array(d.fields.queue_offset),
     "msgId": _Decoder.message_ids,
     "tags": lambda d: d.properties.column(TAGS),

@@ -32,17 +32,23 @@ Bools = npt.NDArray[np.bool_]
 class RecordFields:
     """Records that start at `starts` (ascending) in `buffer`, whose byte 0 is log byte `base`.
 
-    `sizes` are what an index or a walk of the log says about them; all arrays have one element a
-    record.
+    Where they have been brought together, `base` is an array: how much farther each record lies in
+    the log than in the buffer. `sizes` are what an index or a walk of the log says about them; all
+    arrays have one element a record.
     """
 
-    def __init__(self, buffer: pa.Buffer, base: int, starts: Ints, sizes: Ints) -> None:
+    def __init__(self, buffer: pa.Buffer, base: int | Ints, starts: Ints, sizes: Ints) -> None:
         self.buffer, self.base, self.starts, self.sizes = buffer, base, starts, sizes
         self.data = np.frombuffer(buffer, np.uint8)
 
     def head(self, count: int) -> "RecordFields":
         """Return the first records."""
-        return RecordFields(self.buffer, self.base, self.starts[:count], self.sizes[:count])
+        return self.part(slice(count))
+
+    def part(self, rows: slice | Bools) -> "RecordFields":
+        """Return some of the records, in the same buffer."""
+        base = self.base if isinstance(self.base, int) else self.base[rows]
+        return RecordFields(self.buffer, base, self.starts[rows], self.sizes[rows])
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -174,10 +180,14 @@ class RecordFields:
 
     def check_run(self, topic: str, queue_id: int, first_offset: int) -> None:
         """Prove the same, and that the records are the given run of the given queue."""
+        self.check_places(topic, queue_id, np.arange(first_offset, first_offset + len(self)))
+
+    def check_places(self, topic: str, queue_id: int | Ints, queue_offsets: Ints) -> None:
+        """Prove the same, and that the records are those at these offsets of the given queue."""
         room = self._check_up_to_body()
         self.demand(self.queue_id == queue_id, f"it is not of queue {queue_id}")
-        expected = np.arange(first_offset, first_offset + len(self))
-        self.demand(self.queue_offset == expected, "its queue offset differs from the index")
+        placed = self.queue_offset == queue_offsets
+        self.demand(placed, "its queue offset differs from the index")
         self._check_tail(topic.encode(), room)
 
     def _check_up_to_body(self) -> Ints:
@@ -226,6 +236,6 @@ class RecordFields:
             return
         first = int(np.argmin(holds))
         raise StoreDamagedError(
-            f"corrupt record at log offset {self.base + int(self.starts[first])}: {reason}.",
+            f"corrupt record at log offset {self.physical_offset[first]}: {reason}.",
             remedy="Restore the log file from a backup; what lies before this record can be read.",
         )

@@ -42,3 +42,20 @@ CLOSED_TO_SENDERS = frozenset(
 """Topics that users neither create nor send to, besides those that `SYSTEM_PREFIX` begins."""
 
 SYSTEM_PREFIX = "rmq_sys_"
+
+RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+"""Before a consumer group's name: what it is to be given again, and what it was given too often."""
+
+MADE_BY_BROKERS = frozenset(
+    [
+        "BenchmarkTest",
+        "CHECKPOINT_TOPIC",
+        "DefaultCluster",
+        "RMQ_SYS_TRACE_TOPIC",
+    ]
+)
+"""Topics that a broker makes when it starts, besides those closed to senders, and those that have
+its own name and its cluster's; users may send to them."""
+
+REPLY_SUFFIX = "_REPLY_TOPIC"
+"""Behind the cluster's name: what answers to requests go to."""

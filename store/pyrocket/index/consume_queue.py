@@ -20,6 +20,9 @@ from pyrocket.formats.queue_entry import (
 )
 
 _FILES_IN_DOUBT = 3
+_NEAR = 64
+"""Entries that are read at once where a queue is expected to end."""
+
 _WHOLE_LOG = 2**63 - 1
 
 
@@ -51,17 +54,27 @@ class ConsumeQueue:
     def _bracket(self, log_end: int) -> tuple[int, int]:
         """Return offsets between which the end lies: entries before the first are good."""
         hint = self._hint
-        if hint and self._is_below(hint - 1, log_end):
-            step = 1
+        ahead = self._count_below(hint - 1, log_end) if hint else 0
+        if ahead:
+            hint, step = hint - 1 + ahead, 1
+            if ahead < _NEAR:
+                return hint, hint
             while self._is_below(hint + step - 1, log_end):
                 hint, step = hint + step, step * 2
             return hint, hint + step - 1
         per_file = self.run.file_bytes // ENTRY_BYTES
         for start in reversed(self.run.starts()):
             first = start // ENTRY_BYTES
-            if self._is_below(first, log_end):
-                return first + 1, first + per_file
+            ahead = self._count_below(first, log_end)
+            if ahead:
+                return first + ahead, first + (per_file if ahead == _NEAR else ahead)
         return 0, 0
+
+    def _count_below(self, offset: int, log_end: int) -> int:
+        """Return how many of the next entries have their records below `log_end`, in one read."""
+        found = self.entries(offset, offset + _NEAR)
+        below = (found["size"] > 0) & (found["physical_offset"] < log_end)
+        return [*below.tolist(), False].index(False)
 
     def _is_below(self, offset: int, log_end: int) -> bool:
         found = self.entries(offset, offset + 1)

@@ -8,8 +8,11 @@ from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.index.consume_queue import ConsumeQueue
 
-_KEPT = 64
+_OPEN = 64
 """Queues whose files stay open, up to four each: processes have about 1,000 descriptors."""
+
+_KNOWN = 4096
+"""Queues of which is remembered where they ended."""
 
 
 class Queues:
@@ -27,24 +30,30 @@ class Queues:
         """Make them all; `run_type` reads and writes the files of one, `turn` is its."""
         self._run_type, self._turn = run_type, turn
         self._layout, self._file_bytes, self._writable = layout, file_bytes, writable
-        self._kept: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
+        self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
+        self._closed: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._lock = Lock()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; it need not have files yet."""
         with self._lock:
-            queue = self._kept.pop((topic, queue_id), None)
-            if queue is None:
-                folder = self._layout.consume_queue(topic, queue_id)
-                scratch = self._layout.scratch
-                run = self._run_type(
-                    folder, self._file_bytes, scratch, writable=self._writable, turn=self._turn
-                )
-                queue = ConsumeQueue(topic, queue_id, run)
-            self._kept[topic, queue_id] = queue
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)[1].run.close()
+            key = topic, queue_id
+            queue = self._open.pop(key, None) or self._closed.pop(key, None) or self._make(*key)
+            self._open[key] = queue
+            if len(self._open) > _OPEN:
+                oldest, closing = self._open.popitem(last=False)
+                closing.run.close()
+                self._closed[oldest] = closing
+            if len(self._closed) > _KNOWN:
+                self._closed.popitem(last=False)
             return queue
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        folder, scratch = self._layout.consume_queue(topic, queue_id), self._layout.scratch
+        run = self._run_type(
+            folder, self._file_bytes, scratch, writable=self._writable, turn=self._turn
+        )
+        return ConsumeQueue(topic, queue_id, run)
 
     def on_disk(self) -> list[tuple[str, int]]:
         """Return (topic, queue id) of every queue that has a folder."""
@@ -62,6 +71,7 @@ class Queues:
     def close(self) -> None:
         """Close what is open; queues handed out open their files again when used."""
         with self._lock:
-            for queue in self._kept.values():
+            for queue in (*self._open.values(), *self._closed.values()):
                 queue.run.close()
-            self._kept.clear()
+            self._open.clear()
+            self._closed.clear()

@@ -2,6 +2,10 @@
 
 The queue's entries cut the run into slices: within one log file, within a window, and about
 SLICE_BYTES of records or SLICE_ROWS rows each. A slice is decoded and let go before the next.
+
+With a filter, the entries' tags codes tell which records are looked at in the log at all; few of
+them, far from each other, are read piece by piece. Of those, properties are decoded first, and the
+other columns for the messages that are wanted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,13 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.errors import REBUILD_QUEUES, OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
-from pyrocket.formats.record_columns import QueueRun, decode_columns
+from pyrocket.formats.record_columns import QueueRun
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
+from pyrocket.index.batches import columns_of, joined, records_wanted
 from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.sparse import lie_apart, read_apart
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
 
@@ -25,6 +32,10 @@ SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384
 WINDOW_BYTES = 64 * 1024 * 1024
 _ENTRIES_AT_ONCE = 65_536
+_FEW_OF = 8
+"""So many times more entries are looked at where only those with some tags count."""
+
+_EVERYTHING = MessageFilter()
 _BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
 
 
@@ -35,6 +46,22 @@ class Slice:
     first_offset: int
     tags_codes: Ints
     records: RecordFields
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where records of a queue lie: those at `queue_offsets`, chosen from the next `entries`."""
+
+    entries: int
+    queue_offsets: Ints
+    offsets: Ints
+    sizes: Ints
+    tags_codes: Ints
+
+    def part(self, rows: slice) -> "_Places":
+        """Return some of them."""
+        arrays = (self.queue_offsets, self.offsets, self.sizes, self.tags_codes)
+        return _Places(self.entries, *(array[rows] for array in arrays))
 
 
 class Scanner:
@@ -53,53 +80,86 @@ class Scanner:
         columns: Sequence[str],
         *,
         verify_crc: bool = False,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield exactly the messages [start, end) of `queue`.
+        """Yield exactly the messages [start, end) of `queue`, those that `where` wants.
 
         Raises OffsetOutOfRangeError where entries or their records are gone, StoreDamagedError.
         """
-        while start < end:
-            offsets, sizes, _ = self._places(queue, start, end)
-            for first, last in _cut(offsets, sizes, self._log.file_bytes):
-                # A slice whose bodies inflate to a lot comes in several batches.
-                while first < last:
-                    run = self._run(queue, start + first)
-                    fields = self._open(offsets[first:last], sizes[first:last], run)
-                    batch = decode_columns(fields, run, columns, verify_crc=verify_crc)
-                    yield batch
-                    first += batch.num_rows
-            start += len(offsets)
+        run = QueueRun(queue.topic, self._broker_name, queue.queue_id, start)
+        where, tally = where or _EVERYTHING, tally or ScanTally()
+
+        def built() -> Iterator[pa.RecordBatch]:
+            for _, fields in self._slices(queue, start, end, where, tally):
+                wanted = fields if where.wants_all else records_wanted(fields, where)
+                tally.messages += len(wanted)
+                yield from columns_of(wanted, run, columns, verify_crc=verify_crc)
+
+        return built() if where.wants_all else joined(built())
 
     def records(self, queue: ConsumeQueue, start: int, end: int) -> Iterator[Slice]:
         """Yield the messages [start, end) of `queue` as checked records; raises as `scan`."""
+        slices = self._slices(queue, start, end, _EVERYTHING, ScanTally(), in_place=True)
+        for codes, fields in slices:
+            yield Slice(int(fields.queue_offset[0]), codes, fields)
+
+    def _slices(
+        self,
+        queue: ConsumeQueue,
+        start: int,
+        end: int,
+        where: MessageFilter,
+        tally: ScanTally,
+        *,
+        in_place: bool = False,
+    ) -> Iterator[tuple[Ints, RecordFields]]:
+        """Yield tags codes and checked records of what `where` may want, slice by slice.
+
+        With `in_place` they lie in the buffer as in the log.
+        """
         while start < end:
-            offsets, sizes, tags_codes = self._places(queue, start, end)
-            for first, last in _cut(offsets, sizes, self._log.file_bytes):
-                run = self._run(queue, start + first)
-                fields = self._open(offsets[first:last], sizes[first:last], run)
-                fields.check_run(run.topic, run.queue_id, run.first_offset)
-                yield Slice(run.first_offset, tags_codes[first:last], fields)
-            start += len(offsets)
+            places = self._places(queue, start, end, where)
+            tally.entries += places.entries
+            tally.records += len(places.offsets)
+            apart = not in_place and lie_apart(places.offsets, places.sizes)
+            cut = _cut(places.offsets, places.sizes, 0 if apart else self._log.file_bytes)
+            for some in map(places.part, cut):
+                fields = self._open(queue, some, apart=apart)
+                fields.check_places(queue.topic, queue.queue_id, some.queue_offsets)
+                yield some.tags_codes, fields
+            start += places.entries
 
-    def _run(self, queue: ConsumeQueue, first_offset: int) -> QueueRun:
-        return QueueRun(queue.topic, self._broker_name, queue.queue_id, first_offset)
-
-    def _places(self, queue: ConsumeQueue, start: int, end: int) -> tuple[Ints, Ints, Ints]:
-        """Return log offsets, sizes and tags codes of the first messages of [start, end)."""
+    def _places(self, queue: ConsumeQueue, start: int, end: int, where: MessageFilter) -> _Places:
+        """Return where the first messages of [start, end) lie that `where` may want."""
         try:
-            return self._places_now(queue, start, end)
+            return self._places_now(queue, start, end, where)
         except (OffsetOutOfRangeError, StoreDamagedError):
             # A recovery rewrites the queues: what it leaves counts.
             self._settle()
-            return self._places_now(queue, start, end)
+            return self._places_now(queue, start, end, where)
 
-    def _places_now(self, queue: ConsumeQueue, start: int, end: int) -> tuple[Ints, Ints, Ints]:
-        entries = queue.entries(start, min(end, start + _ENTRIES_AT_ONCE))
+    def _places_now(
+        self, queue: ConsumeQueue, start: int, end: int, where: MessageFilter
+    ) -> _Places:
+        by_code = where.narrows(queue.topic)
+        most = _ENTRIES_AT_ONCE * (_FEW_OF if by_code else 1)
+        entries = queue.entries(start, min(end, start + most))
         self._check_present(queue, start, entries, end)
-        offsets = entries["physical_offset"].astype(np.int64)
-        sizes = entries["size"].astype(np.int64)
-        self._check_usable(queue, start, offsets, sizes)
-        return offsets, sizes, entries["tags_code"].astype(np.int64)
+        at = np.arange(start, start + len(entries))
+        count = len(entries)
+        if by_code:
+            chosen = where.may_match(queue.topic, entries["tags_code"].astype(np.int64))
+            entries, at = entries[chosen], at[chosen]
+        places = _Places(
+            entries=count,
+            queue_offsets=at,
+            offsets=entries["physical_offset"].astype(np.int64),
+            sizes=entries["size"].astype(np.int64),
+            tags_codes=entries["tags_code"].astype(np.int64),
+        )
+        self._check_usable(queue, places)
+        return places
 
     def _check_present(self, queue: ConsumeQueue, start: int, entries: Entries, end: int) -> None:
         sizes = entries["size"]
@@ -114,8 +174,9 @@ class Scanner:
             remedy="It was deleted, or the store is not the one the offsets were taken from.",
         )
 
-    def _check_usable(self, queue: ConsumeQueue, start: int, offsets: Ints, sizes: Ints) -> None:
+    def _check_usable(self, queue: ConsumeQueue, places: _Places) -> None:
         """Prove that the entries can be used as positions: ascending, none longer than a window."""
+        offsets, sizes = places.offsets, places.sizes
         good = (sizes >= FIXED_BYTES) & (sizes <= WINDOW_BYTES)
         good &= (offsets >= 0) & (offsets < 2**63 - WINDOW_BYTES)
         good[1:] &= offsets[1:] >= offsets[:-1] + sizes[:-1]
@@ -123,22 +184,24 @@ class Scanner:
             return
         at = int(np.argmin(good))
         raise StoreDamagedError(
-            f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset {start + at}: log"
-            f" offset {offsets[at]}, size {sizes[at]}.",
+            f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset"
+            f" {places.queue_offsets[at]}: log offset {offsets[at]}, size {sizes[at]}.",
             remedy=REBUILD_QUEUES,
         )
 
-    def _open(self, offsets: Ints, sizes: Ints, run: QueueRun) -> RecordFields:
-        low = int(offsets[0])
-        length = int(offsets[-1] + sizes[-1]) - low
-        where = f"offset {run.first_offset} of queue {run.queue_id} of {run.topic!r}"
-        if low + length > self._log.file_end(low):
+    def _open(self, queue: ConsumeQueue, places: _Places, *, apart: bool) -> RecordFields:
+        offsets, sizes = places.offsets, places.sizes
+        file_bytes, low = self._log.file_bytes, int(offsets[0])
+        where = f"offset {places.queue_offsets[0]} of queue {queue.queue_id} of {queue.topic!r}"
+        if (offsets % file_bytes + sizes > file_bytes).any():
             raise StoreDamagedError(
-                f"the queue entry at {where} runs over the end of a log file.",
+                f"a queue entry from {where} on runs over the end of a log file.",
                 remedy=REBUILD_QUEUES,
             )
         try:
-            buffer, base = self._log.window(low, length)
+            if apart:
+                return read_apart(self._log, offsets, sizes)
+            buffer, base = self._log.window(low, int(offsets[-1] + sizes[-1]) - low)
         except FileNotFoundError:
             raise _file_gone(f"{where} (log offset {low})") from None
         return RecordFields(buffer, base, offsets - base, sizes)
@@ -182,20 +245,18 @@ def _file_gone(where: str) -> OffsetOutOfRangeError:
     )
 
 
-def _cut(offsets: Ints, sizes: Ints, file_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield [first, last) of each slice of the entries."""
+def _cut(offsets: Ints, sizes: Ints, file_bytes: int) -> Iterator[slice]:
+    """Yield the rows of each slice of the entries; in one window each, unless `file_bytes` is 0."""
     ends = offsets + sizes
     totals = np.cumsum(sizes)
     first = 0
     while first < len(offsets):
-        start = int(offsets[first])
         before = int(totals[first - 1]) if first else 0
-        reach = min(start + WINDOW_BYTES, start - start % file_bytes + file_bytes)
-        last = min(
-            int(np.searchsorted(totals, before + SLICE_BYTES, side="right")),
-            int(np.searchsorted(ends, reach, side="right")),
-            first + SLICE_ROWS,
-        )
-        last = max(last, first + 1)
-        yield first, last
+        last = int(np.searchsorted(totals, before + SLICE_BYTES, side="right"))
+        if file_bytes:
+            start = int(offsets[first])
+            reach = min(start + WINDOW_BYTES, start - start % file_bytes + file_bytes)
+            last = min(last, int(np.searchsorted(ends, reach, side="right")))
+        last = max(min(last, first + SLICE_ROWS), first + 1)
+        yield slice(first, last)
         first = last

@@ -8,9 +8,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.record import FIXED_BYTES
+from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, MAGIC_V1, MAGIC_V2
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints, binary_runs, run_offsets
+from pyrocket.formats.record_header import HEADER
+from pyrocket.formats.runs import Ints, binary_runs, gather, run_offsets
 from pyrocket.index.scan import WINDOW_BYTES
 from pyrocket.log.commit_log import CommitLog
 
@@ -78,3 +79,41 @@ def read_scattered(log: CommitLog, offsets: Ints, sizes: Ints) -> Scattered:
         parts.append(binary_runs(found.buffer, found.starts, found.starts + found.sizes))
         rows.append(some)
     return Scattered(pa.concat_arrays(parts), np.concatenate(rows))
+
+
+def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
+    """Return how long the record is that begins at each offset and ends by `bound`.
+
+    Offsets ascend; 0 where no record begins, or one longer than a window.
+    """
+    sizes = np.zeros(len(offsets), np.int64)
+    first = int(np.searchsorted(offsets, 0))
+    while first < len(offsets):
+        start = int(offsets[first])
+        reach = min(start + WINDOW_BYTES, log.file_end(start), bound)
+        last = max(int(np.searchsorted(offsets, reach - HEADER_BYTES, side="right")), first + 1)
+        if start + HEADER_BYTES <= reach:
+            sizes[first:last] = _sizes_in(log, offsets[first:last], reach)
+        first = last
+    fits = (sizes <= WINDOW_BYTES) & (
+        offsets + sizes <= np.minimum(bound, _file_ends(log, offsets))
+    )
+    return np.where(fits, sizes, 0)
+
+
+def _sizes_in(log: CommitLog, offsets: Ints, end: int) -> Rows:
+    """Return the same of places in one window that ends at `end`."""
+    start = int(offsets[0])
+    try:
+        buffer, base = log.window(start, end - start)
+    except FileNotFoundError:
+        return np.zeros(len(offsets), np.int64)
+    raw = gather(np.frombuffer(buffer, np.uint8), offsets - base, f"V{HEADER_BYTES}")
+    headers = raw.view(HEADER)
+    begins = np.isin(headers["magic"], (MAGIC_V1, MAGIC_V2)) & (headers["size"] >= FIXED_BYTES)
+    begins &= headers["physical_offset"] == offsets
+    return np.where(begins, headers["size"].astype(np.int64), 0)
+
+
+def _file_ends(log: CommitLog, offsets: Ints) -> Rows:
+    return offsets - offsets % log.file_bytes + log.file_bytes

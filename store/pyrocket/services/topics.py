@@ -15,7 +15,7 @@ have changed, and a topic that is missing was deleted.
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -28,7 +28,14 @@ from pyrocket.disk.lock import lock_identity
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
 from pyrocket.formats.record import MAX_TOPIC_BYTES
-from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
+from pyrocket.formats.system_topics import (
+    CLOSED_TO_SENDERS,
+    DLQ_PREFIX,
+    MADE_BY_BROKERS,
+    REPLY_SUFFIX,
+    RETRY_PREFIX,
+    SYSTEM_PREFIX,
+)
 from pyrocket.json_table import Content, JsonTable
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
@@ -81,6 +88,20 @@ def check_not_system(name: str) -> None:
         )
 
 
+def is_system_topic(name: str, broker_name: str, names: Container[str] = ()) -> bool:
+    """Tell whether a topic is RocketMQ's, or of its making: nobody who asks for all means it.
+
+    `names` are those of all topics of the store: they tell what its cluster is called.
+    """
+    return (
+        name in CLOSED_TO_SENDERS | MADE_BY_BROKERS | {broker_name}
+        or name.lower().startswith(SYSTEM_PREFIX)
+        or name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        or name.endswith(REPLY_SUFFIX)
+        or f"{name}{REPLY_SUFFIX}" in names
+    )
+
+
 class Topics:
     """The topic table of one store."""
 
@@ -88,6 +109,7 @@ class Topics:
         self._layout, self._clock = layout, clock
         self._table = JsonTable(layout, "topics", _parse)
         self._cache: tuple[object, dict[str, TopicConfig]] | None = None
+        self._ended: tuple[object, dict[str, dict[int, int]]] | None = None
 
     def all(self) -> dict[str, TopicConfig]:
         """Return every topic by name."""
@@ -114,7 +136,10 @@ class Topics:
 
     def ended_at(self, name: str, queue_id: int) -> int:
         """Return where a queue of this name ended that was deleted, or cleaned empty; else 0."""
-        return int(self._own()["ended"].get(name, {}).get(queue_id, 0))
+        stamp = _stamp(self._layout.topic_ids)
+        if self._ended is None or self._ended[0] != stamp:
+            self._ended = stamp, self._own()["ended"]
+        return int(self._ended[1].get(name, {}).get(queue_id, 0))
 
     def put(self, topic: TopicConfig) -> TopicConfig:
         """Add or change a topic, durably; a new one gets its id."""
@@ -199,6 +224,7 @@ class Topics:
         known = {name: _to_json(topic) for name, topic in own["known"].items()}
         content = json.dumps({**own, "known": known}, sort_keys=True, indent=1).encode()
         replace_file(self._layout.topic_ids, content, self._layout.scratch)
+        self._ended = None
 
 
 def lacking_topics(

@@ -1,0 +1,104 @@
+"""Which messages a reader wants: those with some tags, those for which SQL is true, or both."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.filters import sql_columns, sql_message
+from pyrocket.filters.sql_parser import parse_sql
+from pyrocket.filters.sql_tree import Node, texts_wanted
+from pyrocket.filters.tags import parse_tags
+from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.properties import TAGS
+from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.runs import Ints
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+
+_NO_HASH_BELOW = -(2**31)
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class MessageFilter:
+    """Wants messages whose tags are one of `tags` and for which `condition` is true.
+
+    None stands for all of them. `sql` is the condition as it was written.
+    """
+
+    tags: frozenset[str] | None = None
+    condition: Node | None = None
+    sql: str = ""
+
+    @classmethod
+    def parse(cls, *, tags: str = "", sql: str = "") -> "MessageFilter":
+        """Read a tag expression, as in `A || B`, and a SQL expression; empty ones want all.
+
+        Raises InvalidInputError (TAGS_INVALID, SQL_INVALID).
+        """
+        return cls(parse_tags(tags), parse_sql(sql) if sql else None, sql)
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether there is nothing to filter."""
+        return self.tags is None and self.condition is None
+
+    @cached_property
+    def codes(self) -> Ints | None:
+        """The queue entries' codes that a wanted message can have, ascending; None for any.
+
+        They are hashes of the tags: those asked for, or those that the condition demands.
+        """
+        texts = self.tags
+        if self.condition is not None:
+            demanded = texts_wanted(self.condition, TAGS)
+            if demanded is not None:
+                texts = demanded if texts is None else texts & demanded
+        return None if texts is None else np.unique(np.array([*map(java_hash, texts)], np.int64))
+
+    def narrows(self, topic: str) -> bool:
+        """Whether a topic's queue entries tell of some messages that they are not wanted.
+
+        Those of delayed messages have the times at which these are due instead of hashes.
+        """
+        return self.codes is not None and topic != SCHEDULE_TOPIC
+
+    def may_match(self, topic: str, tags_codes: Ints) -> Bools:
+        """Return which messages of a topic can match by their queue entries' codes.
+
+        A code that is no hash is an address in RocketMQ's extended queue and says nothing here.
+        """
+        if self.codes is None or not self.narrows(topic):
+            return np.ones(len(tags_codes), bool)
+        return np.isin(tags_codes, self.codes) | (tags_codes < _NO_HASH_BELOW)
+
+    def matches(self, properties: Mapping[str, str]) -> bool:
+        """Whether one message with these properties is wanted."""
+        if self.tags is not None and properties.get(TAGS) not in self.tags:
+            return False
+        return self.condition is None or sql_message.matches(self.condition, properties)
+
+    def matching(self, properties: PropertyColumns, count: int) -> Bools:
+        """Return which of `count` messages with these properties are wanted."""
+        wanted = np.ones(count, bool)
+        if self.tags is not None:
+            known = pa.array(sorted(self.tags), pa.string())
+            found = pc.is_in(properties.column(TAGS), known)
+            wanted = found.to_numpy(zero_copy_only=False)
+        if self.condition is not None and wanted.any():
+            wanted = wanted & sql_columns.matching(self.condition, properties.column, count)
+        return wanted
+
+
+@dataclass
+class ScanTally:
+    """What a filtered scan did: queue entries looked at, records read for them, messages wanted."""
+
+    entries: int = 0
+    records: int = 0
+    messages: int = 0

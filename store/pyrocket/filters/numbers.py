@@ -1,0 +1,148 @@
+"""Texts as the numbers that Java reads in them, one at a time or as columns.
+
+`Integer.valueOf`, `Long.valueOf` and `Double.valueOf` differ from Python and from Arrow: no
+blanks around whole numbers, no underscores, but a plus, a letter behind a double, NaN and
+Infinity in these very letters, and hexadecimal doubles. Doubles are compared as by
+`Double.compare`: -0.0 is less than 0.0, NaN is greater than all others and equal to itself.
+"""
+
+import math
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.filters.sql_tree import Kind, Number
+from pyrocket.formats.runs import text_bytes
+
+_LIMITS = {"int": 2**31, "long": 2**63}
+_WHOLE = re.compile(r"[+-]?\d{1,400}")
+_DOUBLE = re.compile(
+    r"""[\x00-\x20]*
+        (?P<sign>[+-]?)
+        (?: (?P<word>NaN|Infinity)
+          | (?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?
+          | (?P<hex>0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]? )
+        [\x00-\x20]*""",
+    re.VERBOSE,
+)
+_PLAIN_BYTES = np.isin(np.arange(256), np.frombuffer(b"-.0123456789", np.uint8))
+"""Where a column has no other bytes, what Arrow can read Java reads too, to the same number."""
+
+_PLAIN = {
+    "double": r"^-?[0-9]{1,30}(\.[0-9]{1,30})?$",
+    "int": r"^-?[0-9]{1,18}$",
+    "long": r"^-?[0-9]{1,18}$",
+}
+"""What Arrow and Java read in the same way; all but a few numbers in practice."""
+
+Keys = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def read_number(text: str, kind: Kind) -> int | float | None:
+    """Return the number, or None where Java throws NumberFormatException."""
+    return _read_double(text) if kind == "double" else _read_whole(text, _LIMITS[kind])
+
+
+def _read_whole(text: str, limit: int) -> int | None:
+    if not _WHOLE.fullmatch(text) or not _basic_digits(text):
+        return None
+    value = int(text)
+    return value if -limit <= value < limit else None
+
+
+def _basic_digits(text: str) -> bool:
+    """Java looks at UTF-16 units, so it knows the digits of all scripts but the astral ones."""
+    return text.isascii() or max(text) <= "\uffff"
+
+
+def _read_double(text: str) -> float | None:
+    found = _DOUBLE.fullmatch(text)
+    if found is None:
+        return None
+    if found["hex"]:
+        try:
+            value = float.fromhex(found["hex"])
+        except OverflowError:
+            value = math.inf
+    else:
+        value = float(found["word"] or found["decimal"])
+    return -value if found["sign"] == "-" else value
+
+
+def order_key(value: int | float) -> tuple[bool, int | float, float]:
+    """Return what orders a whole number or a double among its like as Java does."""
+    if math.isnan(value):
+        return True, 0, 0
+    return False, value, math.copysign(1, value)
+
+
+def compare_numbers(left: Number, right: Number) -> int:
+    """Return -1, 0 or 1; if one of them is a double, both are compared as doubles."""
+    a, b = left.value, right.value
+    if "double" in (left.kind, right.kind):
+        a, b = float(a), float(b)
+    return (order_key(a) > order_key(b)) - (order_key(a) < order_key(b))
+
+
+def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
+    """Return each text's number and whether there is one; shapes: the array's.
+
+    Doubles come as integers that are ordered as Java orders the doubles. What stands for a null
+    means nothing.
+    """
+    try:
+        if _PLAIN_BYTES[text_bytes(texts)].all():
+            return _cast(texts, kind)
+    except pa.ArrowInvalid:
+        pass
+    keys, good = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
+    plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN[kind]), False)
+    rows = plain.to_numpy(zero_copy_only=False)
+    keys[rows], good[rows] = _cast(texts.filter(plain), kind)
+    _read_odd(texts, pc.and_not(pc.is_valid(texts), plain), kind, keys, good)
+    return keys, good
+
+
+def _cast(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
+    """Do the same where Arrow can read all texts, or raise pyarrow.ArrowInvalid."""
+    if kind == "double":
+        values = texts.cast(pa.float64()).fill_null(0).to_numpy()
+        return double_keys(values), np.ones(len(texts), bool)
+    keys = texts.cast(pa.int64()).fill_null(0).to_numpy()
+    limit = _LIMITS[kind]
+    return keys, (keys >= -limit) & (keys <= limit - 1)
+
+
+def _read_odd(
+    texts: pa.StringArray, odd: pa.BooleanArray, kind: Kind, keys: Keys, good: Bools
+) -> None:
+    """Read what is written in a rare way, or is no number, each distinct text once."""
+    coded = texts.filter(odd).dictionary_encode()
+    read = [read_number(text, kind) for text in coded.dictionary.to_pylist()]
+    numbers = [0 if number is None else number for number in read]
+    values = (
+        double_keys(np.array(numbers, np.float64))
+        if kind == "double"
+        else np.array(numbers, np.int64)
+    )
+    known = np.array([number is not None for number in read], bool)
+    rows, which = odd.to_numpy(zero_copy_only=False), coded.indices.to_numpy()
+    keys[rows], good[rows] = values[which], known[which]
+
+
+def number_key(number: Number, kind: Kind) -> int:
+    """Return the number as it stands among the keys of a column read as this kind."""
+    if kind != "double":
+        return int(number.value)
+    return int(double_keys(np.array([number.value], np.float64))[0])
+
+
+def double_keys(values: npt.NDArray[np.float64]) -> Keys:
+    """Return integers in the order of `Double.compare`."""
+    plain = np.where(np.isnan(values), np.nan, values)  # One of the many NaNs, and a positive one.
+    bits = np.abs(plain).view(np.int64)
+    return np.where(np.signbit(plain), ~bits, bits)

@@ -1,0 +1,171 @@
+"""Whether one message's properties satisfy a SQL expression.
+
+`sql_columns` says the same of many at once. Source: `ComparisonExpression`, `UnaryExpression`,
+`LogicExpression`, `ExpressionMessageFilter`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from pyrocket.filters.numbers import compare_numbers, read_number
+from pyrocket.filters.sql_tree import (
+    And,
+    Cast,
+    Compare,
+    Equal,
+    In,
+    Kind,
+    Node,
+    Not,
+    Nothing,
+    Number,
+    Or,
+    Property,
+    Search,
+    Text,
+    Truth,
+)
+
+Properties: TypeAlias = Mapping[str, str]
+Verdict: TypeAlias = Literal["T", "F", "N", "E"]
+_Value: TypeAlias = bool | str | Number | None
+
+
+class _WrongError(Exception):
+    """Java's evaluation ends here with an exception."""
+
+
+def matches(condition: Node, properties: Properties) -> bool:
+    """Whether the condition is true; unknown and wrong ones are not."""
+    return verdict(condition, properties) == "T"
+
+
+def verdict(condition: Node, properties: Properties) -> Verdict:
+    """Return whether the condition is true, false, unknown (N for null) or wrong (E)."""
+    try:
+        value = _value(condition, properties)
+    except _WrongError:
+        return "E"
+    if value is None:
+        return "N"
+    return "T" if value else "F"
+
+
+def _value(node: Node, properties: Properties) -> _Value:
+    match node:
+        case Property(name):
+            return properties.get(name)
+        case Number():
+            return node
+        case Text(value) | Truth(value):
+            return value
+        case Nothing(of):
+            if of is not None:
+                _value(of, properties)
+            return None
+    return _condition(node, properties)
+
+
+def _condition(node: Node, properties: Properties) -> bool | None:
+    match node:
+        case Compare():
+            return _compare(node, properties)
+        case Equal(left, right):
+            return _equal(_value(left, properties), _value(right, properties))
+        case And(parts):
+            return _decide(parts, properties, stop=False)
+        case Or(parts):
+            return _decide(parts, properties, stop=True)
+        case Not(of):
+            value = _value(of, properties)
+            return None if value is None else not value
+    return _text_test(node, properties)
+
+
+def _text_test(node: Node, properties: Properties) -> bool | None:
+    match node:
+        case Cast(Property(name)):
+            return None if properties.get(name) is None else False
+        case In(Property(name), texts, negated):
+            text = properties.get(name)
+            return None if text is None else (text in texts) != negated
+        case Search():
+            return _search(node, properties)
+    raise AssertionError(node)
+
+
+def _decide(parts: tuple[Node, ...], properties: Properties, *, stop: bool) -> bool | None:
+    """Return `stop` at the first part that is so; what stands behind it is not looked at."""
+    unknown = False
+    for part in parts:
+        value = _value(part, properties)
+        if value is stop:
+            return stop
+        unknown |= value is None
+    return None if unknown else not stop
+
+
+def _search(node: Search, properties: Properties) -> bool:
+    if not node.text:
+        return False
+    text = _value(node.left, properties)
+    if not isinstance(text, str):
+        return False
+    if node.how == "CONTAINS":
+        return (node.text in text) != node.negated
+    if node.how == "STARTSWITH":
+        return text.startswith(node.text) != node.negated
+    return text.endswith(node.text) != node.negated
+
+
+def _compare(node: Compare, properties: Properties) -> bool | None:
+    left = _value(node.left, properties)
+    if left is None:
+        return None
+    right = _value(node.right, properties)
+    if right is None:
+        return None
+    if isinstance(left, str) and isinstance(right, str):
+        left, right = _number(left, "double"), _number(right, "double")
+    sign = _sign(left, right)
+    if node.order in ("<", "<="):
+        sign = -sign
+    return sign > 0 if node.order in ("<", ">") else sign >= 0
+
+
+def _sign(left: _Value, right: _Value) -> int:
+    """Compare two numbers, one of which may be a text."""
+    if isinstance(left, str) and isinstance(right, Number):
+        left = _number(left, right.kind)
+    elif isinstance(right, str) and isinstance(left, Number):
+        right = _number(right, left.kind)
+    assert isinstance(left, Number)
+    assert isinstance(right, Number)
+    return compare_numbers(left, right)
+
+
+def _equal(left: _Value, right: _Value) -> bool | None:
+    if left is None:
+        return True if right is None else None
+    if right is None:
+        return False
+    if type(left) is type(right) and not isinstance(left, Number):
+        return left == right
+    if isinstance(left, bool) or isinstance(right, bool):
+        return _equal_truth(left, right)
+    return _sign(left, right) == 0
+
+
+def _equal_truth(left: _Value, right: _Value) -> bool:
+    if isinstance(left, str):
+        return (left.lower() == "true") == right
+    if isinstance(right, str):
+        raise _WrongError  # Java casts the truth value to a text.
+    return False
+
+
+def _number(text: str, kind: Kind) -> Number:
+    value = read_number(text, kind)
+    if value is None:
+        raise _WrongError
+    return Number(value, kind)

@@ -1,0 +1,288 @@
+"""The text of a SQL expression → its tree, with RocketMQ's rules and precedence.
+
+    condition   and (OR and)*
+    and         equality (AND equality)*
+    equality    comparison ((= | <>) comparison | IS [NOT] NULL)*
+    comparison  unary ((< | <= | > | >=) unary | [NOT] BETWEEN unary AND unary
+                | [NOT] IN (text, …) | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) text)*
+    unary       (+ | - | NOT) unary | value | ( condition )
+
+NOT binds more tightly than a comparison: `NOT a = 'x'` compares `NOT a` with 'x'. Source:
+`SelectorParser.jj` of 5.x, whose grammar holds that of 4.9, and `ComparisonExpression`. Unlike
+RocketMQ, which stops reading at the first token that does not fit, this refuses the rest.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+from pyrocket.errors import InvalidInputError
+from pyrocket.filters.numbers import compare_numbers
+from pyrocket.filters.sql_tokens import KEYWORDS, Token, sql_error, tokens
+from pyrocket.filters.sql_tree import (
+    CONDITIONS,
+    And,
+    Cast,
+    Compare,
+    Equal,
+    How,
+    In,
+    Node,
+    Not,
+    Nothing,
+    Number,
+    Or,
+    Order,
+    Property,
+    Search,
+    Text,
+    Truth,
+    is_constant,
+)
+
+_DEEPEST = 48
+_LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
+_TRUTHS = {"TRUE": True, "FALSE": False, "NULL": None}
+_ORDERS = ("<", "<=", ">", ">=")
+_SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
+_NEGATABLE = (*_SEARCHES, "BETWEEN", "IN")
+
+
+def parse_sql(sql: str) -> Node:
+    """Return the condition. Raises InvalidInputError (SQL_INVALID) and names the character."""
+    return _Parser(sql).whole()
+
+
+class _Parser:
+    """Reads tokens from the left, one method a rule; `_depth` bounds the tree's height."""
+
+    def __init__(self, sql: str) -> None:
+        self._sql, self._tokens, self._at, self._depth = sql, list(tokens(sql)), 0, 0
+        self._tests = 0
+
+    def whole(self) -> Node:
+        node = self._condition()
+        token = self._next
+        if token.kind == "end":
+            return self._as_condition(node, self._tokens[0])
+        hint = ""
+        if token.text.upper() in ("LIKE", "REGEXP", "RLIKE"):
+            hint = "RocketMQ has CONTAINS, STARTSWITH and ENDSWITH instead."
+        raise self._error(token, f"nothing was expected before {_shown(token)}", hint)
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._at]
+
+    def _take(self) -> Token:
+        token = self._next
+        self._at += token.kind != "end"
+        return token
+
+    def _takes(self, *texts: str) -> Token | None:
+        """Take the next token if it is one of these keywords or signs."""
+        token = self._next
+        return self._take() if token.kind in ("keyword", "sign") and token.text in texts else None
+
+    def _expect(self, text: str) -> None:
+        if not self._takes(text):
+            raise self._error(self._next, f"{text} was expected, not {_shown(self._next)}")
+
+    def _error(self, token: Token, reason: str, hint: str = "") -> InvalidInputError:
+        return sql_error(self._sql, token.at, reason, hint)
+
+    def _deeper(self, rule: Callable[[], Node]) -> Node:
+        """Read by a rule that may come to itself again."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._error(self._next, f"it is nested more than {_DEEPEST} levels deep")
+        node = rule()
+        self._depth -= 1
+        return node
+
+    def _test_of_test(self, token: Token) -> None:
+        """Count what `_deeper` does not see: `a = b = c …` adds a level each time too."""
+        self._tests += 1
+        if self._tests > _DEEPEST:
+            raise self._error(token, f"it compares more than {_DEEPEST} comparisons")
+
+    def _as_condition(self, node: Node, token: Token) -> Node:
+        if isinstance(node, CONDITIONS):
+            return node
+        if isinstance(node, Property):
+            return Cast(node)
+        raise self._error(token, "a condition was expected, and this is a value")
+
+    def _condition(self) -> Node:
+        return self._chain("OR", self._and, Or)
+
+    def _and(self) -> Node:
+        return self._chain("AND", self._equality, And)
+
+    def _chain(
+        self, word: str, rule: Callable[[], Node], join: Callable[[tuple[Node, ...]], Node]
+    ) -> Node:
+        first = self._next
+        parts = [rule()]
+        while self._takes(word):
+            parts[-1] = self._as_condition(parts[-1], first)
+            first = self._next
+            parts.append(rule())
+        if len(parts) == 1:
+            return parts[0]
+        parts[-1] = self._as_condition(parts[-1], first)
+        return join(tuple(parts))
+
+    def _equality(self) -> Node:
+        left = self._comparison()
+        while sign := self._takes("=", "<>", "IS"):
+            if isinstance(left, Equal | Not):
+                self._test_of_test(sign)
+            left = self._equal_to(left, sign)
+        return left
+
+    def _equal_to(self, left: Node, sign: Token) -> Node:
+        if sign.text == "IS":
+            negated = self._takes("NOT")
+            self._expect("NULL")
+            equal = Equal(left, Truth(None))
+            return Not(equal) if negated else equal
+        right = self._comparison()
+        for side in (left, right):
+            if side == Truth(None):
+                raise self._error(sign, "NULL cannot be compared", "Write IS NULL or IS NOT NULL.")
+        if isinstance(left, Truth) and is_constant(right) and not isinstance(right, Truth):
+            raise self._error(sign, "a truth value cannot be compared with this")
+        equal = Equal(left, right)
+        return Not(equal) if sign.text == "<>" else equal
+
+    def _comparison(self) -> Node:
+        left = self._unary()
+        while True:
+            if sign := self._takes(*_ORDERS):
+                left = self._compare(cast("Order", sign.text), left, self._unary(), sign)
+            elif self._negatable():
+                negated = self._takes("NOT") is not None
+                if isinstance(left, Search):
+                    self._test_of_test(self._next)
+                left = self._negatable_test(left, self._take(), negated=negated)
+            else:
+                return left
+
+    def _negatable(self) -> bool:
+        """Whether a test follows that may stand behind NOT."""
+        if self._next.kind != "keyword":
+            return False
+        if self._next.text == "NOT":
+            # What the token behind it is decides, and the end is always behind.
+            after = self._tokens[self._at + 1]
+            return after.kind == "keyword" and after.text in _NEGATABLE
+        return self._next.text in _NEGATABLE
+
+    def _negatable_test(self, left: Node, word: Token, *, negated: bool) -> Node:
+        if word.text == "BETWEEN":
+            return self._between(left, word, negated=negated)
+        if word.text == "IN":
+            return self._in(left, word, negated=negated)
+        return Search(cast("How", word.text), left, self._text(), negated)
+
+    def _compare(self, order: Order, left: Node, right: Node, sign: Token) -> Node:
+        for side in (left, right):
+            constant = is_constant(side) and not isinstance(side, Number)
+            if constant or isinstance(side, CONDITIONS):
+                raise self._error(sign, "only numbers and properties have an order")
+        return Compare(order, left, right)
+
+    def _between(self, left: Node, word: Token, *, negated: bool) -> Node:
+        low = self._unary()
+        self._expect("AND")
+        high = self._unary()
+        if negated:
+            less = self._compare("<", left, low, word)
+            return Or((less, self._compare(">", left, high, word)))
+        both = self._compare(">=", left, low, word), self._compare("<=", left, high, word)
+        if isinstance(low, Number) and isinstance(high, Number):
+            wrong = compare_numbers(low, high) > 0
+            if wrong and is_constant(low) and is_constant(high):
+                raise self._error(word, f"nothing is between {low.value} and {high.value}")
+        return And(both)
+
+    def _in(self, left: Node, word: Token, *, negated: bool) -> Node:
+        if not isinstance(left, Property):
+            raise self._error(word, "only a property can be IN a list")
+        self._expect("(")
+        texts = [self._text()]
+        while self._takes(","):
+            texts.append(self._text())
+        self._expect(")")
+        return In(left, frozenset(texts), negated)
+
+    def _unary(self) -> Node:
+        if sign := self._takes("+", "-"):
+            node = self._deeper(self._unary)
+            return node if sign.text == "+" else _minus(node)
+        if sign := self._takes("NOT"):
+            return Not(self._as_condition(self._deeper(self._unary), sign))
+        if self._takes("("):
+            node = self._deeper(self._condition)
+            self._expect(")")
+            return node
+        return self._value()
+
+    def _value(self) -> Node:
+        token = self._take()
+        if token.kind == "text":
+            return Text(_unquoted(token))
+        if token.kind == "word":
+            return Property(token.text)
+        if token.kind == "whole":
+            return self._whole_number(token)
+        if token.kind == "decimal":
+            return self._decimal(token)
+        if token.kind == "keyword" and token.text in _TRUTHS:
+            return Truth(_TRUTHS[token.text])
+        raise self._error(token, f"a value was expected, not {_shown(token)}")
+
+    def _text(self) -> str:
+        token = self._take()
+        if token.kind != "text":
+            raise self._error(token, f"a text in single quotes was expected, not {_shown(token)}")
+        return _unquoted(token)
+
+    def _whole_number(self, token: Token) -> Node:
+        digits = token.text.rstrip("lL")
+        if len(digits) > len(str(_LONG_MAX)) or int(digits) > _LONG_MAX:
+            raise self._error(token, "the number is greater than 2^63 - 1")
+        value = int(digits)
+        return Number(value, "int" if value <= _INT_MAX else "long")
+
+    def _decimal(self, token: Token) -> Node:
+        value = float(token.text)
+        if math.isinf(value):
+            raise self._error(token, "the number is too great for a double")
+        if not value:
+            raise self._error(
+                token,
+                "RocketMQ refuses zero with a decimal point",
+                "Write a number just above it, as in 1E-9; a plain 0 reads whole numbers only.",
+            )
+        return Number(value, "double")
+
+
+def _minus(node: Node) -> Node:
+    if isinstance(node, Number):
+        return replace(node, value=-node.value, signed=True)
+    if isinstance(node, Nothing):
+        return node
+    return Nothing(node if isinstance(node, CONDITIONS) else None)
+
+
+def _unquoted(token: Token) -> str:
+    return token.text[1:-1].replace("''", "'")
+
+
+def _shown(token: Token) -> str:
+    if token.kind == "end":
+        return token.text
+    return f"the keyword {token.text}" if token.text in KEYWORDS else repr(token.text)

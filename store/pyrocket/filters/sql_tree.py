@@ -1,0 +1,151 @@
+"""What a SQL expression says, as a tree of values, which travel to other processes.
+
+A node is either a value (a property's text, a literal) or a condition. A condition is true, false,
+unknown, or wrong: RocketMQ's evaluation ends with an exception there, and whatever has not been
+decided by then no longer matters. Source: RocketMQ's `filter.expression`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["int", "long", "double"]
+"""Java's type of a number; a text that is compared with it is read as one of these."""
+
+Order: TypeAlias = Literal["<", "<=", ">", ">="]
+
+
+How: TypeAlias = Literal["CONTAINS", "STARTSWITH", "ENDSWITH"]
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """The text of a property, or null."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text in quotes."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number; `signed` says that it had a minus, which makes it no constant for RocketMQ."""
+
+    value: int | float
+    kind: Kind
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """TRUE, FALSE or NULL."""
+
+    value: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The minus of what is no number: null, unless the condition inside is wrong."""
+
+    of: "Node | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Which of two numbers is greater; texts are read as numbers."""
+
+    order: Order
+    left: "Node"
+    right: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """Two values are the same; `IS NULL` is this with NULL at the right."""
+
+    left: "Node"
+    right: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A property that stands where a condition should: it is a text, and so never true."""
+
+    of: Property
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """A property is one of the texts, or none of them."""
+
+    of: Property
+    texts: frozenset[str]
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A text contains, begins with or ends with another, or does not."""
+
+    how: How
+    left: "Node"
+    text: str
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite of a condition."""
+
+    of: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All conditions, from the left to the first that is false."""
+
+    parts: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """One of the conditions, from the left to the first that is true."""
+
+    parts: "tuple[Node, ...]"
+
+
+Condition: TypeAlias = Truth | Compare | Equal | Cast | In | Search | Not | And | Or
+Value: TypeAlias = Property | Text | Number | Nothing
+Node: TypeAlias = Condition | Value
+
+CONDITIONS = (Truth, Compare, Equal, Cast, In, Search, Not, And, Or)
+CONSTANTS = (Text, Truth)
+"""Besides numbers without a sign; see `Number`."""
+
+
+def is_constant(node: Node) -> bool:
+    """Whether RocketMQ checks this operand when it parses, not when it evaluates."""
+    return isinstance(node, CONSTANTS) or (isinstance(node, Number) and not node.signed)
+
+
+def texts_wanted(node: Node, name: str) -> frozenset[str] | None:
+    """Return the texts that a property must be one of for the condition to be true.
+
+    None where the condition does not say.
+    """
+    if isinstance(node, Equal) and Property(name) in (node.left, node.right):
+        other = node.right if node.left == Property(name) else node.left
+        return frozenset([other.value]) if isinstance(other, Text) else None
+    if isinstance(node, In) and node.of.name == name and not node.negated:
+        return node.texts
+    if not isinstance(node, And | Or):
+        return None
+    every = [texts_wanted(part, name) for part in node.parts]
+    known = [texts for texts in every if texts is not None]
+    if isinstance(node, And):
+        return frozenset.intersection(*known) if known else None
+    return frozenset.union(*known) if len(known) == len(every) else None

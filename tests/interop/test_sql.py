@@ -1,0 +1,98 @@
+"""RocketMQ's evaluation of SQL and ours, on expressions at random.
+
+`python -m interop.test_sql FILE`, from `tests/`, writes cases and RocketMQ 5.5's answers to a file
+like `tests/golden/sql92.json`.
+"""
+
+import base64
+import json
+import subprocess
+import sys
+import tempfile
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from interop.maven import class_path
+from pyrocket.errors import InvalidInputError
+from pyrocket.filters.sql_message import verdict
+from pyrocket.filters.sql_parser import parse_sql
+from sqls import EXPRESSIONS, PROPERTIES
+
+NEW_IN_5 = ("CONTAINS", "STARTSWITH", "ENDSWITH")
+_EACH = 100
+"""Cases of each answer in a file."""
+
+
+def random_cases(count):
+    """Pairs of an expression and properties, as one run of hypothesis comes to them."""
+    cases = []
+
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(EXPRESSIONS, st.lists(PROPERTIES, min_size=3, max_size=3))
+    def collect(sql, rows):
+        cases.extend((sql, row) for row in rows)
+
+    collect()
+    return cases
+
+
+def ask(classes, cases):
+    """RocketMQ's answers: T, F, N (null), E (an exception), R (refused)."""
+    lines = [[sql, *(text for pair in row.items() for text in pair)] for sql, row in cases]
+    words = [",".join(base64.b64encode(text.encode()).decode() for text in line) for line in lines]
+    done = subprocess.run(
+        ["java", "-Xmx256m", "-cp", classes, "Sql"],
+        input="\n".join(words) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def our_answer(sql, row):
+    try:
+        return verdict(parse_sql(sql), row)
+    except InvalidInputError:
+        return "R"
+
+
+def test_sql_is_evaluated_as_rocketmq_does(java_version):
+    cases = random_cases(5000)
+    if not java_version.is_5:
+        cases = [case for case in cases if not any(word in case[0].upper() for word in NEW_IN_5)]
+    answers = ask(java_version.classes, cases)
+    assert len(answers) == len(cases) > 5000
+    different = [
+        (sql, row, answer, our_answer(sql, row))
+        for (sql, row), answer in zip(cases, answers, strict=True)
+        if our_answer(sql, row) != answer
+    ]
+    assert not different
+    assert set(answers) == set("TFNER")
+
+
+def chosen(cases, answers):
+    """As many cases of each answer, short and all different."""
+    found = {}
+    for (sql, row), answer in zip(cases, answers, strict=True):
+        named = {name: value for name, value in row.items() if name in sql}
+        known = found.setdefault(answer, {})
+        if len(sql) < 90 and len(known) < _EACH and (sql, repr(named)) not in known:
+            known[sql, repr(named)] = [sql, named, answer]
+    return [case for known in found.values() for case in known.values()]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        cases = random_cases(6000)
+        picked = chosen(cases, ask(class_path("5.5", folder), cases))
+    with open(sys.argv[1], "w", encoding="utf-8") as file:
+        file.write("[\n" + ",\n".join(map(json.dumps, picked)) + "\n]\n")

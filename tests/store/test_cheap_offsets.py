@@ -1,0 +1,111 @@
+"""Offsets of many queues cost little, and are right whatever other processes have done since."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pyrocket import QueueOffsets, Store
+from stores import SMALL, batch, message, reboot
+
+QUEUES = 70
+"""More than have their files open at once."""
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A topic with one message in each queue but the last, which is empty."""
+    with Store.open(tmp_path / "store", create=True, config=SMALL) as store:
+        store.create_topic("t", read_queues=QUEUES, write_queues=QUEUES)
+        store.append_batch(batch([b"x"] * (QUEUES - 1), list(range(QUEUES - 1))), topic="t")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def reader(path):
+    with Store.open(path, read_only=True, config=SMALL) as reader:
+        yield reader
+
+
+def maxima(store):
+    return [offsets.maximum for offsets in store.offsets("t").values()]
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """How often the disk is asked: folders listed, files read."""
+    counts = {"listdir": 0, "pread": 0, "open": 0}
+
+    def counting(name):
+        real = getattr(os, name)
+
+        def counted(*arguments, **more):
+            counts[name] += 1
+            return real(*arguments, **more)
+
+        return counted
+
+    for name in counts:
+        monkeypatch.setattr(os, name, counting(name))
+    return counts
+
+
+def test_a_known_queue_is_asked_once_and_no_folder_is_listed_but_the_logs(path, reader, looks):
+    with Store.open(path, config=SMALL) as writer:
+        writer.append(message(queue_id=3))
+        reader.offsets("t")
+        writer.append(message(queue_id=3))
+        looks.update(dict.fromkeys(looks, 0))
+        assert maxima(reader)[:5] == [1, 1, 1, 3, 1]
+        assert looks["listdir"] <= 4  # The log, and the queue that is empty.
+        assert looks["pread"] <= QUEUES
+
+
+def test_the_end_is_found_however_far_a_queue_has_moved(path, reader):
+    assert maxima(reader)[0] == 1
+    with Store.open(path, config=SMALL) as writer:
+        for count in (5, 58, 1, 63, 64, 65, 200):
+            writer.append_batch(batch([b"x"] * count, 0), topic="t")
+            assert maxima(reader)[0] == writer.max_offset("t", 0)
+
+
+def test_an_open_reader_sees_what_was_cleaned_away(path, reader):
+    with Store.open(path, config=SMALL) as writer:
+        writer.append_batch(batch([b"x" * 300] * 60, 5), topic="t")
+        assert reader.offsets("t")[5] == QueueOffsets(0, 61)
+        report = writer.clean(total_bytes=3 * SMALL.log_file_bytes)
+        assert report.removals
+        assert reader.offsets("t") == writer.offsets("t")
+        assert reader.offsets("t")[5].minimum > 0
+        assert reader.offsets("t")[0] == QueueOffsets(1, 1)
+        writer.append(message(queue_id=0))
+        assert reader.offsets("t")[0] == QueueOffsets(1, 2)
+
+
+def test_an_open_reader_sees_a_topic_that_goes_on_under_its_name(path, reader):
+    assert reader.offsets("t")[3] == QueueOffsets(0, 1)
+    with Store.open(path, config=SMALL) as writer:
+        writer.append(message(queue_id=3))
+        writer.delete_topic("t")
+        writer.create_topic("t", read_queues=QUEUES, write_queues=QUEUES)
+        assert reader.offsets("t")[3] == QueueOffsets(2, 2)
+        assert reader.offsets("t")[QUEUES - 1] == QueueOffsets(0, 0)
+        writer.append(message(queue_id=3))
+        assert reader.offsets("t")[3] == QueueOffsets(2, 3)
+        writer.delete_topic("t")
+        writer.create_topic("t", read_queues=4, write_queues=4)
+        assert reader.offsets("t")[3] == QueueOffsets(3, 3)
+
+
+def test_where_deleted_queues_ended_is_read_once_from_its_file(path, reader, monkeypatch):
+    reader.offsets("t")
+    monkeypatch.setattr(Path, "read_bytes", lambda *_: pytest.fail("read a file"))
+    assert reader.offsets("t")[QUEUES - 1] == QueueOffsets(0, 0)
+
+
+def test_without_true_words_every_look_is_a_new_one(path, reader):
+    reader.offsets("t")
+    reboot(path)
+    assert maxima(reader) == [1] * (QUEUES - 1) + [0]
+    with Store.open(path, config=SMALL) as writer:
+        writer.append(message(queue_id=3))
+    assert maxima(reader)[3] == 2

@@ -1,0 +1,240 @@
+"""Scans that want some messages only: exactly those, and the log of the others is left alone."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store
+from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
+from pyrocket.formats import record_columns
+from pyrocket.index import batches, scan, sparse
+from stores import SMALL, FakeClock, batch, log_files, message, overwrite, queue_files
+
+MAP = pa.map_(pa.string(), pa.string())
+TAGS = ["A", "B", "AaAa", "BBBB", None]
+"""The third and the fourth have the same hash."""
+
+FILTERS = [
+    {"tags": "A"},
+    {"tags": "A || BBBB"},
+    {"tags": "AaAa"},
+    {"tags": "C"},
+    {"tags": "*"},
+    {"sql": "price > 5"},
+    {"sql": "price IS NULL OR price BETWEEN 2 AND 4"},
+    {"sql": "TAGS = 'AaAa' AND price <> 3"},
+    {"sql": "TAGS IN ('A', 'B') OR TAGS = 'BBBB'"},
+    {"sql": "NOT (region CONTAINS 'EU')"},
+    {"tags": "A || B", "sql": "region = 'EU' OR price = 1"},
+    {"sql": "FALSE"},
+]
+
+
+def append(store, rows, body_bytes=100):
+    """Append (tags, price, region) to queue 0 of topic t; a body says its row's number."""
+    properties = [
+        [(name, value) for name, value in zip(("price", "region"), row[1:], strict=True) if value]
+        for row in rows
+    ]
+    store.append_batch(
+        batch(
+            [b"%06d" % number + b"." * body_bytes for number in range(len(rows))],
+            0,
+            tags=pa.array([row[0] for row in rows], pa.string()),
+            properties=pa.array(properties, MAP),
+        ),
+        topic="t",
+    )
+
+
+def rows_of(parts):
+    return [row for part in parts for row in part.to_pylist()]
+
+
+def wanted(store, where, start=0, end=None, columns=("queueOffset", "body"), **options):
+    end = store.max_offset("t", 0) if end is None else end
+    return rows_of(store.scan("t", 0, start, end, columns, where=where, **options))
+
+
+@pytest.fixture
+def tagged(store):
+    """Forty messages, tagged A, B and nothing in turn, all but every tenth with a price."""
+    append(
+        store, [(("A", "B", None)[n % 3], None if n % 10 == 9 else str(n), "EU") for n in range(40)]
+    )
+    return store
+
+
+@pytest.fixture(params=["as it is", "small slices", "piece by piece", "piece by piece, near ones"])
+def ways(request, monkeypatch):
+    """As it is, with so small slices that a few messages make many, and without a mapping."""
+    if request.param == "small slices":
+        monkeypatch.setattr(batches, "_ROWS_WORTH", 3)
+        for name in ("SLICE_ROWS", "_ENTRIES_AT_ONCE"):
+            monkeypatch.setattr(scan, name, 3)
+    if request.param.startswith("piece"):
+        monkeypatch.setattr(sparse, "lie_apart", lambda offsets, sizes: len(offsets) > 0)
+        monkeypatch.setattr(scan, "lie_apart", sparse.lie_apart)
+        monkeypatch.setattr(sparse, "_NEAR", 400 if "near" in request.param else 0)
+
+
+@pytest.mark.usefixtures("ways")
+@pytest.mark.parametrize("options", FILTERS, ids=str)
+def test_a_filtered_scan_gives_what_one_by_one_matches(tagged, options):
+    where = MessageFilter.parse(**options)
+    columns = tuple(SCAN_COLUMNS)
+    every = wanted(tagged, None, columns=columns)
+    found = wanted(tagged, where, columns=columns, verify_crc=True)
+    one_by_one = [m.queue_offset for m in tagged.read("t", 0, 0, 40) if where.matches(m.properties)]
+    assert [row["queueOffset"] for row in found] == one_by_one
+    assert found == [every[offset] for offset in one_by_one]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(TAGS),
+            st.sampled_from([None, "1", "3", "7", "x", "2.5"]),
+            st.sampled_from([None, "EU", "US"]),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    st.sampled_from(FILTERS),
+    st.data(),
+)
+def test_a_filtered_scan_is_a_scan_and_a_filter(tmp_path_factory, rows, options, data):
+    path, where = tmp_path_factory.mktemp("filtered") / "store", MessageFilter.parse(**options)
+    with Store.open(path, create=True, config=SMALL, clock=FakeClock()) as store:
+        append(store, rows, data.draw(st.sampled_from([0, 10, 900])))
+        start = data.draw(st.integers(0, len(rows)))
+        end = data.draw(st.integers(start, len(rows)))
+        messages = store.read("t", 0, start, end - start) if end > start else []
+        expected = [
+            {"queueOffset": m.queue_offset, "body": m.body, "tags": m.tags}
+            for m in messages
+            if where.matches(m.properties)
+        ]
+        tally = ScanTally()
+        columns = ("queueOffset", "body", "tags")
+        assert wanted(store, where, start, end, columns, tally=tally) == expected
+        assert (tally.entries, tally.messages) == (end - start, len(expected))
+
+
+def test_records_that_the_hashes_leave_out_are_not_looked_at(tagged, path):
+    place = tagged.read("t", 0, 1, 1)[0].physical_offset
+    overwrite(log_files(path)[0], b"\xff" * 90, place - 4096)
+    with pytest.raises(StoreDamagedError):
+        wanted(tagged, None)
+    with pytest.raises(StoreDamagedError):
+        wanted(tagged, MessageFilter.parse(sql="price > 100"))
+    tally = ScanTally()
+    where = MessageFilter.parse(tags="A")
+    assert [row["queueOffset"] for row in wanted(tagged, where, tally=tally)] == [*range(0, 40, 3)]
+    assert (tally.entries, tally.records, tally.messages) == (40, 14, 14)
+
+
+@pytest.mark.usefixtures("ways")
+def test_a_damaged_record_that_is_wanted_is_damage(tagged, path):
+    place = tagged.read("t", 0, 3, 1)[0].physical_offset
+    overwrite(log_files(path)[0], b"\xff", place - 4096 + 12)
+    with pytest.raises(StoreDamagedError, match=f"log offset {place}: it is not of queue 0"):
+        wanted(tagged, MessageFilter.parse(tags="A"))
+
+
+def test_an_entry_of_another_message_is_damage(tagged, path):
+    """The entry of offset 3 points to the message of offset 6, which is wanted too."""
+    (entries,) = [file.read_bytes() for file in queue_files(path)[:1]]
+    overwrite(queue_files(path)[0], entries[6 * 20 : 7 * 20], 3 * 20)
+    overwrite(queue_files(path)[0], entries[3 * 20 : 4 * 20], 6 * 20)
+    with pytest.raises(StoreDamagedError):
+        wanted(tagged, MessageFilter.parse(tags="A"))
+
+
+def test_bodies_of_messages_that_are_not_wanted_are_not_read(tagged, path):
+    place = tagged.read("t", 0, 5, 1)[0].physical_offset
+    overwrite(log_files(path)[0], b"!", place - 4096 + 88)
+    cheap = MessageFilter.parse(sql="price < 5")
+    assert len(wanted(tagged, cheap, verify_crc=True)) == 5
+    with pytest.raises(StoreDamagedError, match="checksum"):
+        wanted(tagged, MessageFilter.parse(sql="price < 6"), verify_crc=True)
+
+
+def test_missing_entries_are_missed_though_nobody_may_have_wanted_them(tagged, path):
+    overwrite(queue_files(path)[0], bytes(20), 7 * 20)
+    with pytest.raises(OffsetOutOfRangeError, match="no message at offset 7"):
+        wanted(tagged, MessageFilter.parse(tags="C"))
+
+
+def test_an_entry_without_a_hash_is_looked_up_in_the_log(tagged, path):
+    """A broker with extended queues keeps an address where the hash is."""
+    overwrite(queue_files(path)[0], (5 - 2**63).to_bytes(8, "big", signed=True), 3 * 20 + 12)
+    where = MessageFilter.parse(tags="A")
+    assert [row["queueOffset"] for row in wanted(tagged, where)] == [*range(0, 40, 3)]
+
+
+def test_due_times_of_delayed_messages_are_no_hashes(store):
+    store.append(message(b"later", tags="A", delay_level=1))
+    where = MessageFilter.parse(tags="A")
+    rows = rows_of(store.scan("SCHEDULE_TOPIC_XXXX", 0, 0, 1, ["body"], where=where))
+    assert rows == [{"body": b"later"}]
+    (row,) = store.scan_together("SCHEDULE_TOPIC_XXXX", [(0, 0, 1)], ["body"], where=where)["body"]
+    assert row.as_py() == b"later"
+
+
+def test_a_body_that_is_no_text_is_named_by_its_own_offset(store):
+    store.append_batch(batch([b"a", b"b", b"\xff"], 0, tags=pa.array(["B", "A", "A"])), topic="t")
+    with pytest.raises(SchemaError, match="offset 2 is not"):
+        wanted(store, MessageFilter.parse(tags="A"), columns=["bodyText"])
+
+
+def test_what_was_read_before_a_loss_is_handed_on(tagged, path, monkeypatch):
+    monkeypatch.setattr(scan, "_ENTRIES_AT_ONCE", 1)
+    overwrite(queue_files(path)[0], bytes(20), 9 * 20)
+    found, parts = [], tagged.scan("t", 0, 0, 40, where=MessageFilter.parse(tags="A"))
+    with pytest.raises(OffsetOutOfRangeError):
+        found.extend(row for part in parts for row in part.to_pylist())
+    assert [row["queueOffset"] for row in found] == [0, 3, 6]
+
+
+def test_few_messages_of_many_slices_come_in_one_batch(tagged, monkeypatch):
+    monkeypatch.setattr(scan, "SLICE_ROWS", 2)
+    parts = [*tagged.scan("t", 0, 0, 40, where=MessageFilter.parse(tags="A"))]
+    assert [part.num_rows for part in parts] == [14]
+
+
+def test_bodies_that_inflate_to_a_lot_come_in_several_batches(store, monkeypatch):
+    monkeypatch.setattr(record_columns, "PLAIN_BYTES", 10_000)
+    monkeypatch.setattr(batches, "_ROWS_WORTH", 1)
+    plain = [b"%d" % number * 6000 for number in range(30)]
+    store.append_batch(batch(plain, 0, tags=pa.array(["A", "B"] * 15)), topic="t")
+    where = MessageFilter.parse(tags="A")
+    parts = [*store.scan("t", 0, 0, 30, ["body"], where=where)]
+    assert [row["body"] for row in rows_of(parts)] == plain[::2]
+    assert len(parts) > 1
+
+
+@pytest.mark.usefixtures("ways")
+def test_log_files_that_go_and_records_over_their_end_are_noticed(tagged, path):
+    where = MessageFilter.parse(tags="A")
+    (first, *_) = log_files(path)
+    data = first.read_bytes()
+    first.write_bytes(data[:2000])
+    with pytest.raises(StoreDamagedError, match="shorter"):
+        wanted(tagged, where)
+    first.unlink()
+    with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
+        wanted(tagged, where)
+
+
+def test_far_apart_is_more_than_pages_around_each():
+    def apart(gap, size, count=10):
+        offsets = np.arange(count) * (gap + size)
+        return sparse.lie_apart(offsets, np.full(count, size))
+
+    assert apart(100_000, 1_000)
+    assert not apart(10_000, 1_000)
+    assert not apart(100_000, 100_000)
+    assert not apart(0, 100, count=0)

@@ -1,0 +1,39 @@
+"""What a queue has, whether its topic still has the queue or not."""
+
+from pyrocket import QueueOffsets, Store
+from stores import batch, filled
+
+
+def test_a_queue_in_use_has_its_offsets(path):
+    with filled(path, count=40) as store:
+        assert store.queue_range("t", 0) == store.offsets("t")[0] == QueueOffsets(0, 40)
+
+
+def test_a_queue_that_its_topic_has_lost_keeps_its_messages(path):
+    with filled(path, count=40) as store:
+        store.update_topic("t", read_queues=3, write_queues=3)
+        store.append_batch(
+            batch([b"x", b"y"], 2),
+            topic="t",
+        )
+        store.update_topic("t", read_queues=1, write_queues=1)
+        assert 2 not in store.offsets("t")
+        assert store.queue_range("t", 2) == QueueOffsets(0, 2)
+        (part,) = store.scan("t", 2, 0, 2, ["body"])
+        assert part.column("body").to_pylist() == [b"x", b"y"]
+
+
+def test_of_a_deleted_topic_it_is_where_it_ended(path):
+    with filled(path, count=40) as store:
+        store.delete_topic("t")
+        assert store.queue_range("t", 0) == QueueOffsets(40, 40)
+        assert store.queue_range("t", 7) == store.queue_range("never", 0) == QueueOffsets(0, 0)
+    with Store.open(path, read_only=True) as reader:
+        assert reader.queue_range("t", 0) == QueueOffsets(40, 40)
+
+
+def test_what_was_cleaned_is_not_in_it(path):
+    with filled(path, count=60, body_bytes=200) as store:
+        assert store.clean(hours=0).removals
+        assert store.queue_range("t", 0) == store.offsets("t")[0]
+        assert store.queue_range("t", 0).minimum > 0
