@@ -10,8 +10,10 @@ FILE_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
 BASE = ["errors", "message", "durations", "config", "clock"]
-LAYERS = [BASE, ["formats", "disk"], ["log", "json_table", "hooks"], ["index"], ["services"]]
+LAYERS = [BASE, ["formats", "disk"], ["filters"], ["log", "json_table", "hooks"]]
 LAYERS += [
+    ["index"],
+    ["services"],
     ["outgoing", "cleaner", "checks", "presence", "cursors"],
     ["redelivery", "due_copies", "timer_recovery"],
     ["recovering"],
@@ -21,17 +23,23 @@ LAYERS += [
 LAYERS += [
     [
         *("lookup", "sender", "topic_admin", "group_admin", "repair", "snapshot"),
-        *("delivery", "timers", "transactions", "sink"),
+        *("delivery", "timers", "transactions", "sink", "places"),
     ],
-    ["reading", "service_runner", "advancing", "parked"],
+    ["locating", "parked"],
+    ["views"],
+    ["reading", "service_runner", "advancing"],
     ["store"],
     ["rpc"],
 ]
-LAYERS += [["client"], ["cli", "testing"], ["__main__"]]
+LAYERS += [["client"], ["cli", "notebook", "testing"], ["pytest_plugin"], ["__main__"]]
 RANKS = {layer: rank for rank, layers in enumerate(LAYERS) for layer in layers}
 # `pyrocket/__init__.py` names what is public; it may look as high as the façade.
 RANKS[""] = RANKS["store"]
-CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.rpc.client.")
+CONNECTOR_MAY_IMPORT = (
+    *("pyrocket.errors.", "pyrocket.config.", "pyrocket.notebook."),
+    "pyrocket.rpc.client.",
+)
+CONNECTOR_MAY_IMPORT += ("pyrocket.cli.frame.",)  # What all commands share.
 
 
 def sources(*folders):

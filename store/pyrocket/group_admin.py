@@ -70,6 +70,10 @@ class Groups:
         """Return queue id → next offset to consume; queues without a commit are not there."""
         return dict(sorted(self._offsets.of(group, topic).items()))
 
+    def offsets(self) -> dict[tuple[str, str], Offsets]:
+        """Return all that is committed, by (topic, group), in one look."""
+        return self._offsets.all()
+
     def create(self, group: str) -> GroupConfig:
         """Make a group with RocketMQ's defaults; one that exists is returned as it is."""
         check_group_name(group)
@@ -126,9 +130,10 @@ class Groups:
                 return self.committed(group, topic)
 
             def may_replace(queue_id: int, old: int, new: int) -> bool:
+                if backwards or new > old:
+                    return True
                 # Beyond the end: a crash has cut the queue since, and its offsets are given anew.
-                is_lost = old > self._reader.queue_offsets(known, queue_id).maximum
-                return backwards or new > old or is_lost
+                return old > self._reader.queue_offsets(known, queue_id).maximum
 
             self._known.create(group)
             return self._offsets.merge(group, topic, offsets, may_replace)

@@ -6,6 +6,7 @@ the index says, and has exactly the topic and the key.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -19,6 +20,7 @@ from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.record import HEADER_BYTES, read_header
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_header import HEADER
+from pyrocket.formats.runs import Ints
 from pyrocket.index.checkpointer import read_checkpoint
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_index import IndexChangedError, IndexFile, KeyIndex
@@ -33,6 +35,20 @@ _SAME_ID = 64
 _ATTEMPTS = 5
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """Log offsets, ascending, of what may have the keys; all it takes to have found them all.
+
+    bound: where the log ended. files: index files that count. walked: bytes of the log behind them
+    that were looked through, at most.
+    """
+
+    offsets: Ints
+    bound: int
+    files: int
+    walked: int
+
+
 class Lookup:
     """Looks messages up in one directory; never locks, never writes. Safe to share."""
 
@@ -45,6 +61,11 @@ class Lookup:
         self._index = KeyIndex(layout, geometry)
         self._span = KeySpan(self._log, self._index)
         self._tail = KeyTail(self._log, layout.waiting_keys)
+
+    @property
+    def log(self) -> CommitLog:
+        """The log, for reading what was found."""
+        return self._log
 
     def close(self) -> None:
         """Close what is open."""
@@ -66,6 +87,35 @@ class Lookup:
         # Index files come and go all the time. The log has all there is.
         return self._find(topic, key, begin_ms, end_ms, max_messages, self._reader.bound(), ())
 
+    def search(self, hashes: Ints, begin_ms: int, end_ms: int) -> Candidates:
+        """Return where messages may be that have keys with these hashes; see `formats.key_table`.
+
+        Those that were not stored in [begin_ms, end_ms] may be among them, and other messages.
+        """
+        for _ in range(_ATTEMPTS):
+            bound = self._reader.bound()
+            with suppress(IndexChangedError):
+                return self._search(hashes, begin_ms, end_ms, bound, self._files(bound))
+        return self._search(hashes, begin_ms, end_ms, self._reader.bound(), ())
+
+    def _search(
+        self,
+        hashes: Ints,
+        begin_ms: int,
+        end_ms: int,
+        bound: int,
+        files: Sequence[IndexFile],
+    ) -> Candidates:
+        start, mark = self._tail_start(files), self._mark(bound)
+        found = [
+            self._tail.search(hashes, start, max(start, bound), mark),
+            *self._index.search(hashes, begin_ms, end_ms, files),
+        ]
+        starts = self._log.run.starts()
+        end = min(bound, starts[-1] + self._log.file_bytes) if starts else start
+        offsets = np.unique(np.concatenate(found))
+        return Candidates(offsets, bound, len(files), max(end - start, 0))
+
     def _find(
         self,
         topic: str,
@@ -82,7 +132,7 @@ class Lookup:
             if offset in seen:
                 continue
             seen.add(offset)
-            record = self._record_at(offset, bound)
+            record = self.record_at(offset, bound)
             if record is None or not begin_ms <= record.store_timestamp <= end_ms:
                 continue
             if record.topic == topic:
@@ -101,7 +151,7 @@ class Lookup:
                 f"{offset_msg_id!r} is no offset message id.",
                 remedy="It has 32 hexadecimal digits, or 56: host, port and log offset.",
             )
-        record = self._record_at(parsed[2], self._reader.bound())
+        record = self.record_at(parsed[2], self._reader.bound())
         if record is None or (*record.store_host, record.physical_offset) != parsed:
             raise _not_found(offset_msg_id, self._layout)
         return record.to_message()
@@ -140,13 +190,20 @@ class Lookup:
         files: Sequence[IndexFile],
     ) -> Iterator[int]:
         """Return log offsets, newest first: the end of the log first, then the index."""
-        end = files[-1].header.end_offset if files else 0
-        start = max(end, self._log.first_offset())
-        mark = None if bound == WHOLE_LOG else self._reader.position().structure
-        tail = self._tail.candidates(topic, key, start, max(start, bound), mark)
+        start = self._tail_start(files)
+        tail = self._tail.candidates(topic, key, start, max(start, bound), self._mark(bound))
         return chain(tail, self._index.candidates(topic, key, begin_ms, end_ms, files))
 
-    def _record_at(self, offset: int, bound: int) -> Record | None:
+    def _tail_start(self, files: Sequence[IndexFile]) -> int:
+        """Return from where on the index does not know the log."""
+        end = files[-1].header.end_offset if files else 0
+        return max(end, self._log.first_offset())
+
+    def _mark(self, bound: int) -> int | None:
+        """Return what stays the same as long as the log only grows; None where nothing tells."""
+        return None if bound == WHOLE_LOG else self._reader.position().structure
+
+    def record_at(self, offset: int, bound: int) -> Record | None:
         """Return the record that begins at `offset` and ends by `bound`; None where none does.
 
         Raises StoreDamagedError for one that is damaged.

@@ -173,6 +173,9 @@ def keys(data):
         with suppress(PyrocketError):
             found = list(index.candidates("t", "key", begin, end))
             assert len(found) <= 2 * GEOMETRY.items
+            wanted = np.array([key_hash("t", "key")])
+            together = index.search(wanted, begin, end, [*index.files()])
+            assert {*found} == {int(place) for part in together for place in part}
     with suppress(PyrocketError):
         _go_on(index, index.end() + 1)
 

@@ -8,6 +8,7 @@ import numpy as np
 from pyrocket.checks.finding import Findings, Progress, Severity, repair, restore
 from pyrocket.disk.layout import file_name
 from pyrocket.disk.sparse import data_from
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, read_header
 from pyrocket.formats.record_chain import find_record
 from pyrocket.formats.record_fields import RecordFields
@@ -18,6 +19,7 @@ from pyrocket.log.walk import end_of, run_at
 _BLOCK_BYTES = 4 * 1024 * 1024
 _OVERLAP = 64
 _HEAD_BYTES = 36
+_REASON_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,9 @@ class LogCheck:
     def _reason(self, position: int) -> str:
         """Return what is at a place where a record should be; empty if there are only zeros."""
         try:
-            buffer, base = self._log.window(position, 1 << 16)
-        except (FileNotFoundError, ValueError):
+            length = min(_REASON_BYTES, self._log.file_end(position) - position)
+            buffer, base = self._log.window(position, length)
+        except (FileNotFoundError, StoreDamagedError):
             return ""
         rest = memoryview(buffer)[position - base :]
         if not bytes(rest).strip(b"\0"):

@@ -12,6 +12,7 @@ import click
 
 GROUP = "pyrocket.commands"
 _OWN_COMMANDS = {
+    "checkpoint": "pyspark_pyrocket.checkpoints.commands:checkpoint",
     "clean": "pyrocket.cli.clean:clean",
     "doctor": "pyspark_pyrocket.doctor:doctor",
     "repair": "pyrocket.cli.repair:repair",

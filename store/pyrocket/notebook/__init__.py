@@ -1,0 +1,17 @@
+"""A store at a glance, for notebooks and prompts: what is in it, who has read how far, messages.
+
+    from pyrocket import notebook
+    notebook.topics("/data/store")
+    notebook.peek("/data/store", "orders", 5)
+    notebook.lag("/data/store", "billing")
+
+Each returns a `Table`: HTML in a notebook, text at a prompt, and rows for programs. A store is a
+path, which is opened for reading for the moment, or an open `Store`. Nothing is ever written.
+"""
+
+from pyrocket.notebook.messages import peek
+from pyrocket.notebook.progress import groups, lag
+from pyrocket.notebook.table import Table
+from pyrocket.notebook.topics import queues, topics
+
+__all__ = ["Table", "groups", "lag", "peek", "queues", "topics"]

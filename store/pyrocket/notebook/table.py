@@ -1,0 +1,113 @@
+"""Rows that show themselves: as HTML in a notebook, as text elsewhere."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from html import escape
+from io import StringIO
+from typing import Any
+
+_MOST_CHARACTERS = 120
+"""Of a value that is shown; the rows have all of it."""
+
+_WIDTH = 2000
+"""A row is one line, however wide the terminal is."""
+
+_NUMBERS = (int, timedelta)
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """Named columns and rows of plain values: int, str, bytes, datetime, timedelta, dict, None."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows by column name."""
+        return (dict(zip(self.columns, row, strict=True)) for row in self.rows)
+
+    def column(self, name: str) -> list[Any]:
+        """Return the values of one column."""
+        at = self.columns.index(name)
+        return [row[at] for row in self.rows]
+
+    def __repr__(self) -> str:
+        # A fifth of a second of imports, for those who look.
+        from rich.console import Console, JustifyMethod
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        grid = Grid(box=None, pad_edge=False)
+        for at, name in enumerate(self.columns):
+            side: JustifyMethod = "right" if self._is_number(at) else "left"
+            grid.add_column(Text(name), justify=side, no_wrap=True)
+        for row in self.rows:
+            grid.add_row(*(Text(shown(value)) for value in row))
+        printed = StringIO()
+        # In a notebook it would show the grid instead of writing it.
+        console = Console(file=printed, width=_WIDTH, color_system=None, force_jupyter=False)
+        console.print(grid)
+        lines = [_safe(self.title), *printed.getvalue().splitlines()]
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _repr_html_(self) -> str:
+        heads = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        lines = "".join(f"<tr>{self._cells(row)}</tr>" for row in self.rows)
+        caption = f"<caption>{escape(_safe(self.title))}</caption>"
+        return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>"
+
+    def _cells(self, row: tuple[Any, ...]) -> str:
+        return "".join(
+            f'<td style="text-align:{"right" if self._is_number(at) else "left"}">'
+            f"{escape(shown(value))}</td>"
+            for at, value in enumerate(row)
+        )
+
+    def _is_number(self, at: int) -> bool:
+        return any(isinstance(row[at], _NUMBERS) for row in self.rows)
+
+
+def shown(value: Any) -> str:
+    """Return a value as people read it, on one line, without anything that a terminal obeys."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool | float):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, timedelta):
+        return _duration(int(value.total_seconds()))
+    if isinstance(value, bytes):
+        return _short(value.decode(errors="backslashreplace"))
+    if isinstance(value, dict):
+        return _short(", ".join(f"{name}={one}" for name, one in value.items()))
+    return _short(str(value))
+
+
+def _short(text: str) -> str:
+    # A body may have megabytes, of which nobody wants to see the end.
+    safe = _safe(text[: 4 * _MOST_CHARACTERS])
+    cut = len(text) > 4 * _MOST_CHARACTERS or len(safe) > _MOST_CHARACTERS
+    return safe[: _MOST_CHARACTERS - 1] + "…" if cut else safe
+
+
+def _safe(text: str) -> str:
+    """Return the text with escapes for whatever is not to be printed, line ends among it."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _duration(seconds: int) -> str:
+    """Return the two largest units, such as `2h 5m`."""
+    parts: list[str] = []
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
+        count, seconds = divmod(seconds, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])

@@ -1,0 +1,91 @@
+"""`Views`: plans, and reads what is planned."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from pyrocket.group_admin import Groups
+from pyrocket.parked import Parked
+from pyrocket.places import check_columns
+from pyrocket.reader import Reader
+from pyrocket.views.log_view import log_parts, scan_log
+from pyrocket.views.parts import (
+    VIEW_COLUMNS,
+    LogPart,
+    SentBackPart,
+    TablePart,
+    ViewName,
+    ViewPart,
+    WaitingPart,
+)
+from pyrocket.views.sent_back import (
+    DEAD_PREFIX,
+    scan_sent_back,
+    scan_waiting,
+    sent_back_parts,
+    waiting_parts,
+)
+from pyrocket.views.tables import groups_table, topics_table
+
+
+class Views:
+    """What one store holds besides the messages of its topics. Never locks, never writes.
+
+    Views: `commitlog`, every record of the log; `retry`, what consumers have sent back, and what
+    waits to be; `dlq`, what they have given up; `groups`, one row a queue; `topics`.
+    """
+
+    def __init__(self, reader: Reader, groups: Groups, parked: Parked) -> None:
+        self._reader, self._groups, self._parked = reader, groups, parked
+
+    def plan(
+        self,
+        view: ViewName,
+        *,
+        topics: Sequence[str] = (),
+        group: str = "",
+        skips_damage: bool = False,
+    ) -> list[ViewPart]:
+        """Return the parts of a view as of now.
+
+        `topics` and `skips_damage` are for the log: only their records, and leave out what is
+        damaged. With `group` the others show one group. Raises GroupNotFoundError.
+        """
+        if view == "commitlog":
+            return [*log_parts(self._reader, tuple(topics), skips_damage=skips_damage)]
+        if view in ("groups", "topics"):
+            return [TablePart(view, group)]
+        parts: list[ViewPart] = [*sent_back_parts(self._reader, self._groups, view, group)]
+        if view == "retry":
+            parts += waiting_parts(self._reader, self._groups, self._parked, group)
+        return parts
+
+    def scan(
+        self, part: ViewPart, columns: Sequence[str], *, verify_crc: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Return batches of the rows of a part, a few MiB each; the columns are checked at once.
+
+        Columns: `pyrocket.VIEW_COLUMNS`. Raises OffsetOutOfRangeError where rows were cleaned away,
+        StoreDamagedError, SchemaError.
+        """
+        check_columns(columns, VIEW_COLUMNS[_view_of(part)])
+        if isinstance(part, LogPart):
+            return scan_log(self._reader, part, columns)
+        if isinstance(part, SentBackPart):
+            return scan_sent_back(self._reader, part, columns, verify_crc=verify_crc)
+        if isinstance(part, WaitingPart):
+            return scan_waiting(self._parked, part, columns, verify_crc=verify_crc)
+        return iter(self._table(part).select(list(columns)).to_batches())
+
+    def _table(self, part: TablePart) -> pa.Table:
+        if part.view == "topics":
+            return topics_table(self._reader)
+        return groups_table(self._reader, self._groups, part.group)
+
+
+def _view_of(part: ViewPart) -> str:
+    if isinstance(part, LogPart):
+        return "commitlog"
+    if isinstance(part, SentBackPart):
+        return "dlq" if part.topic.startswith(DEAD_PREFIX) else "retry"
+    return part.view if isinstance(part, TablePart) else "retry"

@@ -1,0 +1,129 @@
+"""Every record of the log, in its order, whatever the queues say about it.
+
+So there are also half messages, what decides them, parked messages, and those of deleted topics.
+Each record is checked, its body too. The log ends where the shared words say or, without true ones,
+at the last whole record.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pyrocket.checks.log import LogCheck
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.formats.record import BLANK_BYTES
+from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.runs import to_text
+from pyrocket.index.dispatcher import WHOLE_LOG, queue_rows
+from pyrocket.index.scan import SLICE_ROWS
+from pyrocket.locating import is_among
+from pyrocket.reader import Reader
+from pyrocket.views.parts import IN_QUEUE, VIEW_COLUMNS, LogPart
+
+_log = logging.getLogger(__name__)
+
+_COLUMNS = VIEW_COLUMNS["commitlog"]
+
+
+def log_parts(reader: Reader, topics: tuple[str, ...], *, skips_damage: bool) -> list[LogPart]:
+    """Return the files of the log, in order; each can be read on its own."""
+    log, end = reader.log, reader.log_end()
+    starts = log.run.starts()
+    # A broker makes the next file before it needs it.
+    while end == WHOLE_LOG and starts and not any(log.read(starts[-1], BLANK_BYTES)):
+        starts.pop()
+    return [
+        LogPart(
+            start,
+            min(start + log.file_bytes, end),
+            end != WHOLE_LOG or start != starts[-1],
+            topics,
+            skips_damage,
+        )
+        for start in starts
+        if start < end
+    ]
+
+
+def scan_log(reader: Reader, part: LogPart, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a part as columns.
+
+    Raises StoreDamagedError at the first place that holds no whole record, unless those are
+    skipped, and OffsetOutOfRangeError where the part was cleaned away.
+    """
+    check = LogCheck(reader.log, lambda count, name: None, end_is_known=part.is_whole)
+    told = 0
+    for run in check.runs(part.start, part.end):
+        told = _tell(reader, part, check, told)
+        for start in range(0, len(run), SLICE_ROWS):
+            yield from _batches(reader, run.part(slice(start, start + SLICE_ROWS)), part, columns)
+    _tell(reader, part, check, told, at_end=True)
+
+
+def _tell(
+    reader: Reader, part: LogPart, check: LogCheck, told: int, *, at_end: bool = False
+) -> int:
+    """Raise about new damaged places, or log them; return how many there are."""
+    for place in check.bad[told:]:
+        if part.start < reader.log.first_offset():
+            raise OffsetOutOfRangeError(
+                f"the log file that begins at {part.start} was cleaned away.",
+                remedy="Plan the view anew.",
+            )
+        what = f"log offsets {place.start} to {place.end} hold no whole record: {place.reason}"
+        # Nothing follows it: whoever opens the store for writing cuts it off.
+        is_torn_end = at_end and not part.is_whole and place.start >= check.end
+        if not part.skips_damage and not is_torn_end:
+            raise StoreDamagedError(
+                f"corrupt log: {what}",
+                remedy="Restore the file from a backup, or have it left out.",
+                code="LOG_DAMAGED",
+            )
+        _log.warning("left out: %s", what)
+    return len(check.bad)
+
+
+def _batches(
+    reader: Reader, fields: RecordFields, part: LogPart, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    if part.topics:
+        fields = fields.part(is_among(to_text(fields.topics()), part.topics))
+    while len(fields):
+        batch = _columns(reader, fields, columns)
+        yield batch
+        # Where bodies inflate to a lot, the rows come in several batches.
+        fields = fields.part(slice(batch.num_rows, None))
+
+
+def _columns(reader: Reader, fields: RecordFields, columns: Sequence[str]) -> pa.RecordBatch:
+    nowhere = QueueRun("", reader.identity.config.broker_name, 0, 0)
+    plain = [name for name in columns if name in SCAN_COLUMNS] or ["physicalOffset"]
+    batch = build_columns(fields, nowhere, plain)
+    fields = fields.head(batch.num_rows)
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if "topic" in columns:
+        arrays["topic"] = to_text(fields.topics())
+    if "queueId" in columns:
+        arrays["queueId"] = pa.array(fields.queue_id)
+    if IN_QUEUE in columns:
+        arrays[IN_QUEUE] = _in_queue(reader, fields)
+    schema = pa.schema([(name, _COLUMNS[name]) for name in columns])
+    return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
+
+
+def _in_queue(reader: Reader, fields: RecordFields) -> pa.BooleanArray:
+    """Tell which records their queue has an entry for, as far as the queues are complete."""
+    found = np.zeros(len(fields), bool)
+    bound = reader.bound()
+    for (topic, queue_id), rows in queue_rows(fields):
+        offsets = fields.queue_offset[rows]
+        order = np.argsort(offsets, kind="stable")
+        rows, offsets = rows[order], offsets[order]
+        kept = offsets >= 0
+        rows, offsets = rows[kept], offsets[kept]
+        at = fields.physical_offset[rows]
+        found[rows] = (reader.points_to(topic, queue_id, offsets) == at) & (at < bound)
+    return pa.array(found)

@@ -1,0 +1,128 @@
+"""Where the rows of a view are, and which columns they have."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from pyrocket.formats.parked_columns import DUE
+from pyrocket.formats.record_columns import SCAN_COLUMNS
+from pyrocket.parked import PendingPart
+
+ViewName = Literal["commitlog", "retry", "dlq", "groups", "topics"]
+
+_TIMESTAMP = pa.timestamp("us", "UTC")
+
+IN_QUEUE = "inQueue"
+"""Whether the queue of a record has an entry that points to it."""
+
+GROUP, ORIGIN_TOPIC, ORIGIN_ID = "consumerGroup", "originTopic", "originMsgId"
+CONSUMED = "consumed"
+
+_SENT_BACK = {GROUP: pa.string(), ORIGIN_TOPIC: pa.string(), ORIGIN_ID: pa.string()}
+
+_QUEUE = pa.struct(
+    {
+        "queueId": pa.int32(),
+        "minOffset": pa.int64(),
+        "maxOffset": pa.int64(),
+        "bytes": pa.int64(),
+        "firstStoreTimestamp": _TIMESTAMP,
+        "lastStoreTimestamp": _TIMESTAMP,
+    }
+)
+"""A queue of a topic; those that have never held anything are left out."""
+
+VIEW_COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "commitlog": {**SCAN_COLUMNS, IN_QUEUE: pa.bool_()},
+    "retry": {**SCAN_COLUMNS, **_SENT_BACK, CONSUMED: pa.bool_(), DUE: _TIMESTAMP},
+    "dlq": {**SCAN_COLUMNS, **_SENT_BACK},
+    "groups": {
+        GROUP: pa.string(),
+        "topic": pa.string(),
+        "queueId": pa.int32(),
+        "committedOffset": pa.int64(),
+        "minOffset": pa.int64(),
+        "maxOffset": pa.int64(),
+        "lag": pa.int64(),
+        "lagBytes": pa.int64(),
+        "lost": pa.int64(),
+        "nextStoreTimestamp": _TIMESTAMP,
+    },
+    "topics": {
+        "topic": pa.string(),
+        "kind": pa.string(),
+        "perm": pa.int32(),
+        "readQueues": pa.int32(),
+        "writeQueues": pa.int32(),
+        "messages": pa.int64(),
+        "bytes": pa.int64(),
+        "firstStoreTimestamp": _TIMESTAMP,
+        "lastStoreTimestamp": _TIMESTAMP,
+        "queues": pa.list_(_QUEUE),
+    },
+}
+"""View → every column that its rows have, with its Arrow type."""
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """Whole files of the log: the records in [start, end).
+
+    With `is_whole` they have to go on until there; otherwise zeros may end them. `topics` are those
+    whose records are wanted, all if there are none. With `skips_damage` what is damaged is left
+    out, and logged.
+    """
+
+    start: int
+    end: int
+    is_whole: bool
+    topics: tuple[str, ...] = ()
+    skips_damage: bool = False
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of the log it takes to read it."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class SentBackPart:
+    """[start, end) of a queue of the retry or dead-letter topic of a group.
+
+    committed: where the group consumes that queue next; 0 where it has not begun.
+    """
+
+    topic: str
+    group: str
+    queue_id: int
+    start: int
+    end: int
+    committed: int
+    weight: int
+
+
+@dataclass(frozen=True)
+class WaitingPart:
+    """Messages that wait to be put into retry topics; `groups` is whose topic each of these is."""
+
+    pending: PendingPart
+    groups: Mapping[str, str]
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of the log it takes to read it."""
+        return self.pending.messages * 512
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """All rows of the view "groups", or of one group, or of "topics"."""
+
+    view: Literal["groups", "topics"]
+    group: str = ""
+    weight: int = 0
+
+
+ViewPart = LogPart | SentBackPart | WaitingPart | TablePart

@@ -1,0 +1,141 @@
+"""Messages that consumers have sent back, and those that they have given up.
+
+A consumer that fails sends the message back: the broker puts a copy into the topic %RETRY%<group>
+after a delay that grows (until then it waits like any delayed message), and after the last try into
+%DLQ%<group>. A copy keeps body and properties; RETRY_TOPIC names the topic that it was in first,
+ORIGIN_MESSAGE_ID the broker's id of the first message. Source:
+`SendMessageProcessor.asyncConsumerSendMsgBack`, `MixAll`, `KeyBuilder` for pop consumers of
+RocketMQ 5, whose retry topics name the topic too.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.formats.parked_columns import DUE
+from pyrocket.formats.record_columns import SCAN_COLUMNS
+from pyrocket.group_admin import Groups
+from pyrocket.parked import Parked
+from pyrocket.reader import Reader
+from pyrocket.services.topics import TopicConfig
+from pyrocket.views.parts import (
+    CONSUMED,
+    GROUP,
+    ORIGIN_ID,
+    ORIGIN_TOPIC,
+    VIEW_COLUMNS,
+    SentBackPart,
+    WaitingPart,
+)
+from pyrocket.views.tables import all_queues
+
+RETRY_PREFIX, DEAD_PREFIX = "%RETRY%", "%DLQ%"
+_PREFIXES = {"retry": RETRY_PREFIX, "dlq": DEAD_PREFIX}
+_MOST_MESSAGES = 65_536
+_OF_PROPERTIES = {ORIGIN_TOPIC: "RETRY_TOPIC", ORIGIN_ID: "ORIGIN_MESSAGE_ID"}
+_SYSTEM = "systemProperties"
+
+
+def group_of(topic: str, groups: Collection[str], topics: Collection[str]) -> str:
+    """Return whose retry or dead-letter topic this is; "" for any other topic."""
+    prefix = next((one for one in _PREFIXES.values() if topic.startswith(one)), "")
+    name = topic.removeprefix(prefix)
+    if not prefix or name in groups:
+        return name if prefix else ""
+    group, plus, _ = name.partition("+")
+    if plus:
+        return group
+    owners = [one for one in groups if name.removeprefix(f"{one}_") in topics]
+    return max(owners, key=len, default=name)
+
+
+def sent_back_parts(
+    reader: Reader, groups: Groups, view: str, group: str
+) -> Iterator[SentBackPart]:
+    """Yield the queues of the topics of all groups, or of one, in parts."""
+    queues, offsets = all_queues(reader), groups.offsets()
+    for topic, owner in _owned(queues, groups, view, group).items():
+        committed = offsets.get((topic, owner), {})
+        for queue_id in queues[topic]:
+            known = reader.system_offsets(topic, queue_id)
+            for start in range(known.minimum, known.maximum, _MOST_MESSAGES):
+                end = min(start + _MOST_MESSAGES, known.maximum)
+                weight = reader.log_span(topic, queue_id, start, end).bytes
+                reached = committed.get(queue_id, 0)
+                yield SentBackPart(topic, owner, queue_id, start, end, reached, weight)
+
+
+def waiting_parts(
+    reader: Reader, groups: Groups, parked: Parked, group: str
+) -> Iterator[WaitingPart]:
+    """Yield where messages wait that will go to retry topics, and others."""
+    owned = _owned(all_queues(reader), groups, "retry", group)
+    if owned:
+        yield from (WaitingPart(pending, owned) for pending in parked.plan("scheduled"))
+
+
+def _owned(names: Collection[str], groups: Groups, view: str, group: str) -> dict[str, str]:
+    """Return the groups by their topics of this kind."""
+    known = groups.all()
+    owners = {
+        topic: group_of(topic, known, names) for topic in names if topic.startswith(_PREFIXES[view])
+    }
+    if group:
+        groups.get(group)  # Raises, naming the nearest.
+    return {topic: owner for topic, owner in owners.items() if group in ("", owner)}
+
+
+def scan_sent_back(
+    reader: Reader, part: SentBackPart, columns: Sequence[str], *, verify_crc: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a part as columns; raises as a scan does."""
+    queues = part.queue_id + 1
+    topic = TopicConfig(part.topic, queues, queues)
+    asked = _asked(columns)
+    scanned = (part.queue_id, part.start, part.end, asked)
+    for batch in reader.scan(topic, *scanned, verify_crc=verify_crc):
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        count = batch.num_rows
+        arrays[GROUP] = pa.repeat(pa.scalar(part.group, pa.string()), count)
+        arrays[CONSUMED] = pc.less(arrays["queueOffset"], part.committed)
+        arrays[DUE] = pa.nulls(count, VIEW_COLUMNS["retry"][DUE])
+        yield _with_origin(arrays, columns)
+
+
+def scan_waiting(
+    parked: Parked, part: WaitingPart, columns: Sequence[str], *, verify_crc: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield those of a part that will go to the retry topics; queue offset is where they wait."""
+    asked = [*_asked(columns), *(name for name in (DUE,) if name in columns)]
+    for batch in parked.scan(part.pending, [*part.groups], asked, verify_crc=verify_crc):
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        arrays[GROUP] = _mapped(arrays["topic"], part.groups)
+        arrays[CONSUMED] = pa.repeat(pa.scalar(False), batch.num_rows)
+        yield _with_origin(arrays, columns)
+
+
+def _asked(columns: Sequence[str]) -> list[str]:
+    """Return what the columns are made of."""
+    plain = [name for name in columns if name in SCAN_COLUMNS]
+    own = [
+        "topic",
+        "queueOffset",
+        *([_SYSTEM] if not _OF_PROPERTIES.keys().isdisjoint(columns) else []),
+    ]
+    return list(dict.fromkeys([*plain, *own]))
+
+
+def _with_origin(arrays: dict[str, pa.Array], columns: Sequence[str]) -> pa.RecordBatch:
+    for name, of in _OF_PROPERTIES.items():
+        if name in columns:
+            arrays[name] = pc.map_lookup(arrays[_SYSTEM], pa.scalar(of), "first")
+    kinds = VIEW_COLUMNS["retry"]
+    schema = pa.schema([(name, kinds[name]) for name in columns])
+    return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
+
+
+def _mapped(texts: pa.StringArray, names: Mapping[str, str]) -> pa.StringArray:
+    coded = texts.dictionary_encode()
+    others = [names[text] for text in coded.dictionary.to_pylist()]
+    return pa.array(others, pa.string()).take(coded.indices)

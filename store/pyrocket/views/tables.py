@@ -1,0 +1,135 @@
+"""Topics, one row each, and consumer groups, one row a queue."""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from pyrocket.errors import OffsetOutOfRangeError
+from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
+from pyrocket.group_admin import Groups
+from pyrocket.reader import Reader
+from pyrocket.views.parts import VIEW_COLUMNS
+
+Row = dict[str, object]
+
+
+def all_queues(reader: Reader) -> dict[str, list[int]]:
+    """Return the queues of each topic: those of the table, and those that merely have files."""
+    queues = {name: set(range(topic.read_queues)) for name, topic in reader.topics.all().items()}
+    for name, queue_id in reader.queues_on_disk():
+        queues.setdefault(name, set()).add(queue_id)
+    return {name: sorted(ids) for name, ids in sorted(queues.items())}
+
+
+def topics_table(reader: Reader) -> pa.Table:
+    """Return every topic, with the queues that hold or have held something."""
+    return _table("topics", _topics(reader))
+
+
+def _topics(reader: Reader) -> Iterator[Row]:
+    known = reader.topics.all()
+    for name, queue_ids in all_queues(reader).items():
+        topic = known.get(name)
+        row: Row = {"topic": name, "kind": kind_of(name)}
+        if topic is not None:
+            row |= {"perm": topic.perm, "readQueues": topic.read_queues}
+            row["writeQueues"] = topic.write_queues
+        queues = [queue for queue_id in queue_ids if (queue := _queue(reader, name, queue_id))]
+        yield row | _summed(queues)
+
+
+def _summed(queues: list[dict[str, int | None]]) -> Row:
+    """Return what a topic's queues are together."""
+    first = [at for queue in queues if (at := queue["firstStoreTimestamp"]) is not None]
+    last = [at for queue in queues if (at := queue["lastStoreTimestamp"]) is not None]
+    return {
+        "messages": sum((one["maxOffset"] or 0) - (one["minOffset"] or 0) for one in queues),
+        "bytes": sum(one["bytes"] or 0 for one in queues),
+        "firstStoreTimestamp": min(first, default=None),
+        "lastStoreTimestamp": max(last, default=None),
+        "queues": queues,
+    }
+
+
+def kind_of(topic: str) -> str:
+    """Return "retry", "dead-letter", "system", or "user"."""
+    if topic.startswith("%RETRY%"):
+        return "retry"
+    if topic.startswith("%DLQ%"):
+        return "dead-letter"
+    is_system = topic in CLOSED_TO_SENDERS or topic.startswith(SYSTEM_PREFIX)
+    return "system" if is_system else "user"
+
+
+def _queue(reader: Reader, topic: str, queue_id: int) -> dict[str, int | None] | None:
+    """Return what there is to know of a queue; None where there never was a message."""
+    known = reader.system_offsets(topic, queue_id)
+    if not known.maximum:
+        return None
+    is_empty = known.minimum == known.maximum
+    ends = known.minimum, known.maximum - 1
+    first, last = (None if is_empty else _stored(reader, topic, queue_id, at) for at in ends)
+    return {
+        "queueId": queue_id,
+        "minOffset": known.minimum,
+        "maxOffset": known.maximum,
+        "bytes": reader.log_span(topic, queue_id, known.minimum, known.maximum).bytes,
+        "firstStoreTimestamp": first,
+        "lastStoreTimestamp": last,
+    }
+
+
+def groups_table(reader: Reader, groups: Groups, group: str = "") -> pa.Table:
+    """Return each queue of each topic in which a group has committed something.
+
+    A group that has not has one row. Raises GroupNotFoundError.
+    """
+    names = [groups.get(group).name] if group else list(groups.all())
+    queues, offsets = all_queues(reader), groups.offsets()
+    rows = (row for name in names for row in _of_group(reader, name, offsets, queues))
+    return _table("groups", rows)
+
+
+def _of_group(
+    reader: Reader,
+    group: str,
+    offsets: Mapping[tuple[str, str], Mapping[int, int]],
+    queues: Mapping[str, list[int]],
+) -> Iterator[Row]:
+    known = {topic: committed for (topic, owner), committed in offsets.items() if owner == group}
+    if not known:
+        yield {"consumerGroup": group}
+    for topic, committed in sorted(known.items()):
+        for queue_id in sorted({*queues.get(topic, ()), *committed}):
+            row: Row = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
+            yield {**row, **_lag(reader, topic, queue_id, committed.get(queue_id))}
+
+
+def _lag(reader: Reader, topic: str, queue_id: int, committed: int | None) -> Row:
+    """Return how far a group is behind; a queue it has not begun it reads from the start."""
+    known = reader.system_offsets(topic, queue_id)
+    at = known.minimum if committed is None else committed
+    start = min(max(at, known.minimum), known.maximum)
+    return {
+        "committedOffset": committed,
+        "minOffset": known.minimum,
+        "maxOffset": known.maximum,
+        "lag": known.maximum - start,
+        "lagBytes": reader.log_span(topic, queue_id, start, known.maximum).bytes,
+        "lost": max(known.minimum - at, 0),
+        "nextStoreTimestamp": _stored(reader, topic, queue_id, start)
+        if start < known.maximum
+        else None,
+    }
+
+
+def _stored(reader: Reader, topic: str, queue_id: int, offset: int) -> int | None:
+    """Return when a message was stored, µs; None if it has gone meanwhile."""
+    try:
+        return reader.store_time(topic, queue_id, offset) * 1000
+    except OffsetOutOfRangeError:
+        return None
+
+
+def _table(view: str, rows: Iterator[Row]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(list(VIEW_COLUMNS[view].items())))

@@ -1,0 +1,255 @@
+"""Many keys and ids at once: exactly the messages that a scan of the topics would find."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrocket import MessageFilter, Places, Store, Wanted
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
+from pyrocket.formats.key_table import Geometry, key_hash
+from pyrocket.index import key_search, scattered
+from pyrocket.index.key_index import KeyIndex
+from stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot
+
+ONE_KEY = Wanted(topics=["t"], keys=["k"])
+
+
+@pytest.fixture(params=["indexed", "tail", "no index"])
+def some(open_store, path, request):
+    """Opens a store with messages of two topics, in its index, behind it, or without one."""
+
+    def fill(messages):
+        config = replace(SMALL, key_index=request.param != "no index")
+        store = open_store(config=config)
+        sent = [store.append(one) for one in messages]
+        if request.param == "indexed":
+            store.close()
+            store = open_store(read_only=True)
+            assert KeyIndex(Layout(path), Geometry(20, 80)).names()
+        return store, sent
+
+    return fill
+
+
+def read(store, wanted, *columns, **options):
+    """The messages, in the order in which a task would read them."""
+    located = store.locate(wanted)
+    rows = []
+    for places in located.places:
+        for part in store.scan_places(places, columns or ("body",), verify_crc=True, **options):
+            rows += zip(*(part.column(name).to_pylist() for name in part.schema.names), strict=True)
+    assert len(rows) == len(located) or options
+    return rows if columns else [body for (body,) in rows]
+
+
+def test_many_keys_are_looked_up_at_once(some):
+    store, _ = some(
+        [message(b"%d" % at, keys=[f"k{at}", "all"], queue_id=at % 2) for at in range(60)]
+    )
+    assert read(store, Wanted(topics=["t"], keys=["k7", "k30", "k31", "none"])) == [
+        b"30",
+        b"7",
+        b"31",
+    ]
+    assert len(read(store, Wanted(topics=["t"], keys=["all", "k3"]))) == 60
+    assert read(store, Wanted(topics=["t"], keys=["k"])) == []
+    assert read(store, Wanted(topics=[], keys=["all"])) == []
+
+
+def test_a_message_with_two_of_the_keys_comes_once(some):
+    store, _ = some([message(b"x", keys=["a", "b", "a"])])
+    assert read(store, Wanted(topics=["t"], keys=["a", "b"])) == [b"x"]
+
+
+def test_keys_are_compared_to_the_letter(some):
+    odd = ["Aa", "BB", "aa", "k#1", "t#k", "ключ", "\U0001d518", "a,b", "%s", "x" * 300]
+    store, _ = some([message(key.encode(), keys=[key]) for key in odd])
+    assert key_hash("t", "Aa") == key_hash("t", "BB")
+    for key in odd:
+        assert read(store, Wanted(topics=["t"], keys=[key])) == [key.encode()]
+
+
+def test_topics_are_told_apart(some):
+    store, _ = some([message(b"%d" % at, topic="tuv"[at % 3], keys=["k"]) for at in range(9)])
+    found = read(store, Wanted(topics=["t", "u"], keys=["k"]), "topic", "body")
+    assert found == [("t", b"0"), ("t", b"3"), ("t", b"6"), ("u", b"1"), ("u", b"4"), ("u", b"7")]
+
+
+def test_ids_of_both_kinds_are_found(some):
+    store, sent = some([message(b"%d" % at, keys=["k"]) for at in range(20)])
+    ids = [sent[3].msg_id, sent[5].offset_msg_id, sent[6].offset_msg_id.lower(), "nothing"]
+    assert read(store, Wanted(topics=["t"], ids=ids)) == [b"3", b"5", b"6"]
+    assert read(store, Wanted(topics=["other"], ids=ids)) == []
+    strange = "C0A8010500002A9F" + sent[3].offset_msg_id[16:]
+    assert read(store, Wanted(topics=["t"], ids=[strange])) == []
+
+
+def test_an_id_is_no_key_and_a_key_no_id(some):
+    store, sent = some([message(b"0"), message(b"1", keys=["key"])])
+    assert read(store, Wanted(topics=["t"], ids=["key"])) == []
+    assert read(store, Wanted(topics=["t"], keys=[sent[0].msg_id])) == [b"0"]
+
+
+def test_a_window_is_exact_to_the_millisecond(open_store, clock):
+    store, start = open_store(), clock.now
+    for at in range(40):
+        store.append(message(b"%d" % at, keys=["k"]))
+        clock.now += 700
+    for _ in range(2):
+        wanted = replace(ONE_KEY, begin_ms=start + 7000, end_ms=start + 14_000)
+        assert read(store, wanted) == [b"%d" % at for at in range(10, 21)]
+        assert read(store, replace(ONE_KEY, begin_ms=start + 7001))[0] == b"11"
+        assert read(store, replace(ONE_KEY, end_ms=start + 6999))[-1] == b"9"
+        store.close()
+        store = open_store()
+
+
+def test_a_filter_leaves_out_what_it_does_not_want(some):
+    store, _ = some([message(b"%d" % at, keys=["k"], tags="AB"[at % 2]) for at in range(6)])
+    kept = read(store, ONE_KEY, where=MessageFilter.parse(tags="B"))
+    assert kept == [b"1", b"3", b"5"]
+
+
+def test_a_key_that_most_messages_have_is_read_from_the_file_as_a_whole(open_store, monkeypatch):
+    store = open_store()
+    store.append_batch(
+        batch(numbered(300), 0, keys=[["k", "x"]] * 300),
+        topic="t",
+    )
+    store.close()
+    reader = open_store(read_only=True)
+    whole = read(reader, ONE_KEY)
+    assert whole == numbered(300)
+    monkeypatch.setattr(key_search, "MOST_FOLLOWED", 5)
+    assert read(reader, ONE_KEY) == whole
+
+
+def test_it_is_told_what_was_used(open_store):
+    store = open_store()
+    store.append_batch(batch(numbered(100), 0, keys=[["k"]] * 100), topic="t")
+    tail = store.locate(ONE_KEY)
+    assert (tail.index_files, len(tail)) == (0, 100)
+    assert tail.walked_bytes > 100 * 100
+    store.close()
+    indexed = open_store(read_only=True).locate(ONE_KEY)
+    assert indexed.index_files > 1
+    assert indexed.walked_bytes < tail.walked_bytes / 50
+    assert (indexed.candidates, len(indexed)) == (100, 100)
+
+
+def test_messages_of_a_deleted_topic_are_not_found(open_store):
+    store = open_store()
+    store.append(message(b"old", keys=["k"]))
+    store.delete_topic("t")
+    store.create_topic("t")
+    assert len(store.query("t", "k")) == 1
+    assert read(store, ONE_KEY) == []
+    store.append(message(b"new", keys=["k"]))
+    assert read(store, ONE_KEY) == [b"new"]
+
+
+def test_what_was_cleaned_away_is_not_found_and_named_if_it_goes_later(open_store, path):
+    store = open_store()
+    for number in range(60):
+        store.append(message(numbered(1, 200, number)[0], keys=["k"]))
+    store.close()
+    files = log_files(path)
+    files[0].unlink()
+    reader = open_store(read_only=True)
+    (places,) = reader.locate(ONE_KEY).places
+    assert 0 < len(places) < 60
+    files[1].unlink()
+    with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
+        list(reader.scan_places(places, ["body"]))
+    (fewer,) = reader.locate(ONE_KEY).places
+    assert len(fewer) < len(places)
+
+
+def test_a_damaged_message_is_named(open_store, path):
+    store = open_store()
+    sent = [store.append(message(b"x" * 50, keys=["k"])) for _ in range(3)]
+    store.close()
+    at = sent[1].physical_offset
+    reader = open_store(read_only=True)
+    (places,) = reader.locate(ONE_KEY).places
+    overwrite(path / "commitlog" / f"{4096:020d}", b"\x7f\xff", at - 4096 + 84)
+    with pytest.raises(StoreDamagedError, match=f"log offset {at}"):
+        list(reader.scan_places(places, ["body"]))
+    with pytest.raises(StoreDamagedError, match=f"log offset {at}"):
+        reader.locate(ONE_KEY)
+
+
+def test_places_of_another_queue_are_refused(open_store):
+    store = open_store()
+    store.append_batch(batch(numbered(4), 0, keys=[["k"]] * 4), topic="t")
+    (places,) = store.locate(ONE_KEY).places
+    for wrong in (
+        replace(places, topic="u"),
+        replace(places, queue_id=1),
+        Places.of("t", 0, places.queue_offsets + 1, places.positions, np.zeros(4, np.int64)),
+    ):
+        with pytest.raises(StoreDamagedError):
+            list(store.scan_places(wrong, ["body"]))
+    with pytest.raises(SchemaError, match="'boddy'"):
+        store.scan_places(places, ["boddy"])
+
+
+def test_places_within_a_range_of_offsets():
+    at = np.array([2, 5, 9])
+    places = Places.of("t", 0, at, at * 100, np.full(3, 10))
+    assert places.within(2, 6).queue_offsets.tolist() == [2, 5]
+    assert places.within(3, 5).queue_offsets.tolist() == []
+    assert places.within(9, 2).queue_offsets.tolist() == []
+    assert (places.within(0, 99), places.stored_bytes) == (places, 30)
+
+
+def test_records_far_apart_are_read_in_windows(open_store, monkeypatch):
+    store = open_store()
+    store.append_batch(batch(numbered(60, 300), 0, keys=[["k"]] * 60), topic="t")
+    monkeypatch.setattr(scattered, "WINDOW_BYTES", 700)
+    assert read(store, ONE_KEY) == numbered(60, 300)
+
+
+def test_another_process_sees_what_is_appended(open_store):
+    store, reader = open_store(), open_store(read_only=True)
+    for at in range(5):
+        store.append(message(b"%d" % at, keys=["k"]))
+        assert read(reader, ONE_KEY)[-1] == b"%d" % at
+
+
+def test_a_crashed_store_is_asked_before_anybody_recovers_it(open_store, path):
+    store = open_store()
+    for number in range(30):
+        store.append(message(b"%d" % number, keys=["k"]))
+    store.close()
+    (path / "abort").touch()
+    reboot(path)
+    assert len(read(open_store(read_only=True), ONE_KEY)) == 30
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["Aa", "BB", "c", "d"]), max_size=3), max_size=40),
+    st.sets(st.sampled_from(["Aa", "BB", "c", "d", "e"]), min_size=1),
+    st.integers(0, 40),
+)
+def test_what_is_found_is_what_a_scan_finds(tmp_path_factory, messages, wanted, closed_after):
+    path = tmp_path_factory.mktemp("s") / "store"
+    for part in (messages[:closed_after], messages[closed_after:]):
+        with Store.open(path, create=True, config=SMALL, clock=FakeClock()) as store:
+            store.create_topic("t", read_queues=2, write_queues=2)
+            if part:
+                rows = {"body": pa.array([",".join(keys) for keys in part]), "keys": part}
+                rows["keys"] = pa.array(part, pa.list_(pa.string()))
+                store.append_batch(pa.record_batch(rows), topic="t")
+    with Store.open(path, read_only=True) as store:
+        expected = [
+            one.body
+            for queue in store.offsets("t")
+            for one in store.read("t", queue, 0, 100)
+            if wanted & set(one.keys)
+        ]
+        assert read(store, Wanted(topics=["t"], keys=wanted)) == expected

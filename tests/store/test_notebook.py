@@ -1,0 +1,181 @@
+"""What a notebook shows of a store: the right numbers, on one line each, and nothing that runs."""
+
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pytest
+from pyrocket import Message, Store, notebook
+from pyrocket.errors import (
+    GroupNotFoundError,
+    InvalidInputError,
+    StoreNotFoundError,
+    TopicNotFoundError,
+)
+from pyrocket.notebook.table import Table, shown
+from stores import FakeClock, batch, snapshot
+
+START = 1_700_000_000_000
+
+
+def at(ms):
+    return datetime.fromtimestamp(ms / 1000, timezone.utc)
+
+
+@pytest.fixture
+def clock():
+    return FakeClock(START)
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    """Two queues of `orders`: 3 messages at the start, 1 an hour later; and an empty topic."""
+    with Store.open(tmp_path / "s", create=True, clock=clock) as one:
+        one.create_topic("orders", read_queues=2, write_queues=2)
+        one.create_topic("empty", read_queues=1, write_queues=1)
+        one.append_batch(batch([b"a", b"b", b"c"], [0, 0, 1]), topic="orders")
+        clock.now += 3_600_000
+        last = {"topic": "orders", "body": b"d", "tags": "T", "keys": ["k1", "k2"]}
+        one.append(Message(**last, queue_id=0, properties={"city": "Oslo"}))
+        yield one
+
+
+def test_rich_html_of_topics_and_lag_in_one_cell(store, clock):
+    """A path is enough, while others write: topics, queues, groups, lag, messages."""
+    store.groups.commit("billing", "orders", {0: 1})
+    path = store.path
+    for table in (
+        notebook.topics(path),
+        notebook.queues(path, "orders"),
+        notebook.groups(path, clock=clock),
+        notebook.lag(str(path), clock=clock),
+        notebook.peek(path, "orders"),
+    ):
+        html = table._repr_html_()
+        assert html.startswith("<table>")
+        assert html.count("<tr>") == len(table) + 1
+        for row in table.rows:
+            assert all(shown(value) in repr(table) for value in row)
+
+
+def test_topics_have_counts_sizes_times_and_a_trend(store):
+    orders = next(row for row in notebook.topics(store) if row["topic"] == "orders")
+    assert (orders["queues"], orders["messages"]) == (2, 4)
+    assert (orders["first"], orders["last"]) == (at(START), at(START + 3_600_000))
+    assert orders["trend"] == "█" + "▁" * 14 + "▄"
+    sizes = [b for q in (0, 1) for b in store.scan("orders", q, 0, 3 - 2 * q, ["storeSize"])]
+    assert orders["bytes"] == pa.compute.sum(pa.Table.from_batches(sizes)["storeSize"]).as_py()
+
+
+def test_an_empty_topic_has_no_times(store):
+    empty = next(row for row in notebook.topics(store) if row["topic"] == "empty")
+    assert tuple(empty.values()) == ("empty", 1, 0, 0, None, None, "")
+
+
+def test_rocketmqs_own_topics_are_shown_when_asked_for(store):
+    store.append(Message(topic="orders", body=b"later", delay_level=3))
+    assert notebook.topics(store).column("topic") == ["empty", "orders"]
+    assert "SCHEDULE_TOPIC_XXXX" in notebook.topics(store, system=True).column("topic")
+
+
+def test_queues_have_their_ranges(store):
+    rows = notebook.queues(store, "orders").rows
+    assert [row[:4] for row in rows] == [(0, 0, 3, 3), (1, 0, 1, 1)]
+    assert rows[0][5:] == (at(START), at(START + 3_600_000))
+    with pytest.raises(TopicNotFoundError):
+        notebook.queues(store, "order")
+
+
+def test_lag_is_in_messages_bytes_and_time(store, clock):
+    store.groups.commit("billing", "orders", {0: 2})
+    clock.now += 60_000
+    first, second = notebook.lag(store, "billing", clock=clock)
+    assert (first["committed"], first["maximum"], first["lag"]) == (2, 3, 1)
+    assert first["behind"] == timedelta(minutes=1)
+    assert first["bytes"] == next(store.scan("orders", 0, 2, 3, ["storeSize"]))[0][0].as_py()
+    # Nothing was committed in the other queue: all of it is to come.
+    assert (second["committed"], second["lag"]) == (None, 1)
+    assert second["behind"] == timedelta(minutes=61)
+    summed = notebook.groups(store, clock=clock).rows
+    assert [(*row[:3], row[4]) for row in summed] == [
+        ("billing", "orders", 2, timedelta(minutes=61))
+    ]
+
+
+def test_a_group_that_has_read_all_is_not_behind(store, clock):
+    store.groups.commit("billing", "orders", {0: 3, 1: 1})
+    clock.now += 60_000
+    assert notebook.groups(store, clock=clock).rows == [
+        ("billing", "orders", 0, 0, timedelta(0)),
+    ]
+
+
+def test_a_group_without_offsets_is_there_and_one_that_is_not_is_named(store):
+    store.groups.create("idle")
+    assert notebook.groups(store).rows == [("idle", None, None, None, None)]
+    with pytest.raises(GroupNotFoundError, match="idle"):
+        notebook.lag(store, "idel")
+
+
+def test_peek_shows_the_newest_last(store):
+    assert notebook.peek(store, "orders").column("body") == [b"a", b"b", b"c", b"d"]
+    assert notebook.peek(store, "orders", 2).column("body") == [b"c", b"d"]
+    assert notebook.peek(store, "orders", 2, queue=1).column("body") == [b"c"]
+    assert notebook.peek(store, "empty").rows == []
+    row = list(notebook.peek(store, "orders"))[-1]
+    assert row["stored"] == at(START + 3_600_000)
+    assert (row["queue"], row["offset"], row["tags"], row["keys"]) == (0, 2, "T", "k1 k2")
+    assert row["properties"] == {"city": "Oslo"}
+
+
+@pytest.mark.parametrize("n", [0, -1, 1001])
+def test_peek_is_not_for_reading_all(store, n):
+    with pytest.raises(InvalidInputError, match=r"Store\.scan"):
+        notebook.peek(store, "orders", n)
+
+
+def test_looking_changes_nothing_and_needs_a_store(store, tmp_path):
+    store.groups.commit("billing", "orders", {0: 1})
+    before = snapshot(store.path)
+    for look in (notebook.topics, notebook.groups, notebook.lag):
+        look(store.path)
+        with pytest.raises(StoreNotFoundError):
+            look(tmp_path / "none")
+    notebook.peek(store.path, "orders")
+    assert snapshot(store.path) == before
+
+
+def test_bodies_cannot_put_markup_or_escapes_on_the_page(store):
+    evil = b"<script>alert(1)</script>\x1b[2J\r\n\xff"
+    store.append_batch(batch([evil], 0), topic="orders")
+    table = notebook.peek(store, "orders", 1)
+    html, text = table._repr_html_(), repr(table)
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "\x1b" not in text
+    assert r"\x1b[2J\r\n\xff" in text
+    assert table.rows[0][-1] == evil
+
+
+def test_a_title_cannot_either():
+    table = Table("<b>\x1b", ("n",), [(1,)])
+    assert "<b>" not in table._repr_html_()
+    assert "\x1b" not in repr(table)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1234567, "1,234,567"),
+        (None, "-"),
+        (timedelta(seconds=59), "59s"),
+        (timedelta(0), "0s"),
+        (timedelta(hours=2, minutes=5, seconds=9), "2h 5m"),
+        (timedelta(days=3), "3d"),
+        ("x" * 500, "x" * 119 + "…"),
+        (b"x" * 120, "x" * 120),
+        ("[red]no markup[/red]", "[red]no markup[/red]"),
+        (True, "True"),
+    ],
+)
+def test_values_are_shown_short(value, text):
+    assert shown(value) == text

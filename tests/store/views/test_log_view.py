@@ -1,0 +1,185 @@
+"""Every record of the log is shown, whatever queues say, and damage is named."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from delivering import delay
+from pyrocket import VIEW_COLUMNS, Store
+from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
+from pyrocket.formats import record_columns
+from pyrocket.views import log_view
+from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot
+
+COLUMNS = ["topic", "queueId", "queueOffset", "physicalOffset", "body", "inQueue"]
+
+
+def rows(store, columns=COLUMNS, **options):
+    return [
+        row
+        for part in store.views.plan("commitlog", **options)
+        for found in store.views.scan(part, columns)
+        for row in found.to_pylist()
+    ]
+
+
+def bodies(store, **options):
+    return [row["body"] for row in rows(store, ["body"], **options)]
+
+
+def test_all_topics_come_in_the_order_of_the_log(open_store):
+    store = open_store()
+    for number in range(90):
+        store.append(message(b"%d" % number, topic="tuv"[number % 3], queue_id=number % 2))
+    found = rows(store)
+    assert [row["body"] for row in found] == [b"%d" % number for number in range(90)]
+    assert [row["topic"] for row in found] == ["t", "u", "v"] * 30
+    assert [row["queueId"] for row in found] == [0, 1] * 45
+    assert len(store.views.plan("commitlog")) == len(log_files(store.path))
+
+
+def test_every_column_is_what_a_scan_of_the_queue_gives(store):
+    store.append(message(b"x" * 300, keys=["a", "b"], tags="T", properties={"p": "q"}))
+    columns = [name for name in VIEW_COLUMNS["commitlog"] if name != "inQueue"]
+    (scanned,) = store.scan("t", 0, 0, 1, columns)
+    assert rows(store, columns) == scanned.to_pylist()
+
+
+def test_messages_of_deleted_topics_are_there_and_known_by_name(store):
+    store.append(message(b"gone"))
+    store.delete_topic("t")
+    store.create_topic("t")
+    store.append(message(b"new"))
+    assert [(row["body"], row["inQueue"]) for row in rows(store)] == [
+        (b"gone", False),
+        (b"new", True),
+    ]
+    store.delete_topic("t")
+    assert bodies(store, topics=["t"]) == [b"gone", b"new"]
+    assert bodies(store, topics=["other"]) == []
+
+
+def test_what_waits_is_there_under_the_topic_it_waits_in(store):
+    delay(store, 1, b"later")
+    assert [(row["topic"], row["body"]) for row in rows(store)] == [
+        ("SCHEDULE_TOPIC_XXXX", b"later")
+    ]
+
+
+def test_it_ends_where_the_log_ends(open_store, path):
+    """Bytes behind it may be anything, such as records of a writer that has died."""
+    store = open_store()
+    last = store.append(message(b"x"))
+    size = store.read("t", 0, 0)[0].store_size
+    end = last.physical_offset + size - 4096
+    record = log_files(path)[0].read_bytes()[end - size : end]
+    ghost = record[:28] + (4096 + end).to_bytes(8, "big") + record[36:]
+    overwrite(log_files(path)[0], ghost, end)
+    assert bodies(store) == [b"x"]
+    store.close(clean=False)
+    reboot(path)
+    assert bodies(open_store(read_only=True)) == [b"x", b"x"], "nothing else tells where it ends"
+
+
+def test_a_torn_end_of_a_copied_store_is_no_damage(path, open_store, caplog):
+    filled(path, count=10).close(clean=False)
+    reboot(path)
+    last = log_files(path)[-1]
+    data = last.read_bytes().rstrip(b"\0")
+    overwrite(last, bytes(8), len(data) - 8)
+    reader = open_store(read_only=True)
+    assert bodies(reader) == numbered(9)
+    assert "hold no whole record" in caplog.text
+
+
+@pytest.mark.parametrize("at", [0, 4, 28, 88, 150])
+def test_damage_is_named_or_left_out(path, open_store, caplog, at):
+    store = filled(path, count=60)
+    places = [one.physical_offset for one in store.read("t", 0, 0, 100)]
+    store.close()
+    bad = 30
+    file = path / "commitlog" / f"{places[bad] // 4096 * 4096:020d}"
+    overwrite(file, b"\x7e\x7d\x7c\x7b", places[bad] % 4096 + at)
+    reader = open_store(read_only=True)
+    with pytest.raises(StoreDamagedError, match=str(places[bad])) as caught:
+        bodies(reader)
+    assert caught.value.code == "LOG_DAMAGED"
+    expected = numbered(60)
+    del expected[bad]
+    assert bodies(reader, skips_damage=True) == expected
+    assert f"log offsets {places[bad]} to" in caplog.text
+
+
+def test_a_missing_file_in_the_middle_is_left_unsaid_by_no_other(path, open_store):
+    store = filled(path, count=60)
+    store.close()
+    files = log_files(path)
+    files[1].write_bytes(bytes(4096))
+    reader = open_store(read_only=True)
+    with pytest.raises(StoreDamagedError, match=str(int(files[1].name))):
+        bodies(reader)
+    left = bodies(reader, skips_damage=True)
+    assert 0 < len(left) < 60
+
+
+def test_a_part_that_is_cleaned_away_meanwhile_is_named(path, open_store):
+    filled(path, count=60).close()
+    reader = open_store(read_only=True)
+    first, *_ = reader.views.plan("commitlog")
+    log_files(path)[0].unlink()
+    with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
+        list(reader.views.scan(first, ["body"]))
+
+
+def test_the_next_file_that_a_broker_has_made_ahead_is_no_damage(path, open_store):
+    filled(path, count=5).close(clean=False)
+    reboot(path)
+    (path / "commitlog" / f"{8192:020d}").write_bytes(bytes(4096))
+    assert bodies(open_store(read_only=True)) == numbered(5)
+
+
+def test_an_empty_store_has_no_parts(store):
+    assert store.views.plan("commitlog") == []
+
+
+def test_large_parts_come_in_batches(open_store, monkeypatch):
+    store = open_store(config=replace(SMALL, log_file_bytes=1 << 20))
+    store.append_batch(batch(numbered(500), 0), topic="t")
+    monkeypatch.setattr(log_view, "SLICE_ROWS", 64)
+    (part,) = store.views.plan("commitlog")
+    sizes = [found.num_rows for found in store.views.scan(part, ["body"])]
+    assert (sum(sizes), max(sizes)) == (500, 64)
+    assert bodies(store) == numbered(500)
+
+
+def test_bodies_that_inflate_to_a_lot_come_in_several_batches(open_store, monkeypatch):
+    store = open_store(config=replace(SMALL, log_file_bytes=1 << 20))
+    text = [bytes([65 + n]) * 8000 for n in range(20)]
+    store.append_batch(batch(text, 0), topic="t")
+    monkeypatch.setattr(record_columns, "PLAIN_BYTES", 30_000)
+    assert bodies(store) == text
+
+
+def test_columns_are_checked_before_anything_is_read(store):
+    store.append(message())
+    (part,) = store.views.plan("commitlog")
+    for columns in ([], ["dueTimestamp"]):
+        with pytest.raises(SchemaError):
+            store.views.scan(part, columns)
+
+
+def test_random_damage_never_invents_a_record(path):
+    """Whatever bytes are changed, what is shown was there, and in its order."""
+    rng = random.Random(7)
+    store = filled(path, count=40)
+    store.close()
+    whole = numbered(40)
+    for _ in range(40):
+        file = rng.choice(log_files(path))
+        before = file.read_bytes()
+        at = rng.randrange(4096)
+        overwrite(file, rng.randbytes(rng.choice([1, 4, 64])), min(at, 4096 - 64))
+        with Store.open(path, read_only=True) as reader:
+            found = iter(whole)
+            assert all(body in found for body in bodies(reader, skips_damage=True))
+        file.write_bytes(before)

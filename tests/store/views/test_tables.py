@@ -1,0 +1,99 @@
+"""Topics and groups as tables."""
+
+from datetime import datetime, timezone
+
+import pytest
+from pyrocket import VIEW_COLUMNS
+from pyrocket.errors import GroupNotFoundError
+from stores import filled, log_files, message
+
+
+def table(store, view, **options):
+    (part,) = store.views.plan(view, **options)
+    names = [*VIEW_COLUMNS[view]]
+    return [row for batch in store.views.scan(part, names) for row in batch.to_pylist()]
+
+
+def at(ms):
+    return datetime.fromtimestamp(ms / 1000, timezone.utc)
+
+
+def test_lag_is_counted_from_what_is_committed(aged):
+    aged.groups.commit("billing", "t", {0: 40})
+    (row,) = table(aged, "groups")
+    behind = aged.read("t", 0, 40, 100)
+    assert row == {
+        "consumerGroup": "billing",
+        "topic": "t",
+        "queueId": 0,
+        "committedOffset": 40,
+        "minOffset": 0,
+        "maxOffset": 100,
+        "lag": 60,
+        "lagBytes": sum(one.store_size for one in behind),
+        "lost": 0,
+        "nextStoreTimestamp": at(behind[0].store_timestamp),
+    }
+
+
+def test_a_group_that_has_read_everything_waits_for_nothing(aged):
+    aged.groups.commit("billing", "t", {0: 100})
+    (row,) = table(aged, "groups")
+    assert (row["lag"], row["lagBytes"], row["nextStoreTimestamp"]) == (0, 0, None)
+
+
+def test_a_queue_without_a_commit_is_behind_from_its_start(store):
+    for queue_id in (0, 1):
+        store.append(message(queue_id=queue_id))
+    store.groups.commit("billing", "t", {1: 1})
+    first, second = table(store, "groups")[:2]
+    assert (first["queueId"], first["committedOffset"], first["lag"]) == (0, None, 1)
+    assert (second["queueId"], second["committedOffset"], second["lag"]) == (1, 1, 0)
+
+
+def test_messages_that_went_before_a_group_came_are_counted_as_lost(path, open_store):
+    store = filled(path, count=100)
+    store.groups.commit("billing", "t", {0: 3})
+    store.close()
+    for file in log_files(path)[:2]:
+        file.unlink()
+    (row,) = table(open_store(read_only=True), "groups")
+    assert row["lost"] == row["minOffset"] - 3 > 0
+    assert row["lag"] == 100 - row["minOffset"]
+
+
+def test_a_group_that_has_committed_nothing_is_a_row(store):
+    store.groups.create("new")
+    (row,) = table(store, "groups")
+    assert (row["consumerGroup"], row["topic"]) == ("new", None)
+
+
+def test_one_group_is_shown_alone(store):
+    store.append(message())
+    for group in ("one", "two"):
+        store.groups.commit(group, "t", {0: 1})
+    assert {row["consumerGroup"] for row in table(store, "groups", group="two")} == {"two"}
+    with pytest.raises(GroupNotFoundError):
+        table(store, "groups", group="three")
+
+
+def test_a_deleted_topic_that_has_left_files_is_shown(store, path):
+    store.append(message(topic="t"))
+    store.append(message(topic="u"))
+    (path / "consumequeue/ghost/3").mkdir(parents=True)
+    rows = {row["topic"]: row for row in table(store, "topics")}
+    assert (rows["t"]["messages"], rows["t"]["readQueues"], rows["t"]["perm"]) == (1, 4, 6)
+    assert (rows["ghost"]["perm"], rows["ghost"]["queues"]) == (None, [])
+
+
+def test_a_topic_that_was_cleaned_empty_keeps_its_offsets(path, open_store):
+    store = filled(path, count=0)
+    store.create_topic("idle", read_queues=1, write_queues=1)
+    store.append(message(topic="idle", queue_id=0))
+    for number in range(200):
+        store.append(message(b"%d" % number * 30, queue_id=0))
+    store.clean(total_bytes=8192)
+    (row,) = (one for one in table(store, "topics") if one["topic"] == "idle")
+    (queue,) = row["queues"]
+    assert (queue["minOffset"], queue["maxOffset"], row["messages"]) == (1, 1, 0)
+    assert row["firstStoreTimestamp"] is queue["lastStoreTimestamp"] is None
