@@ -6,13 +6,19 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
     ShortType,
     StringType,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -22,16 +28,24 @@ LOG_APPEND_TIME = 1
 _SIMPLE: dict[DataType, pa.DataType] = {
     BinaryType(): pa.binary(),
     BooleanType(): pa.bool_(),
+    ByteType(): pa.int8(),
+    DateType(): pa.date32(),
+    DoubleType(): pa.float64(),
+    FloatType(): pa.float32(),
     ShortType(): pa.int16(),
     IntegerType(): pa.int32(),
     LongType(): pa.int64(),
     StringType(): pa.string(),
+    TimestampNTZType(): pa.timestamp("us"),
     TimestampType(): pa.timestamp("us", tz="UTC"),
 }
 
 
 def arrow_type(spark_type: DataType) -> pa.DataType:
-    """Return the one Arrow type that Spark accepts for this type, nullability included."""
+    """Return the one Arrow type that Spark accepts for this type, nullability included.
+
+    Raises KeyError for a type that no column of a read can have.
+    """
     if isinstance(spark_type, ArrayType):
         element = arrow_type(spark_type.elementType)
         return pa.list_(pa.field("element", element, spark_type.containsNull))
@@ -42,6 +56,8 @@ def arrow_type(spark_type: DataType) -> pa.DataType:
         )
     if isinstance(spark_type, StructType):
         return pa.struct(arrow_schema(spark_type))
+    if isinstance(spark_type, DecimalType):
+        return pa.decimal128(spark_type.precision, spark_type.scale)
     return _SIMPLE[spark_type]
 
 

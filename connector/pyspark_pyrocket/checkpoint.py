@@ -14,6 +14,7 @@ store, topics: which directory and which topics these offsets count in; "" is un
     directory that only Java has written.
 epoch: the log's epoch, to notice that a recovery has cut what was read.
 initial: true in an offset that no batch has ended at; such an end reads nothing.
+lost: how many messages of a queue were gone before the query came to them, since it began.
 
 Spark compares the *text*: keys are sorted and nothing changes while nothing is new.
 """
@@ -40,6 +41,7 @@ class StreamOffset:
     topic_ids: Mapping[str, str]
     first: QueueNumbers = field(default_factory=dict)
     initial: bool = False
+    lost: QueueNumbers = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain, sorted values: equal offsets give equal text."""
@@ -47,6 +49,7 @@ class StreamOffset:
             "epoch": self.epoch,
             "from": _with_broker(self.first, self.broker),
             "initial": True,
+            "lost": _with_broker(self.lost, self.broker),
             "offsets": _with_broker(self.offsets, self.broker),
             "store": self.store,
             "topics": dict(sorted(self.topic_ids.items())),
@@ -56,6 +59,8 @@ class StreamOffset:
             del value["from"]
         if not self.initial:
             del value["initial"]
+        if not self.lost:
+            del value["lost"]
         return value
 
     @classmethod
@@ -78,6 +83,7 @@ class StreamOffset:
                 topic_ids=value["topics"],
                 first=_without_broker(value.get("from", {}))[1],
                 initial=value.get("initial", False),
+                lost=_without_broker(value.get("lost", {}))[1],
             )
         except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise DataLossError(

@@ -4,13 +4,14 @@ Each has one type or, for bodies and keys, one of two; a type says which column 
 scan it is made from and how. Types are written as Spark prints them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -30,7 +31,7 @@ HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 )
 DUE = "dueTimestamp"
-"""When a scheduled message is due; other messages have no such column."""
+"""When a message that waits is due: one of the columns that only views have, see `view_columns`."""
 
 _STRINGS = MapType(StringType(), StringType())
 
@@ -73,6 +74,11 @@ COLUMNS: dict[str, tuple[Variant, ...]] = dict(
         _plain("preparedTransactionOffset", LongType()),
         _plain("systemProperties", _STRINGS),
         _plain(DUE, TimestampType()),
+        _plain("inQueue", BooleanType()),
+        _plain("consumerGroup", StringType()),
+        _plain("originTopic", StringType()),
+        _plain("originMsgId", StringType()),
+        _plain("consumed", BooleanType()),
         (
             "key",
             (Variant(BinaryType(), "keysText", as_binary), Variant(StringType(), "keysText")),
@@ -107,14 +113,27 @@ KAFKA_DEFAULT = ("key", "value", "topic", "partition", "offset", "timestamp", "t
 PAYLOADS = frozenset({"body", "value"})
 
 
-def default_columns(*, kafka: bool, headers: bool, text: bool, due: bool = False) -> StructType:
-    """Return what a DataFrame has when the user gives no schema; `text` decodes the bodies."""
+def default_columns(
+    *,
+    kafka: bool,
+    headers: bool,
+    text: bool,
+    fields: Sequence[StructField] | None = None,
+) -> StructType:
+    """Return what a DataFrame has when the user gives no schema.
+
+    `text` decodes the bodies; `fields`, if not None, stand where the body would.
+    """
     names = KAFKA_DEFAULT if kafka else ROCKETMQ_DEFAULT
     if headers:
         names = (*names, "headers")
-    if due:
-        names = (*names, DUE)
-    return StructType([StructField(name, _default_type(name, text)) for name in names])
+    columns: list[StructField] = []
+    for name in names:
+        if name in PAYLOADS and fields is not None:
+            columns += fields
+        else:
+            columns.append(StructField(name, _default_type(name, text)))
+    return StructType(columns)
 
 
 def _default_type(name: str, text: bool) -> DataType:

@@ -34,15 +34,20 @@ class RocketDataSource(DataSource):
 
     >>> spark.read.format("pyrocket").schema("queueOffset BIGINT, body STRING").options(...)
 
-    Write any DataFrame that has a `body` (or `value`) column:
+    Write any DataFrame that has a `body` (or `value`) column, or make one with valueFormat=json:
 
     >>> df.write.format("pyrocket").mode("append").options(path=..., topic="flights").save()
     >>> df.writeStream.format("pyrocket").options(path=..., topic="flights").start()
 
-    Options of reads: path, subscribe or topic, startingOffsets, endingOffsets,
-    maxOffsetsPerTrigger, missingTopic, schemaMode, includeHeaders, valueFormat, coalesceQueues,
-    view, verifyCrc. Options of writes: path, topic, createIfMissing, delivery, txnAppId,
-    txnVersion, flush, schemaMode. Names are case-insensitive; unknown ones are refused.
+    Options of reads: path, subscribe or topic, subscribePattern, assign, missingTopic,
+    startingOffsets, startingTimestamp, startingOffsetsByTimestamp,
+    startingOffsetsByTimestampStrategy, lastN, endingOffsets, endingTimestamp,
+    endingOffsetsByTimestamp, onDataLoss, failOnDataLoss, maxOffsetsPerTrigger,
+    maxBytesPerTrigger, minOffsetsPerTrigger, maxTriggerDelay, coalesceQueues, minPartitions,
+    maxRecordsPerPartition, maxBytesPerPartition, schemaMode, includeHeaders, valueFormat,
+    valueSchema, valueColumn, mode, columnNameOfCorruptRecord, badRecordsTopic, view, verifyCrc.
+    Options of writes: path, topic, createIfMissing, delivery, txnAppId, txnVersion, flush,
+    schemaMode, valueFormat, valueColumn. Names are case-insensitive; unknown ones are refused.
     `connector/README.md` has the table.
     """
 

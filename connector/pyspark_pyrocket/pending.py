@@ -19,7 +19,7 @@ _TASK_MESSAGES = 32_768
 
 @dataclass(frozen=True)
 class PendingPartition(InputPartition):
-    """One task: places in a store's own topics, in which messages for `topics` wait."""
+    """One task: places in a store's own topics, in which messages for `topics`, or any, wait."""
 
     path: str
     store: str

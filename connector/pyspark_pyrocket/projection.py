@@ -1,6 +1,6 @@
 """A DataFrame's schema as a projection of the store's scan: what is not asked for is not read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -9,45 +9,70 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_pyrocket.arrays import arrow_schema
 from pyspark_pyrocket.columns import COLUMNS, PAYLOADS, Convert, Variant
+from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.table import nearest
+from pyspark_pyrocket.payload.decoding import PLACE, Decoder, OnBad
+from pyspark_pyrocket.value_columns import ValueColumns, value_columns
+
+_AS_IS = Payload()
 
 
 @dataclass(frozen=True)
 class Projection:
     """Turns batches of the columns `scan` into batches of exactly `schema`.
 
-    Each output column is `sources[i]`, an index into `scan`, through `converts[i]`, if any.
+    Each output column is `sources[i]`, an index into `scan` and, behind it, what `decoder` adds,
+    through `converts[i]`, if any.
     """
 
     scan: tuple[str, ...]
     schema: pa.Schema
     sources: tuple[int, ...]
     converts: tuple[Convert | None, ...]
+    decoder: Decoder | None = None
 
     @classmethod
-    def of(cls, schema: StructType, value_format: str = "") -> "Projection":
+    def of(cls, schema: StructType, payload: Payload = _AS_IS) -> "Projection":
         """Match every field by name and type, or raise SchemaError."""
         _check_names(schema)
-        variants = [_variant(field, value_format) for field in schema]
-        scan = tuple(dict.fromkeys(variant.scan for variant in variants))
+        values = value_columns(schema, payload)
+        variants = {
+            field.name: _variant(field, payload.value_format)
+            for field in schema
+            if field.name not in values.places
+        }
+        scanned = [variant.scan for variant in variants.values()]
+        if values.decoder is not None:
+            scanned += ["body", *PLACE]
+        scan = tuple(dict.fromkeys(scanned))
         return cls(
             scan=scan,
             schema=arrow_schema(schema),
-            sources=tuple(scan.index(variant.scan) for variant in variants),
-            converts=tuple(variant.convert for variant in variants),
+            sources=tuple(_source(name, scan, variants, values) for name in schema.names),
+            converts=tuple(
+                variants[name].convert if name in variants else None for name in schema.names
+            ),
+            decoder=values.decoder,
         )
 
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch that Spark expects; its buffers are those of `batch`."""
+    def apply(self, batch: pa.RecordBatch, on_bad: OnBad | None = None) -> pa.RecordBatch:
+        """Return the batch that Spark expects; its buffers are those of `batch`.
+
+        `on_bad` is given the messages whose bodies cannot be decoded.
+        """
+        if self.decoder is not None:
+            batch = self.decoder.widen(batch, on_bad)
         columns = [
             self._column(field, batch.column(source), convert)
             for field, source, convert in zip(self.schema, self.sources, self.converts, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def apply_all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def apply_all(
+        self, batches: Iterator[pa.RecordBatch], on_bad: OnBad | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Apply to each batch that has rows."""
-        return (self.apply(batch) for batch in batches if batch.num_rows)
+        return (self.apply(batch, on_bad) for batch in batches if batch.num_rows)
 
     @staticmethod
     def _column(field: pa.Field, column: pa.Array, convert: Convert | None) -> pa.Array:
@@ -61,6 +86,14 @@ class Projection:
                 code="COLUMN_NULL",
             )
         return column
+
+
+def _source(
+    name: str, scan: tuple[str, ...], variants: Mapping[str, Variant], values: ValueColumns
+) -> int:
+    if name in variants:
+        return scan.index(variants[name].scan)
+    return len(scan) + values.places[name]
 
 
 def _check_names(schema: StructType) -> None:

@@ -1,15 +1,12 @@
-"""What tasks read: half-open ranges of queues, small ones together. Pure."""
+"""What tasks read: half-open ranges of queues. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-SMALL_BYTES = 1024 * 1024
-"""Ranges estimated below this share a task: a task costs Spark about 65 ms of a core."""
-
-TASK_BYTES = 4 * SMALL_BYTES
-"""About how much the small ranges of one task hold together."""
+_FEW_ROWS, _FEW_RANGES = 256, 256
+"""Ranges of so many messages at most are read together, and so many of them."""
 
 
 @dataclass(frozen=True, order=True)
@@ -20,6 +17,11 @@ class QueueRange:
     queue_id: int
     start: int
     end: int
+
+    @property
+    def rows(self) -> int:
+        """How many messages it has."""
+        return self.end - self.start
 
 
 @dataclass(frozen=True)
@@ -34,29 +36,20 @@ class QueuePartition(InputPartition):
     ranges: tuple[QueueRange, ...]
 
 
-def pack(
-    ranges: Iterable[QueueRange], estimate_bytes: Callable[[QueueRange], int]
-) -> list[tuple[QueueRange, ...]]:
-    """Group ranges into tasks, in their order: a large one alone, small ones together."""
-    large: list[tuple[QueueRange, ...]] = []
-    small: list[tuple[QueueRange, int]] = []
-    for queue_range in ranges:
-        size = estimate_bytes(queue_range)
-        if size >= SMALL_BYTES:
-            large.append((queue_range,))
-        else:
-            small.append((queue_range, size))
-    return large + list(_fill(small))
+def together(ranges: Iterable[QueueRange]) -> Iterator[list[QueueRange]]:
+    """Yield the ranges in their order: small ones of one topic together, others alone."""
+    few: list[QueueRange] = []
+    for each in ranges:
+        if few and (each.topic != few[0].topic or len(few) == _FEW_RANGES or not _is_small(each)):
+            yield few
+            few = []
+        few.append(each)
+        if not _is_small(each):
+            yield few
+            few = []
+    if few:
+        yield few
 
 
-def _fill(small: list[tuple[QueueRange, int]]) -> Iterator[tuple[QueueRange, ...]]:
-    group: list[QueueRange] = []
-    group_bytes = 0
-    for queue_range, size in small:
-        if group and group_bytes + size > TASK_BYTES:
-            yield tuple(group)
-            group, group_bytes = [], 0
-        group.append(queue_range)
-        group_bytes += size
-    if group:
-        yield tuple(group)
+def _is_small(each: QueueRange) -> bool:
+    return each.rows <= _FEW_ROWS

@@ -3,42 +3,55 @@
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyrocket.errors import SchemaError
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_pyrocket.columns import DUE, default_columns
+from pyspark_pyrocket.bad_records import prepare_bad_records
+from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.key_read import located_partitions, read_located
 from pyspark_pyrocket.options.option import BATCH, READ
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.options.view import MESSAGES, SCHEDULED
+from pyspark_pyrocket.options.view import COMMITLOG, MESSAGES, TABLES, WAITING
 from pyspark_pyrocket.pending import pending_partitions, read_pending
 from pyspark_pyrocket.planner import batch_partitions, topics_to_read
 from pyspark_pyrocket.projection import Projection
 from pyspark_pyrocket.stores import shared_store
 from pyspark_pyrocket.task import read_partition
+from pyspark_pyrocket.value_fields import value_fields
+from pyspark_pyrocket.view_columns import (
+    check_columns,
+    columns_besides,
+    table_projection,
+    table_schema,
+)
+from pyspark_pyrocket.view_read import read_view, view_partitions
 
 
 def default_schema(request: Request) -> StructType:
     """Return the columns of a read without `.schema(...)`, if its store and topics exist."""
     options = ReadOptions.parse(request, READ)
-    topics_to_read(shared_store(options.path), options)
-    return default_columns(
+    store = shared_store(options.path)
+    if options.view in TABLES:
+        return table_schema(options.view)
+    # The log has topics that have been deleted since.
+    topics = [] if options.view == COMMITLOG else topics_to_read(store, options)
+    columns = default_columns(
         kafka=options.payload.kafka_columns,
         headers=options.payload.include_headers,
         text=options.payload.value_format == "string",
-        due=options.view == SCHEDULED,
+        fields=value_fields(store, topics, options),
     )
+    return StructType([*columns, *columns_besides(options.view)])
 
 
-def check_view(options: ReadOptions, projection: Projection) -> None:
-    """Raise SchemaError if a column is asked for that messages of this view don't have."""
-    if DUE in projection.scan and options.view != SCHEDULED:
-        raise SchemaError(
-            f"Only scheduled messages have a column {DUE!r}.",
-            remedy="Set the option 'view' to scheduled, or leave the column out.",
-            code="COLUMN_UNKNOWN",
-        )
+def projection_of(schema: StructType, options: ReadOptions) -> Projection:
+    """Return what makes a DataFrame of the view's rows, or raise SchemaError."""
+    if options.view in TABLES:
+        return table_projection(options.view, schema)
+    projection = Projection.of(schema, options.payload)
+    check_columns(options.view, projection.scan)
+    return projection
 
 
 class RocketReader(DataSourceReader):
@@ -46,17 +59,40 @@ class RocketReader(DataSourceReader):
 
     def __init__(self, request: Request, schema: StructType) -> None:
         self._options = ReadOptions.parse(request, BATCH)
-        self._projection = Projection.of(schema, self._options.payload.value_format)
-        check_view(self._options, self._projection)
+        self._projection = projection_of(schema, self._options)
+        prepare_bad_records(self._options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan on the driver; raises about missing topics and offsets before any task runs."""
-        store = shared_store(self._options.path)
-        if self._options.view == MESSAGES:
-            return batch_partitions(store, self._options)
-        return pending_partitions(store, self._options)
+        options = self._options
+        store = shared_store(options.path)
+        if options.lookup:
+            return located_partitions(store, options)
+        if options.view == MESSAGES:
+            return batch_partitions(store, options)
+        plan = pending_partitions if options.view in WAITING else view_partitions
+        return plan(store, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the ranges of one task."""
-        read = read_partition if self._options.view == MESSAGES else read_pending
-        return read(partition, self._projection, verify_crc=self._options.verify_crc)
+        options, projection = self._options, self._projection
+        checks, bad_topic = options.verify_crc, options.payload.bad_topic
+        if options.lookup:
+            return read_located(
+                partition,
+                projection,
+                verify_crc=checks,
+                selection=options.selection,
+                bad_topic=bad_topic,
+            )
+        if options.view == MESSAGES:
+            return read_partition(
+                partition,
+                projection,
+                verify_crc=checks,
+                selection=options.selection,
+                bad_topic=bad_topic,
+                loss=options.loss,
+            )
+        read = read_pending if options.view in WAITING else read_view
+        return read(partition, projection, verify_crc=checks)

@@ -4,14 +4,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyrocket.errors import MessageError
 
-from pyspark_pyrocket.sink_columns import SinkColumn, SinkColumns
+from pyspark_pyrocket.payload.json_encoding import json_objects, json_text
+from pyspark_pyrocket.sink_columns import JsonBody, SinkColumn, SinkColumns
 
 _TEXT = pa.string()
 
 
-def send_batch(batch: pa.RecordBatch, columns: SinkColumns) -> pa.RecordBatch:
+def send_batch(
+    batch: pa.RecordBatch, columns: SinkColumns, json_body: JsonBody | None = None
+) -> pa.RecordBatch:
     """Return the rows under the names and types of an append; MessageError names the row."""
     sent = {name: _sent(name, batch, column) for name, column in columns.items()}
+    if json_body is not None:
+        sent["body"] = _encoded(batch, json_body)
     if columns.get("keys", _NO_KEY).source == "key":
         sent["shardingKey"] = _route_by_key(sent)
     return pa.RecordBatch.from_arrays(list(sent.values()), names=list(sent))
@@ -30,6 +35,13 @@ def _sent(name: str, batch: pa.RecordBatch, column: SinkColumn) -> pa.Array:
     if name == "keys" and pa.types.is_binary(column.arrow):
         return _decode(values, "key")
     return values
+
+
+def _encoded(batch: pa.RecordBatch, body: JsonBody) -> pa.StringArray:
+    columns = [batch.column(position) for position in body.positions]
+    if body.whole:
+        return json_text(columns[0])
+    return json_objects(body.names, columns, len(batch))
 
 
 def _route_by_key(sent: dict[str, pa.Array]) -> pa.Array:

@@ -13,17 +13,22 @@ from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
-from pyspark_pyrocket.sink_columns import SinkColumns, plan_columns
+from pyspark_pyrocket.sink_columns import JsonBody, SinkColumns, plan_columns, plan_json
 from pyspark_pyrocket.stores import check_uuid, not_shared
 
 
 @dataclass(frozen=True)
 class Sink:
-    """All that a task needs to know; `store` is the uuid of the store that the driver means."""
+    """All that a task needs to know.
+
+    store: the uuid of the store that the driver means.
+    json_body: what bodies are made of; None where they are a column.
+    """
 
     options: WriteOptions
     columns: SinkColumns
     store: str
+    json_body: JsonBody | None = None
 
 
 def prepare_sink(
@@ -41,7 +46,7 @@ def prepare_sink(
             "mode('append') or outputMode('append').",
             code="OPTION_OVERWRITE",
         )
-    columns = plan_columns(schema, options.topic)
+    columns, json_body = _plan(schema, options)
     if options.topic:
         check_topic_name(options.topic)
     # Opened for writing even if nothing is missing: a store that a broker holds, or that needs
@@ -50,9 +55,15 @@ def prepare_sink(
     try:
         if options.topic:
             _ensure_topic(store, options)
-        return Sink(options, columns, store.uuid)
+        return Sink(options, columns, store.uuid, json_body)
     finally:
         store.close(clean=False)
+
+
+def _plan(schema: StructType, options: WriteOptions) -> tuple[SinkColumns, JsonBody | None]:
+    if options.encodes_json:
+        return plan_json(schema, options.topic, options.value_column)
+    return plan_columns(schema, options.topic), None
 
 
 def _ensure_topic(store: Store, options: WriteOptions) -> None:

@@ -4,7 +4,7 @@ Kafka's names stand for ours: `value`, `key`, `headers`, `partition`. Columns th
 has (`queueOffset`, `timestamp`, ...) are left out, so that a topic can be piped into another.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -68,10 +69,115 @@ SinkColumns = Mapping[str, SinkColumn]
 """What it is sent as → the column."""
 
 
+@dataclass(frozen=True)
+class JsonBody:
+    """Columns that are written as the fields of a JSON object, which is the body.
+
+    positions: where they are in the DataFrame.
+    whole: whether there is only one, a struct that is the object itself.
+    """
+
+    names: tuple[str, ...]
+    positions: tuple[int, ...]
+    whole: bool = False
+
+
 def plan_columns(schema: StructType, topic: str) -> SinkColumns:
     """Match every field, or raise SchemaError; `topic` is the option, or empty."""
+    chosen = _matched(enumerate(schema))
+    if "body" not in chosen:
+        raise SchemaError(
+            f"There is no column 'body' (or 'value') among {', '.join(schema.fieldNames())}.",
+            remedy="Select the payload AS body (string or binary), or set the option "
+            "valueFormat=json, which makes it of all columns that are not a message's own.",
+            code="BODY_COLUMN_MISSING",
+        )
+    return _with_topic(chosen, topic)
+
+
+def plan_json(
+    schema: StructType, topic: str, value_column: str = ""
+) -> tuple[SinkColumns, JsonBody]:
+    """Match the columns of messages, and take the others for the body, or raise SchemaError.
+
+    `value_column` is the struct that is the body, if there is one; then no other column is.
+    """
+    inside = {
+        position: field
+        for position, field in enumerate(schema)
+        if _is_inside(field.name, value_column)
+    }
+    chosen = _matched((at, field) for at, field in enumerate(schema) if at not in inside)
+    if "body" in chosen:
+        raise SchemaError(
+            f"valueFormat=json makes the body of the other columns, and there is a column "
+            f"{chosen['body'].source!r}.",
+            remedy="Remove 'valueFormat', or the column. A field of this name is possible inside "
+            "a struct that the option 'valueColumn' names.",
+            code="COLUMN_TWICE",
+        )
+    if not inside:
+        wanted = f"column {value_column!r}" if value_column else "column for the body"
+        raise SchemaError(
+            f"There is no {wanted} among {', '.join(schema.fieldNames())}.",
+            remedy="Select what the JSON objects shall have.",
+            code="BODY_COLUMN_MISSING",
+        )
+    return _with_topic(chosen, topic), _json_body(inside, whole=bool(value_column))
+
+
+def _is_inside(name: str, value_column: str) -> bool:
+    if value_column:
+        return name.lower() == value_column.lower()
+    # What only a source has is data like any other here: nothing is lost unseen.
+    return name.lower() not in {sent.lower() for sent in _SENT}
+
+
+def _json_body(inside: Mapping[int, StructField], *, whole: bool) -> JsonBody:
+    names = tuple(field.name for field in inside.values())
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SchemaError(
+            f"There are two columns {twice!r}.", remedy="Drop one of them.", code="COLUMN_TWICE"
+        )
+    for field in inside.values():
+        _check_json(field, whole=whole)
+    return JsonBody(names, tuple(inside), whole)
+
+
+def _check_json(field: StructField, *, whole: bool) -> None:
+    kind = field.dataType
+    if whole and not isinstance(kind, StructType):
+        raise SchemaError(
+            f"Column {field.name!r} is {kind.simpleString()}, and 'valueColumn' names it.",
+            remedy="It has to be a struct: select struct(...) AS it.",
+            code="COLUMN_TYPE",
+        )
+    try:
+        arrow_type(_without_void(kind))
+    except KeyError:
+        raise SchemaError(
+            f"Column {field.name!r} is {kind.simpleString()}, which has no form in JSON.",
+            remedy="Cast it, for example to string, or drop it.",
+            code="COLUMN_TYPE",
+        ) from None
+
+
+def _without_void(kind: DataType) -> DataType:
+    """Return the type with something that Arrow knows for what is always null.
+
+    Not in arrays and maps: what Spark hands over of them then is damaged.
+    """
+    if isinstance(kind, NullType):
+        return _TEXT
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, _without_void(each.dataType)) for each in kind])
+    return kind
+
+
+def _matched(fields: Iterable[tuple[int, StructField]]) -> dict[str, SinkColumn]:
     chosen: dict[str, SinkColumn] = {}
-    for position, field in enumerate(schema):
+    for position, field in fields:
         name = _known_name(field)
         if name in _IGNORED:
             continue
@@ -84,7 +190,16 @@ def plan_columns(schema: StructType, topic: str) -> SinkColumns:
                 code="COLUMN_TWICE",
             )
         chosen[sent] = SinkColumn(name, position, arrow_type(spark_type))
-    _check_required(schema, chosen, topic)
+    return chosen
+
+
+def _with_topic(chosen: SinkColumns, topic: str) -> SinkColumns:
+    if "topic" not in chosen and not topic:
+        raise SchemaError(
+            "It is not said where the rows go: there is no option 'topic' and no column 'topic'.",
+            remedy="Set the option, or select a column of that name.",
+            code="TOPIC_COLUMN_MISSING",
+        )
     return {sent: column for sent, column in chosen.items() if not (topic and sent == "topic")}
 
 
@@ -97,7 +212,7 @@ def _known_name(field: StructField) -> str:
         f"A message has no column {field.name!r}.",
         remedy=(f"Did you mean {near!r}? " if near else "")
         + f"The sink takes {', '.join(_SENT)}. Put other columns into the body, for example "
-        "with to_json(struct(*)) AS body.",
+        "with to_json(struct(*)) AS body, or with the option valueFormat=json.",
         code="COLUMN_UNKNOWN",
     )
 
@@ -112,18 +227,3 @@ def _check_type(field: StructField, types: tuple[DataType, ...]) -> DataType:
             code="COLUMN_TYPE",
         )
     return allowed[field.dataType.simpleString()]
-
-
-def _check_required(schema: StructType, chosen: SinkColumns, topic: str) -> None:
-    if "body" not in chosen:
-        raise SchemaError(
-            f"There is no column 'body' (or 'value') among {', '.join(schema.fieldNames())}.",
-            remedy="Select the payload AS body (string or binary).",
-            code="BODY_COLUMN_MISSING",
-        )
-    if "topic" not in chosen and not topic:
-        raise SchemaError(
-            "It is not said where the rows go: there is no option 'topic' and no column 'topic'.",
-            remedy="Set the option, or select a column of that name.",
-            code="TOPIC_COLUMN_MISSING",
-        )

@@ -3,32 +3,40 @@
 Runs on the driver; a look at the bounds of the queues each time, O(queues).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 
-from pyrocket import Store
-from pyrocket.errors import DataLossError, LogTruncatedError, TopicRecreatedError
+from pyrocket import Store, TopicConfig
+from pyrocket.errors import DataLossError
 
 from pyspark_pyrocket.checkpoint import StreamOffset
-from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers, check_within
+from pyspark_pyrocket.losses import Losses
+from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.planner import current_bounds, topics_to_read
+from pyspark_pyrocket.places import find_start
+from pyspark_pyrocket.planner import read_bounds
 from pyspark_pyrocket.ranges import QueueRange
-from pyspark_pyrocket.rate_limit import take_rows
+from pyspark_pyrocket.resuming import NEW_CHECKPOINT, resume
 
-_NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to go on."
+Take = Callable[[QueueNumbers, QueueNumbers], QueueNumbers]
+"""How far a micro-batch goes that begins at the first and could go to the second."""
 
 
 def initial_offset(store: Store, options: ReadOptions) -> StreamOffset:
-    """Return where a new query starts, as `startingOffsets` says."""
-    bounds = current_bounds(store, topics_to_read(store, options))
-    offsets = options.span.starting.resolve(bounds, store.broker_name)
-    return _offset(store, offsets, initial=True)
+    """Return where a new query starts, as its options say."""
+    counts_in = _CountsIn.now(store)
+    losses = Losses(options.loss)
+    offsets = find_start(store, options, read_bounds(store, options), losses)
+    return counts_in.offset(offsets, initial=True, lost=losses.counts)
 
 
-def latest_offset(store: Store, options: ReadOptions) -> StreamOffset:
-    """Return the end of every queue, as far as a query without limits could go now."""
-    bounds = current_bounds(store, topics_to_read(store, options))
-    return _offset(store, maxima(bounds))
+def latest_offset(store: Store, options: ReadOptions, known: Collection[str] = ()) -> StreamOffset:
+    """Return the end of every queue, as far as a query without limits could go now.
+
+    The `known` topics need not exist any more.
+    """
+    counts_in = _CountsIn.now(store)
+    return counts_in.offset(maxima(read_bounds(store, options, known)))
 
 
 def maxima(bounds: Bounds) -> QueueNumbers:
@@ -44,28 +52,35 @@ def next_offset(
     options: ReadOptions,
     start: StreamOffset,
     *,
-    max_rows: int | None = None,
+    take: Take | None = None,
     target: QueueNumbers | None = None,
+    losses: Losses | None = None,
 ) -> StreamOffset | None:
     """Return where the next micro-batch ends, or None if there is nothing to read.
 
-    Nothing in it lies before `start` or beyond `target`, and nothing of `start` is left out: a
-    queue or topic that has vanished keeps its place. Queues that `start` does not know begin at
-    their first message, which is fixed in the result.
+    `take` says how much of what there is a micro-batch takes; else it is all. Nothing lies before
+    where `start` goes on, or beyond `target`, and nothing of `start` is left out. Queues that
+    `start` does not know begin at their first message; that, and where a queue had to be moved,
+    is fixed in the result, even if there is nothing to read there.
+
+    Queues that topics have lost are read to where they end now, which is added to `target`.
     """
-    check_offset(store, options, start)
-    bounds = current_bounds(store, topics_to_read(store, options))
-    begin = _begin(start, bounds)
-    end = _clamp(begin, maxima(bounds), target)
-    if max_rows is not None:
-        end = take_rows(begin, end, max_rows)
-    if end == begin:
+    losses = losses or Losses(options.loss)
+    counts_in = _CountsIn.now(store)
+    resumed = resume(store, options, start, losses)
+    begin = resumed.begin
+    if target is not None:
+        _add_vanished(target, resumed.vanished)
+    end = _clamp(begin, maxima(resumed.bounds), target)
+    if take is not None:
+        end = take(begin, end)
+    if end == begin and not resumed.moved:
         return None
-    return _offset(
-        store,
+    return counts_in.offset(
         _merge(start.offsets, end),
-        first=_merge(start.offsets, begin) if start.initial else _added(start, begin),
+        first=_merge(start.offsets, begin) if start.initial else _changed(start, begin),
         older_ids=start.topic_ids,
+        lost=_sum(start.lost, losses.take()),
     )
 
 
@@ -83,63 +98,10 @@ def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRang
                 raise DataLossError(
                     f"The checkpoint's offsets of topic {topic!r} queue {queue} go from {begin} "
                     f"to {offset}.",
-                    remedy=_NEW_CHECKPOINT,
+                    remedy=NEW_CHECKPOINT,
                     code="CHECKPOINT_DAMAGED",
                 )
             yield QueueRange(topic, queue, begin, offset)
-
-
-def check_offset(store: Store, options: ReadOptions, offset: StreamOffset) -> None:
-    """Raise DataLossError unless `offset` still counts in this store and these topics."""
-    for what, then, now in (
-        ("store", offset.store, store.uuid),
-        ("broker", offset.broker, store.broker_name),
-    ):
-        if then and now and then != now:
-            raise DataLossError(
-                f"The checkpoint counts in {what} {then}, but {store.path} is {what} {now}.",
-                remedy=f"Point 'path' to the store it was made with. {_NEW_CHECKPOINT}",
-                code="STORE_CHANGED",
-            )
-    _check_topic_ids(store, options, offset.topic_ids)
-    if store.epoch != offset.epoch:
-        _check_cuts(store, options, offset)
-
-
-def _check_topic_ids(store: Store, options: ReadOptions, ids: Mapping[str, str]) -> None:
-    existing = store.topics()
-    for topic in options.subscription.topics:
-        then = ids.get(topic, "")
-        now = existing[topic].topic_id if topic in existing else ""
-        if then and now and then != now:
-            raise TopicRecreatedError(
-                f"Topic {topic!r} was deleted and created again since the checkpoint was made.",
-                remedy=_NEW_CHECKPOINT,
-            )
-
-
-def _check_cuts(store: Store, options: ReadOptions, offset: StreamOffset) -> None:
-    for topic in options.subscription.topics:
-        for queue, position in offset.offsets.get(topic, {}).items():
-            cut = store.cut_since(offset.epoch, topic, queue)
-            if cut is not None and cut < position:
-                raise LogTruncatedError(
-                    f"A crash of the machine cut topic {topic!r} queue {queue} at offset {cut}; "
-                    f"the checkpoint has read up to {position}, and other messages may have "
-                    "those offsets now.",
-                    remedy=_NEW_CHECKPOINT,
-                )
-
-
-def _begin(start: StreamOffset, bounds: Bounds) -> QueueNumbers:
-    """Return where each queue goes on, and raise about one whose messages are gone."""
-    begin: QueueNumbers = {}
-    for topic, queues in bounds.items():
-        known = start.offsets.get(topic, {})
-        begin[topic] = {queue: known.get(queue, limits.minimum) for queue, limits in queues.items()}
-        for queue, limits in queues.items():
-            check_within(f"Topic {topic!r}, queue {queue}", begin[topic][queue], limits)
-    return begin
 
 
 def _clamp(begin: QueueNumbers, end: QueueNumbers, target: QueueNumbers | None) -> QueueNumbers:
@@ -158,34 +120,65 @@ def _merge(older: QueueNumbers, newer: QueueNumbers) -> QueueNumbers:
     return {topic: {**older.get(topic, {}), **newer.get(topic, {})} for topic in {**older, **newer}}
 
 
-def _added(start: StreamOffset, begin: QueueNumbers) -> QueueNumbers:
-    added = {
+def _changed(start: StreamOffset, begin: QueueNumbers) -> QueueNumbers:
+    """Return where queues begin that do not begin where they stopped."""
+    changed = {
         topic: {
             queue: offset
             for queue, offset in queues.items()
-            if queue not in start.offsets.get(topic, {})
+            if start.offsets.get(topic, {}).get(queue) != offset
         }
         for topic, queues in begin.items()
     }
-    return {topic: queues for topic, queues in added.items() if queues}
+    return {topic: queues for topic, queues in changed.items() if queues}
 
 
-def _offset(
-    store: Store,
-    offsets: QueueNumbers,
-    *,
-    first: QueueNumbers | None = None,
-    older_ids: Mapping[str, str] | None = None,
-    initial: bool = False,
-) -> StreamOffset:
-    existing = store.topics()
-    ids = {topic: existing[topic].topic_id for topic in offsets if topic in existing}
-    return StreamOffset(
-        store=store.uuid,
-        epoch=store.epoch,
-        broker=store.broker_name,
-        offsets=offsets,
-        topic_ids={**(older_ids or {}), **ids},
-        first=first or {},
-        initial=initial,
-    )
+def _sum(one: QueueNumbers, other: QueueNumbers) -> QueueNumbers:
+    return {
+        topic: {
+            queue: one.get(topic, {}).get(queue, 0) + other.get(topic, {}).get(queue, 0)
+            for queue in {**one.get(topic, {}), **other.get(topic, {})}
+        }
+        for topic in {**one, **other}
+    }
+
+
+def _add_vanished(target: QueueNumbers, vanished: Bounds) -> None:
+    for topic, queues in vanished.items():
+        for queue, limits in queues.items():
+            target.setdefault(topic, {}).setdefault(queue, limits.maximum)
+
+
+@dataclass(frozen=True)
+class _CountsIn:
+    """What offsets count in, looked up before them: a change in between is found the next time."""
+
+    store: str
+    epoch: int
+    broker: str
+    topics: Mapping[str, TopicConfig]
+
+    @classmethod
+    def now(cls, store: Store) -> "_CountsIn":
+        return cls(store.uuid, store.epoch, store.broker_name, store.topics())
+
+    def offset(
+        self,
+        offsets: QueueNumbers,
+        *,
+        first: QueueNumbers | None = None,
+        older_ids: Mapping[str, str] | None = None,
+        lost: QueueNumbers | None = None,
+        initial: bool = False,
+    ) -> StreamOffset:
+        ids = {name: self.topics[name].topic_id for name in offsets if name in self.topics}
+        return StreamOffset(
+            store=self.store,
+            epoch=self.epoch,
+            broker=self.broker,
+            offsets=offsets,
+            topic_ids={**(older_ids or {}), **ids},
+            first=first or {},
+            initial=initial,
+            lost=lost or {},
+        )

@@ -8,15 +8,18 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from pyspark_pyrocket.bad_records import prepare_bad_records
+from pyspark_pyrocket.group_progress import check_group_can_follow
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.planner import topics_to_read
 from pyspark_pyrocket.projection import Projection
-from pyspark_pyrocket.reader import check_view
 from pyspark_pyrocket.source_runner import exit_on_sigterm, in_source_runner, log_to_stderr
 from pyspark_pyrocket.stores import shared_store
 from pyspark_pyrocket.stream_reader import Json, RocketStreamReader
+from pyspark_pyrocket.value_columns import require_value_schema
+from pyspark_pyrocket.view_columns import check_columns
 
 
 class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -50,10 +53,13 @@ def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReade
     """
     try:
         options = ReadOptions.parse(request, STREAM)
-        projection = Projection.of(schema, options.payload.value_format)
-        check_view(options, projection)
+        projection = Projection.of(schema, options.payload)
+        require_value_schema(options.payload, schema)
+        check_columns(options.view, projection.scan)
         reader = RocketStreamReader(options, projection)
         topics_to_read(shared_store(options.path), options)
+        check_group_can_follow(options)
+        prepare_bad_records(options)
     except PyrocketError as error:
         if not in_source_runner():
             raise

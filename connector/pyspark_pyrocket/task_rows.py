@@ -40,7 +40,8 @@ def send_rows(
     topic = sink.options.topic or None
     for number, batch in enumerate(batches):
         try:
-            append(send_batch(batch, sink.columns), topic=topic, first_queue=first_queue + rows)
+            sent = send_batch(batch, sink.columns, sink.json_body)
+            append(sent, topic=topic, first_queue=first_queue + rows)
         except InvalidInputError as error:
             raise _placed(error, number, rows, outcome(rows)) from None
         rows += len(batch)

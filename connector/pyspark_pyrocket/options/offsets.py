@@ -1,22 +1,19 @@
-"""The offsets a user gives: words, or JSON checked against the exact queues. Pure."""
+"""Where a read begins or ends, as users say it: words, offsets, times, a group, a count. Pure."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from pyrocket import QueueOffsets
-from pyrocket.errors import OffsetOutOfRangeError, OptionError
+from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options import jsontext
+from pyspark_pyrocket.options.by_queue import ByQueue, exactly, parse_by_queue
+from pyspark_pyrocket.options.moments import Moment, read_moment
 
 EARLIEST, LATEST = -2, -1
 """What Kafka's source writes for them in its JSON."""
 
-_WORDS = {"earliest": EARLIEST, "latest": LATEST}
-_QUEUE = re.compile(r"0|[1-9][0-9]{0,8}")
-
-_Name = TypeVar("_Name", str, int)
+WORDS = {"earliest": EARLIEST, "latest": LATEST}
+NAMES = {number: word for word, number in WORDS.items()}
 
 Bounds = Mapping[str, Mapping[int, QueueOffsets]]
 """Topic → queue → the offsets that it has."""
@@ -27,33 +24,25 @@ QueueNumbers = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class OffsetChoice:
-    """What `option` says: one word for all queues, or offsets by topic, broker and queue.
-
-    The broker is an empty string where the user left that level out.
-    """
+    """What `option` says: one word for all queues, or offsets by topic, broker and queue."""
 
     option: str
     word: int = EARLIEST
-    queues: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
+    queues: ByQueue[int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, option: str, text: str) -> "OffsetChoice":
         """Read a word or a JSON object."""
-        word = _WORDS.get(text.strip().lower())
+        word = WORDS.get(text.strip().lower())
         if word is not None:
             return cls(option, word)
         if not text.lstrip().startswith("{"):
             raise OptionError(
                 f"Option {option!r} is {text!r}.",
-                remedy='Write earliest, latest or JSON such as {"topic":{"0":23,"1":-2}}.',
+                remedy="Write earliest, latest, committed (with the option 'group') or JSON such "
+                'as {"topic":{"0":23,"1":-2}}.',
             )
-        topics = jsontext.parse(option, text)
-        assert isinstance(topics, dict)
-        if not topics:
-            raise OptionError(f"Option {option!r} names no topic: {text}")
-        return cls(
-            option, queues={name: _brokers(option, name, value) for name, value in topics.items()}
-        )
+        return cls(option, queues=parse_by_queue(option, text, _offset))
 
     def uses(self, word: int) -> bool:
         """Tell whether this word, or its number, occurs anywhere."""
@@ -67,44 +56,103 @@ class OffsetChoice:
 
     def describe(self) -> str:
         """Return what the user wrote, for a log line."""
-        return "the given offsets" if self.queues else {v: k for k, v in _WORDS.items()}[self.word]
+        return "the given offsets" if self.queues else NAMES[self.word]
 
     def resolve(self, bounds: Bounds, broker: str) -> QueueNumbers:
-        """Return one offset for every queue of `bounds`, all of them within its bounds."""
+        """Return one offset for every queue of `bounds`; a number may lie outside of them."""
         if not self.queues:
-            return {
-                topic: {queue: _number(self.word, limits) for queue, limits in queues.items()}
-                for topic, queues in bounds.items()
-            }
-        _check_names(f"Option {self.option!r}", "topics", set(self.queues), set(bounds))
+            return bounds_at(self.word, bounds)
+        chosen = exactly(self.option, self.queues, bounds, broker)
         return {
-            topic: self._resolve_topic(topic, queues, broker) for topic, queues in bounds.items()
+            topic: {
+                queue: _number(chosen[topic][queue], limits) for queue, limits in queues.items()
+            }
+            for topic, queues in bounds.items()
         }
 
-    def _resolve_topic(
-        self, topic: str, bounds: Mapping[int, QueueOffsets], broker: str
-    ) -> dict[int, int]:
-        brokers = self.queues[topic]
-        where = f"Option {self.option!r}, topic {topic!r}"
-        if "" not in brokers:
-            _check_names(where, "brokers", set(brokers), {broker})
-        given = brokers["" if "" in brokers else broker]
-        _check_names(where, "queues", set(given), set(bounds))
-        chosen = {queue: _number(given[queue], limits) for queue, limits in bounds.items()}
-        for queue, offset in chosen.items():
-            check_within(f"{where}, queue {queue}", offset, bounds[queue])
-        return chosen
+
+@dataclass(frozen=True)
+class TimeChoice:
+    """The first messages stored at or after a time, one for all queues or one for each.
+
+    without: the word that stands for a queue which has no such message; None to refuse it.
+    """
+
+    option: str
+    moment: Moment | None = None
+    queues: ByQueue[Moment] = field(default_factory=dict)
+    without: int | None = LATEST
+
+    @classmethod
+    def parse(cls, option: str, text: str, *, without: int | None = LATEST) -> "TimeChoice":
+        """Read one time."""
+        return cls(option, read_moment(f"Option {option!r}", text), without=without)
+
+    @classmethod
+    def parse_queues(cls, option: str, text: str, *, without: int | None = LATEST) -> "TimeChoice":
+        """Read a JSON object with a time for each queue."""
+        return cls(option, queues=parse_by_queue(option, text, read_moment), without=without)
+
+    def moments(self) -> list[Moment]:
+        """Return all times that are named."""
+        if self.moment is not None:
+            return [self.moment]
+        brokers = [each for by_broker in self.queues.values() for each in by_broker.values()]
+        return [moment for queues in brokers for moment in queues.values()]
+
+    def describe(self) -> str:
+        """Return what the user wrote, for a log line."""
+        return f"what {self.option} says"
+
+    def resolve(self, bounds: Bounds, broker: str, now_ms: int) -> QueueNumbers:
+        """Return one time for every queue of `bounds`, in epoch ms."""
+        if self.moment is not None:
+            ms = self.moment.at(now_ms)
+            return {topic: dict.fromkeys(queues, ms) for topic, queues in bounds.items()}
+        chosen = exactly(self.option, self.queues, bounds, broker)
+        return {
+            topic: {queue: moment.at(now_ms) for queue, moment in queues.items()}
+            for topic, queues in chosen.items()
+        }
 
 
-def check_within(where: str, offset: int, limits: QueueOffsets) -> None:
-    """Raise unless the queue can be read from, or up to, `offset`."""
-    if not limits.minimum <= offset <= limits.maximum:
-        raise OffsetOutOfRangeError(
-            f"{where}: offset {offset} is outside {limits.minimum} to {limits.maximum}, "
-            "which is what the queue has.",
-            remedy="Messages below were deleted, those beyond do not exist yet: "
-            "choose an offset in between.",
-        )
+@dataclass(frozen=True)
+class Committed:
+    """What a consumer group has committed.
+
+    without: the word that stands for the queues of a topic in which it has committed nothing.
+    """
+
+    option: str
+    group: str
+    without: int = EARLIEST
+
+    def describe(self) -> str:
+        """Return what the user wrote, for a log line."""
+        return f"what group {self.group} has committed"
+
+
+@dataclass(frozen=True)
+class LastMessages:
+    """So many messages of each queue, the last ones before the end."""
+
+    count: int
+
+    def describe(self) -> str:
+        """Return what the user wrote, for a log line."""
+        return f"the last {self.count} messages of each queue"
+
+
+Place = OffsetChoice | TimeChoice | Committed | LastMessages
+"""Where a read begins or ends."""
+
+
+def bounds_at(word: int, bounds: Bounds) -> QueueNumbers:
+    """Return the first or the next offset of each queue."""
+    return {
+        topic: {queue: _number(word, limits) for queue, limits in queues.items()}
+        for topic, queues in bounds.items()
+    }
 
 
 def _number(value: int, limits: QueueOffsets) -> int:
@@ -113,47 +161,13 @@ def _number(value: int, limits: QueueOffsets) -> int:
     return limits.maximum if value == LATEST else value
 
 
-def _brokers(option: str, topic: str, value: object) -> dict[str, dict[int, int]]:
-    where = f"Option {option!r}, topic {topic!r}"
-    if not isinstance(value, dict) or not value:
-        raise OptionError(f"{where}: {value!r} gives no queues.", remedy='Write {"0":23}.')
-    if all(isinstance(inner, dict) for inner in value.values()):
-        return {broker: _queues(where, inner) for broker, inner in value.items()}
-    return {"": _queues(where, value)}
-
-
-def _queues(where: str, value: dict[str, object]) -> dict[int, int]:
-    return {_queue_id(where, queue): _offset(where, queue, value[queue]) for queue in value}
-
-
-def _queue_id(where: str, queue: str) -> int:
-    if _QUEUE.fullmatch(queue) is None:
-        raise OptionError(f"{where}: {queue!r} is not a queue id.", remedy='Write "0", "1", ...')
-    return int(queue)
-
-
-def _offset(where: str, queue: str, value: object) -> int:
-    if isinstance(value, str) and value.lower() in _WORDS:
-        return _WORDS[value.lower()]
+def _offset(where: str, value: object) -> int:
+    if isinstance(value, str) and value.lower() in WORDS:
+        return WORDS[value.lower()]
     # JSON's true is an int to Python.
     if isinstance(value, int) and not isinstance(value, bool) and -2 <= value < 2**63:
         return value
     raise OptionError(
-        f"{where}, queue {queue}: {value!r} is not an offset.",
+        f"{where}: {value!r} is not an offset.",
         remedy='Write a number from 0, "earliest" (or -2) or "latest" (or -1).',
     )
-
-
-def _check_names(where: str, what: str, given: set[_Name], real: set[_Name]) -> None:
-    missing, extra = real - given, given - real
-    if not missing and not extra:
-        return
-    parts = [f"names {what} that are not read: {_list(extra)}"] if extra else []
-    parts += [f"does not name the {what} {_list(missing)}"] if missing else []
-    raise OptionError(
-        f"{where} {' and '.join(parts)}.", remedy=f"Name exactly the {what} {_list(real)}."
-    )
-
-
-def _list(names: set[_Name]) -> str:
-    return ", ".join(map(str, sorted(names)))

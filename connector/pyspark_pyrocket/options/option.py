@@ -12,12 +12,16 @@ ALL = (BATCH, STREAM, SINK)
 
 @dataclass(frozen=True)
 class Option:
-    """One option; `default` and `meaning` are as the README prints them."""
+    """One option; `default` and `meaning` are as the README prints them.
+
+    instead: what somebody does who wanted it in a query that does not have it.
+    """
 
     name: str
     default: str
     queries: tuple[str, ...]
     meaning: str
+    instead: str = ""
 
     def serves(self, query: str) -> bool:
         """Tell whether a query of this kind has the option."""

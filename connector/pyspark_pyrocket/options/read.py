@@ -3,14 +3,18 @@
 from dataclasses import dataclass, field
 
 from pyspark_pyrocket.options.admission import Admission
+from pyspark_pyrocket.options.lookup import Lookup
+from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.option import READ
 from pyspark_pyrocket.options.payload import Payload
+from pyspark_pyrocket.options.progress import Progress
+from pyspark_pyrocket.options.selection import Selection
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.splitting import Splitting
 from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.options.table import given_options
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.options.view import MESSAGES, view_of
+from pyspark_pyrocket.options.view import MESSAGES, View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,30 +22,41 @@ class ReadOptions:
     """What a read asks for: see the module of each part.
 
     path: the store's directory, absolute.
-    view: MESSAGES, or what waits in the store, SCHEDULED or HALF.
+    view: MESSAGES, or another of VIEWS; skips_damage: whether it leaves out what is damaged.
     verify_crc: whether bodies are checked against their checksums.
     """
 
     path: str
     subscription: Subscription
     span: Span = field(default_factory=Span)
+    loss: LossPolicy = field(default_factory=LossPolicy)
     admission: Admission = field(default_factory=Admission)
     splitting: Splitting = field(default_factory=Splitting)
+    selection: Selection = field(default_factory=Selection)
+    lookup: Lookup = field(default_factory=Lookup)
     payload: Payload = field(default_factory=Payload)
+    progress: Progress = field(default_factory=Progress)
     view: str = MESSAGES
+    skips_damage: bool = False
     verify_crc: bool = False
 
     @classmethod
     def parse(cls, request: Request, query: str = READ) -> "ReadOptions":
         """Read and check the options of a batch, a stream or, for its schema, either."""
         path, given = given_options(request, query)
+        view = View.parse(given)
         return cls(
             path=path,
-            subscription=Subscription.parse(given),
+            subscription=Subscription.parse(given, needed=view.name == MESSAGES),
             span=Span.parse(given),
+            loss=LossPolicy.parse(given),
             admission=Admission.parse(given),
             splitting=Splitting.parse(given),
+            selection=Selection.parse(given),
+            lookup=Lookup.parse(given),
             payload=Payload.parse(given),
-            view=view_of(given),
+            progress=Progress.parse(given),
+            view=view.name,
+            skips_damage=view.skips_damage,
             verify_crc=given.boolean("verifyCrc", default=False),
         )

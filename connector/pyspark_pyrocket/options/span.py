@@ -5,8 +5,18 @@ from dataclasses import dataclass
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.given import Given
-from pyspark_pyrocket.options.offsets import EARLIEST, LATEST, OffsetChoice
+from pyspark_pyrocket.options.offsets import (
+    EARLIEST,
+    LATEST,
+    Committed,
+    LastMessages,
+    OffsetChoice,
+    Place,
+    TimeChoice,
+)
 from pyspark_pyrocket.options.option import BATCH, READS, STREAM, Option
+
+_TIME = "epoch ms, ISO-8601 (UTC where it names no zone), or relative to the start of the query"
 
 ROWS = (
     Option(
@@ -14,37 +24,134 @@ ROWS = (
         "`latest` (stream), `earliest` (batch)",
         READS,
         '`earliest`, `latest`, or JSON for every queue, `{"t":{"0":23,"1":"earliest"}}`, with or '
-        "without a broker level; -2 is earliest, -1 latest. Inclusive. "
+        "without a broker level; -2 is earliest, -1 latest. `committed`: where the option `group` "
+        "stopped; where it has committed nothing in a topic, the default. Inclusive. "
         "A stream uses it once: afterwards its checkpoint counts.",
+    ),
+    Option(
+        "startingTimestamp",
+        "none",
+        READS,
+        f"Begin with the first message of each queue stored at or after this time: {_TIME} "
+        "(`-1h`, `-15m`, `now`). Wins over the next, which wins over `startingOffsets`.",
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "none",
+        READS,
+        'The same with a time for every queue, `{"t":{"0":"-1h","1":1767225600000}}`.',
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "`latest`",
+        READS,
+        "Where a queue begins that has no message from that time on: `latest`, behind its last; "
+        "`earliest`, with its first; `error` fails, unless the queue is empty.",
+    ),
+    Option(
+        "lastN",
+        "none",
+        READS,
+        "Begin so many messages before the end of each queue. Alone: no other starting option.",
     ),
     Option(
         "endingOffsets",
         "`latest`",
         (BATCH,),
-        "`latest` or JSON as above, without `earliest`. Exclusive.",
+        "`latest`, `committed` (what the option `group` has consumed) or JSON as above, without "
+        "`earliest`. Exclusive.",
+    ),
+    Option(
+        "endingTimestamp",
+        "none",
+        (BATCH,),
+        "End before the first message of each queue stored at or after this time, written as "
+        "above; at its end where there is none. Wins over the next, which wins over "
+        "`endingOffsets`.",
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "none",
+        (BATCH,),
+        "The same with a time for every queue.",
     ),
 )
 
 _FROM_EARLIEST = OffsetChoice("startingOffsets", EARLIEST)
 _TO_LATEST = OffsetChoice("endingOffsets", LATEST)
+_STRATEGY = "startingOffsetsByTimestampStrategy"
+_STRATEGIES = {"latest": LATEST, "earliest": EARLIEST, "error": None}
+_STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+"""Kafka's order: each wins over those behind it."""
+_PARSE = {
+    "startingTimestamp": TimeChoice.parse,
+    "endingTimestamp": TimeChoice.parse,
+    "startingOffsetsByTimestamp": TimeChoice.parse_queues,
+    "endingOffsetsByTimestamp": TimeChoice.parse_queues,
+}
 
 
 @dataclass(frozen=True)
 class Span:
-    """The offsets of a batch; a stream begins with `starting`, and only once."""
+    """Where a batch starts and ends; a stream begins with `starting`, and only once.
 
-    starting: OffsetChoice = _FROM_EARLIEST
-    ending: OffsetChoice = _TO_LATEST
+    notes: what the user should be told of how the options were read.
+    """
+
+    starting: Place = _FROM_EARLIEST
+    ending: Place = _TO_LATEST
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, given: Given) -> "Span":
         """Read where to start and, of a batch, where to end."""
-        return cls(_starting(given), _ending(given))
+        starting, ending = _starting(given), _ending(given)
+        notes = [*_ignored(given, _STARTS), *_ignored(given, _ENDS)]
+        for place in (starting, ending):
+            if isinstance(place, TimeChoice):
+                notes += [moment.note for moment in place.moments() if moment.note]
+        return cls(starting, ending, tuple(dict.fromkeys(notes)))
+
+    def time_range(self, now_ms: int) -> tuple[int, int]:
+        """Return the store times, epoch ms, [begin, end), that one time for all queues leaves."""
+        begin, end = 0, 2**63 - 1
+        start = self.starting
+        # Where no message is that young, a queue may be read from its first.
+        if isinstance(start, TimeChoice) and start.moment and start.without != EARLIEST:
+            begin = start.moment.at(now_ms)
+        if isinstance(self.ending, TimeChoice) and self.ending.moment is not None:
+            end = self.ending.moment.at(now_ms)
+        return begin, end
 
 
-def _starting(given: Given) -> OffsetChoice:
+def _starting(given: Given) -> Place:
+    option = _winner(given, _STARTS)
+    count = given.whole("lastN")
+    if count is not None:
+        given.refuse_together("lastN", option, "Each says where to begin: keep one.")
+    by_time = option in _PARSE and option in given
+    if _STRATEGY in given and not by_time:
+        raise OptionError(
+            f"Option {_STRATEGY!r} is given without a time to start at.",
+            remedy="Set 'startingTimestamp' or 'startingOffsetsByTimestamp', or remove it.",
+            code="OPTION_CONFLICT",
+        )
+    if count is not None:
+        return LastMessages(count)
+    if by_time:
+        without = _STRATEGIES[given.one_of(_STRATEGY, tuple(_STRATEGIES))]
+        return _PARSE[option](option, given.text(option), without=without)
+    return _starting_offsets(given)
+
+
+def _starting_offsets(given: Given) -> Place:
     default = "latest" if given.query == STREAM else "earliest"
-    choice = OffsetChoice.parse("startingOffsets", given.text("startingOffsets", default))
+    text = given.text("startingOffsets", default)
+    if text.lower() == "committed":
+        without = LATEST if given.query == STREAM else EARLIEST
+        return Committed("startingOffsets", _group(given, "startingOffsets"), without)
+    choice = OffsetChoice.parse("startingOffsets", text)
     if given.query == BATCH and choice.uses(LATEST):
         raise OptionError(
             "Option 'startingOffsets' says latest, and a batch that starts there is empty.",
@@ -53,11 +160,37 @@ def _starting(given: Given) -> OffsetChoice:
     return choice
 
 
-def _ending(given: Given) -> OffsetChoice:
-    choice = OffsetChoice.parse("endingOffsets", given.text("endingOffsets", "latest"))
+def _ending(given: Given) -> Place:
+    option = _winner(given, _ENDS)
+    if option in _PARSE and option in given:
+        return _PARSE[option](option, given.text(option))
+    text = given.text("endingOffsets", "latest")
+    if text.lower() == "committed":
+        return Committed("endingOffsets", _group(given, "endingOffsets"))
+    choice = OffsetChoice.parse("endingOffsets", text)
     if choice.uses(EARLIEST):
         raise OptionError(
             "Option 'endingOffsets' says earliest, and a batch that ends there is empty.",
             remedy="Use latest or offsets.",
         )
     return choice
+
+
+def _winner(given: Given, order: tuple[str, ...]) -> str:
+    return next((option for option in order if option in given), order[-1])
+
+
+def _ignored(given: Given, order: tuple[str, ...]) -> list[str]:
+    winner, *losers = [option for option in order if option in given] or [""]
+    return [f"{option} is ignored: {winner} is given" for option in losers]
+
+
+def _group(given: Given, option: str) -> str:
+    group = given.text("group") or given.text("commitToGroup")
+    if not group:
+        raise OptionError(
+            f"Option {option!r} says committed, and no consumer group is named.",
+            remedy="Name it with the option 'group'.",
+            code="OPTION_MISSING",
+        )
+    return group

@@ -1,15 +1,37 @@
-"""Which topics a read is about."""
+"""Which topics and queues a read is about."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from pyrocket.errors import OptionError
 
+from pyspark_pyrocket.options.by_queue import parse_topics
 from pyspark_pyrocket.options.given import Given
 from pyspark_pyrocket.options.option import ALL, READS, Option
 from pyspark_pyrocket.options.target import TABLE_TRAP
 
 ROWS = (
-    Option("subscribe", "required", READS, "The topics to read, separated by commas."),
+    Option(
+        "subscribe",
+        "one of these four",
+        READS,
+        "The topics to read, separated by commas.",
+    ),
+    Option(
+        "subscribePattern",
+        "none",
+        READS,
+        "A regular expression: the topics whose whole names match it are read, also those that "
+        "are created while a stream runs. RocketMQ's own topics (`%RETRY%…`, "
+        "`SCHEDULE_TOPIC_XXXX`, …) and those that may not be read never match.",
+    ),
+    Option(
+        "assign",
+        "none",
+        READS,
+        'JSON with exactly the queues to read, `{"t":[0,2]}`; none is added later.',
+    ),
     Option(
         "topic",
         "none",
@@ -25,18 +47,52 @@ ROWS = (
     ),
 )
 
+_MODES = ("subscribe", "subscribePattern", "assign", "topic")
+
 
 @dataclass(frozen=True)
 class Subscription:
-    """topics: at least one, in the order given; `wait` for those that do not exist yet."""
+    """Topics by name, by pattern, or with exactly the queues to read.
 
-    topics: tuple[str, ...]
+    topics: their names in the order given; none with a pattern, or where nothing has to be named.
+    wait: whether some of the named may not exist yet.
+    pattern: what whole names have to match, or an empty string.
+    queues: topic → the queues that are read; topics that are not there are read whole.
+    """
+
+    topics: tuple[str, ...] = ()
     wait: bool = False
+    pattern: str = ""
+    queues: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, given: Given) -> "Subscription":
-        """Read which topics are asked for."""
-        return cls(_topics(given), given.one_of("missingTopic", ("fail", "wait")) == "wait")
+    def parse(cls, given: Given, *, needed: bool = True) -> "Subscription":
+        """Read which topics are asked for; without any raise OptionError if they are needed."""
+        modes = [mode for mode in _MODES if mode in given]
+        if len(modes) > 1:
+            raise OptionError(
+                f"Options {' and '.join(map(repr, modes))} are given together.",
+                remedy="Each says which topics are read: keep one.",
+                code="OPTION_CONFLICT",
+            )
+        wait = given.one_of("missingTopic", ("fail", "wait")) == "wait"
+        if "subscribePattern" in given:
+            return cls(wait=wait, pattern=_pattern(given))
+        if "assign" in given:
+            queues = _assigned(given)
+            return cls(tuple(queues), wait, queues=queues)
+        return cls(_topics(given, needed=needed), wait)
+
+    def covers(self, topic: str) -> bool:
+        """Tell whether a topic of this name is asked for."""
+        if self.pattern:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics
+
+    def chosen(self, topic: str, queues: Iterable[int]) -> list[int]:
+        """Return those of a topic's queues that are asked for."""
+        wanted = self.queues.get(topic)
+        return [queue for queue in queues if wanted is None or queue in wanted]
 
 
 def one_topic(given: Given) -> str:
@@ -47,14 +103,16 @@ def one_topic(given: Given) -> str:
     return name
 
 
-def _topics(given: Given) -> tuple[str, ...]:
-    given.refuse_together("subscribe", "topic", "They mean the same: keep one.")
+def _topics(given: Given, *, needed: bool) -> tuple[str, ...]:
     if "topic" in given:
         return (one_topic(given),)
     if "subscribe" not in given:
+        if not needed:
+            return ()
         raise OptionError(
             "No topic is named.",
-            remedy=f"Set the option 'subscribe' (or 'topic', for one). {TABLE_TRAP}",
+            remedy="Set the option 'subscribe' ('topic' for one, 'subscribePattern' for all that "
+            f"match, 'assign' for some queues). {TABLE_TRAP}",
             code="OPTION_MISSING",
         )
     names = [name.strip() for name in given.text("subscribe").split(",")]
@@ -64,3 +122,31 @@ def _topics(given: Given) -> tuple[str, ...]:
             remedy="Separate the names by single commas.",
         )
     return tuple(dict.fromkeys(names))
+
+
+def _pattern(given: Given) -> str:
+    pattern = given.text("subscribePattern")
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise given.wrong(
+            "subscribePattern", f"It is not a regular expression of Python's: {error}."
+        ) from error
+    if not pattern:
+        raise given.wrong("subscribePattern", "Write .* for all topics.")
+    return pattern
+
+
+def _assigned(given: Given) -> dict[str, tuple[int, ...]]:
+    topics = parse_topics("assign", given.text("assign"))
+    return {topic: _queues(given, topic, value) for topic, value in topics.items()}
+
+
+def _queues(given: Given, topic: str, value: object) -> tuple[int, ...]:
+    queues = value if isinstance(value, list) else []
+    good = queues and all(type(queue) is int and queue >= 0 for queue in queues)
+    if not good or len(set(queues)) < len(queues):
+        raise given.wrong(
+            "assign", f'Name different queues of {topic!r} by their numbers, {{"{topic}":[0,1]}}.'
+        )
+    return tuple(sorted(queues))

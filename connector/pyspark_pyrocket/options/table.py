@@ -12,7 +12,11 @@ from pyrocket.errors import OptionError
 from pyspark_pyrocket.options import (
     admission,
     delivery,
+    lookup,
+    loss,
     payload,
+    progress,
+    selection,
     span,
     splitting,
     subscription,
@@ -27,10 +31,14 @@ TABLE: tuple[Option, ...] = (
     *target.ROWS,
     *subscription.ROWS,
     *span.ROWS,
+    *loss.ROWS,
     *admission.ROWS,
     *splitting.ROWS,
+    *selection.ROWS,
+    *lookup.ROWS,
     *payload.ROWS,
     *view.ROWS,
+    *progress.ROWS,
     *delivery.ROWS,
 )
 
@@ -45,7 +53,7 @@ _ADDED_BY_SPARK = {
 
 _OUR_NAMES = {
     "kafka.bootstrap.servers": "path",
-    "kafka.group.id": "startingOffsets",
+    "kafka.group.id": "commitToGroup",
     "kafka.auto.offset.reset": "startingOffsets",
     "kafka.max.poll.records": "maxOffsetsPerTrigger",
     "kafka.acks": "flush",
@@ -53,7 +61,12 @@ _OUR_NAMES = {
     "kafka.enable.idempotence": "delivery",
     "kafka.transactional.id": "txnAppId",
     "topics": "subscribe",
+    "tag": "tags",
+    "filter.tag": "tags",
+    "filter.sql": "sql",
+    "sql92": "sql",
     "maxrecordsperbatch": "maxOffsetsPerTrigger",
+    "maxbytesperbatch": "maxBytesPerTrigger",
 }
 """What users of other connectors type, and the nearest thing here."""
 
@@ -93,7 +106,7 @@ def _lookup(key: str, query: str) -> Option:
                 return option
             raise OptionError(
                 f"Option {option.name!r} is for {' and '.join(option.queries)} queries.",
-                remedy=f"Remove it from this {query} query.",
+                remedy=option.instead or f"Remove it from this {query} query.",
                 code="OPTION_UNKNOWN",
             )
     raise _unknown(key, query)

@@ -14,7 +14,7 @@ from pyspark_pyrocket.options.delivery import (
     transaction_of,
 )
 from pyspark_pyrocket.options.option import SINK
-from pyspark_pyrocket.options.payload import is_kafka_mode
+from pyspark_pyrocket.options.payload import encodes_json, is_kafka_mode, value_column
 from pyspark_pyrocket.options.subscription import one_topic
 from pyspark_pyrocket.options.table import given_options
 from pyspark_pyrocket.options.target import Request
@@ -30,6 +30,8 @@ class WriteOptions:
     delivery: EXACTLY_ONCE or AT_LEAST_ONCE.
     transaction: what makes a batch write the same one again; None where the user gave nothing.
     flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC; at-least-once only.
+    encodes_json: whether bodies are made of the columns that are not a message's own.
+    value_column: then: the struct column that is the body instead, or an empty string.
     """
 
     path: str
@@ -38,6 +40,8 @@ class WriteOptions:
     delivery: str = EXACTLY_ONCE
     transaction: Transaction | None = None
     flush: str = FLUSH_TASK
+    encodes_json: bool = False
+    value_column: str = ""
 
     @classmethod
     def parse(cls, request: Request, *, streaming: bool = False) -> "WriteOptions":
@@ -60,4 +64,6 @@ class WriteOptions:
             delivery=delivery,
             transaction=transaction_of(given, delivery, streaming=streaming),
             flush=flush,
+            encodes_json=encodes_json(given),
+            value_column=value_column(given),
         )

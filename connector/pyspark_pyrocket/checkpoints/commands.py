@@ -1,0 +1,265 @@
+"""The command line of `pyrocket checkpoint`."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from pyrocket import Store, check_group_name
+from pyrocket.cli.frame import FOUND, OK, as_json, directory, dry_run, exits, show_json
+from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, StoreUnavailableError
+
+from pyspark_pyrocket.checkpoint import StreamOffset
+from pyspark_pyrocket.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
+from pyspark_pyrocket.checkpoints.reset import Move, place_options, plan_new, plan_reset, write_move
+from pyspark_pyrocket.checkpoints.running import queries_on
+from pyspark_pyrocket.checkpoints.show import document, show_checkpoint, show_table
+from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+
+_store = click.option("--store", help="The store's directory; else that of PYROCKET_STORE.")
+_topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_force = click.option("--force", is_flag=True, help="Although a query reads the store just now.")
+_source = click.option("--source", type=int, help="Which source of the query, from 0.")
+
+
+@click.group()
+def checkpoint() -> None:
+    """Show, move and make checkpoints of streaming queries; follow groups with them."""
+
+
+@checkpoint.command()
+@directory
+@_store
+@as_json
+@exits
+def show(directory: str, store: str | None, as_json: bool) -> int:
+    """Show how far the query with the checkpoint in DIRECTORY is.
+
+    With the store's directory also how much is left to read. Exits with 1 if files are damaged.
+    """
+    found = read_checkpoint(directory)
+    if as_json:
+        show_json(document(found))
+    else:
+        show_checkpoint(found, _bounds(found, store))
+    return FOUND if found.damaged else OK
+
+
+@checkpoint.command()
+@directory
+@click.option("--to", required=True, help="earliest, latest, committed, a time, or JSON.")
+@click.option("--group", default="", help="With --to committed: whose offsets.")
+@_store
+@_topics
+@_source
+@dry_run
+@_yes
+@_force
+@as_json
+@exits
+def reset(
+    directory: str,
+    to: str,
+    group: str,
+    store: str | None,
+    topics: tuple[str, ...],
+    source: int | None,
+    dry_run: bool,
+    yes: bool,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Let the query with the checkpoint in DIRECTORY go on somewhere else.
+
+    Times are written as for the option startingTimestamp (-1h, 2026-01-31T12:00:00Z), JSON as for
+    startingOffsets. Stop the query first. It goes on with its next micro-batch, so that sinks and
+    states stay as they are; what it has written already stays, too. With --json it does not ask:
+    give --yes, or it does nothing.
+    """
+    found = read_checkpoint(directory)
+    place = place_options(to) | ({"group": group} if group else {})
+    with Store.open(_store_path(store), read_only=True) as opened:
+        _refuse_running(opened, force=force or dry_run)
+        move = plan_reset(found, opened, place, topics=topics, source=source)
+        return _do(move, opened.now(), dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@checkpoint.command("from-group")
+@directory
+@click.option("--group", required=True, help="The group that says where to begin.")
+@click.option("--topic", "topics", multiple=True, required=True, help="May be repeated.")
+@_store
+@dry_run
+@as_json
+@exits
+def from_group(
+    directory: str,
+    group: str,
+    topics: tuple[str, ...],
+    store: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Make a checkpoint in DIRECTORY, new or empty, that begins where a group stands.
+
+    A query that is given it as checkpointLocation, with these topics, goes on from there.
+    """
+    with Store.open(_store_path(store), read_only=True) as opened:
+        known = opened.groups.topics(group)
+        for topic in topics:
+            if topic not in known:
+                raise InvalidInputError(
+                    f"Group {group!r} has committed nothing in topic {topic!r}.",
+                    remedy=f"It has in {', '.join(known) or 'none'}.",
+                    code="GROUP_NOT_COMMITTED",
+                )
+        options = {"subscribe": ",".join(topics), "startingOffsets": "committed", "group": group}
+        move = plan_new(checkpoint_path(directory), opened, options, opened.now())
+        return _do(move, opened.now(), dry_run=dry_run, yes=True, as_json=as_json)
+
+
+@checkpoint.command("to-group")
+@directory
+@click.option("--group", required=True, help="The group to be moved; it is made if need be.")
+@click.option("--backwards", is_flag=True, help="Also where the group is further than the query.")
+@_store
+@_topics
+@_source
+@dry_run
+@as_json
+@exits
+def to_group(
+    directory: str,
+    group: str,
+    backwards: bool,
+    store: str | None,
+    topics: tuple[str, ...],
+    source: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Commit for a group what the query with the checkpoint in DIRECTORY has read.
+
+    That is up to the last micro-batch that Spark has committed.
+    """
+    check_group_name(group)
+    offset = _committed(read_checkpoint(directory), source)
+    wanted = {name: q for name, q in offset.offsets.items() if not topics or name in topics}
+    with Store.open(_store_path(store), read_only=dry_run) as opened:
+        if offset.store and opened.uuid and offset.store != opened.uuid:
+            raise InvalidInputError(
+                f"The checkpoint counts in store {offset.store}, not in {opened.uuid}.",
+                remedy="Name the directory that the query reads with --store.",
+                code="STORE_CHANGED",
+            )
+        before = {topic: opened.groups.committed(group, topic) for topic in wanted}
+        after = before if dry_run else _commit(opened, group, wanted, backwards=backwards)
+    if as_json:
+        show_json({"group": group, "done": not dry_run, "offsets": wanted, "committed": after})
+    else:
+        show_table(_group_table(before, wanted if dry_run else after))
+    return OK
+
+
+def _commit(
+    store: Store, group: str, offsets: QueueNumbers, *, backwards: bool
+) -> dict[str, dict[int, int]]:
+    return {
+        topic: dict(store.groups.commit(group, topic, queues, backwards=backwards))
+        for topic, queues in offsets.items()
+    }
+
+
+def _committed(found: Checkpoint, source: int | None) -> StreamOffset:
+    newest = found.newest_committed
+    ours = newest.ours() if newest else {}
+    if source is None and len(ours) == 1:
+        return next(iter(ours.values()))
+    if source in ours:
+        return ours[source]
+    raise InvalidInputError(
+        f"{found.path} holds committed offsets of the pyrocket sources {list(ours) or 'none'}.",
+        remedy="Name one with --source." if ours else "Let the query end a micro-batch first.",
+        code="CHECKPOINT_SOURCE",
+    )
+
+
+def _do(move: Move, now_ms: int, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+    if not as_json:
+        _show_move(move)
+    agreed = not dry_run and (yes or (not as_json and click.confirm("Do it?", err=True)))
+    kept = write_move(move, now_ms) if agreed else None
+    if as_json:
+        show_json(
+            {
+                "done": agreed,
+                "batch": move.batch,
+                "replaces": list(move.replaces),
+                "backup": str(kept) if kept else None,
+                "before": move.before.offsets if move.before else None,
+                "after": move.after.offsets,
+            }
+        )
+    elif agreed:
+        where = f" What it replaces is kept in {kept}." if kept else ""
+        click.echo(f"The next start of the query goes on there.{where}")
+    return OK if agreed or dry_run else FOUND
+
+
+def _show_move(move: Move) -> None:
+    before = move.before.offsets if move.before else {}
+    show_table(_group_table(before, move.after.offsets))
+    for number in move.replaces:
+        click.echo(
+            f"Micro-batch {number} was planned: it is not run again, and what it has written to its"
+            " sink stays there."
+        )
+    for name in move.in_the_way:
+        click.echo(f"{name} keeps Spark from reading the checkpoint: it is moved away.")
+
+
+def _group_table(before: QueueNumbers, after: QueueNumbers) -> Iterator[tuple[str, ...]]:
+    yield ("topic", "queue", "from", "to")
+    for topic, queues in after.items():
+        for queue, offset in queues.items():
+            known = before.get(topic, {}).get(queue, "-")
+            yield (topic, str(queue), str(known), str(offset))
+
+
+def _bounds(found: Checkpoint, store: str | None) -> Bounds | None:
+    """Return what the queues have, or None if no store is named or it is another one."""
+    path = store or os.environ.get("PYROCKET_STORE", "")
+    if not path:
+        return None
+    topics = {topic for offset in _ours(found) for topic in offset.offsets}
+    with suppress(PyrocketError), Store.open(path, read_only=True) as opened:
+        existing = opened.topics()
+        return {topic: opened.offsets(topic) for topic in topics if topic in existing}
+    return None
+
+
+def _ours(found: Checkpoint) -> Sequence[StreamOffset]:
+    return list(found.newest.ours().values()) if found.newest else []
+
+
+def _store_path(store: str | None) -> str:
+    path = store or os.environ.get("PYROCKET_STORE", "")
+    if not path:
+        raise OptionError(
+            "No store is named.",
+            remedy="Name its directory with --store or the environment variable PYROCKET_STORE.",
+            code="OPTION_MISSING",
+        )
+    return str(Path(path).absolute())
+
+
+def _refuse_running(store: Store, *, force: bool) -> None:
+    processes = [] if force else queries_on(store.path)
+    if processes:
+        raise StoreUnavailableError(
+            f"A streaming query reads {store.path} just now (process {processes[0]}).",
+            remedy="Stop it if it is the one with this checkpoint; otherwise give --force.",
+            code="QUERY_RUNNING",
+        )

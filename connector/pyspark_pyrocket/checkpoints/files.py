@@ -1,0 +1,242 @@
+"""The files in which Spark keeps a query's progress, as this reads and writes them.
+
+    metadata        {"id": …}: the query
+    offsets/N       a version line, a JSON line with settings, and a line for each source: where
+                    micro-batch N ends; written before it runs
+    commits/N       written when it has ended
+    .N.crc          beside each: a CRC-32 for every 512 bytes, where Spark's file manager is one
+                    that writes them; with a wrong one Spark does not read the file
+
+Source: `HDFSMetadataLog`, `OffsetSeqLog`, `CommitLog` of Spark, `ChecksumFileSystem` of Hadoop.
+"""
+
+import json
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyrocket.errors import DataLossError, InvalidInputError, OptionError
+
+from pyspark_pyrocket.checkpoint import StreamOffset
+from pyspark_pyrocket.options.target import absolute_path
+
+OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
+BACKUPS = "pyrocket-backup"
+_VERSION = "v1"
+_KNOWN = {OFFSETS, COMMITS, METADATA, "sources", "state", "operators", BACKUPS}
+_CRC_HEADER, _CRC_CHUNK = 8, 512
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """One file of `offsets/`.
+
+    settings: its JSON line. sources: the line of each source, as it is.
+    """
+
+    number: int
+    settings: str
+    sources: tuple[str, ...]
+    committed: bool
+
+    @property
+    def planned_ms(self) -> int | None:
+        """When Spark planned it, epoch ms."""
+        try:
+            return int(json.loads(self.settings)["batchTimestampMs"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def ours(self) -> dict[int, StreamOffset]:
+        """Return the offsets of the sources that are pyrocket's, by their place in the query."""
+        found = {}
+        for index, line in enumerate(self.sources):
+            value = _json_or_none(line)
+            if isinstance(value, dict) and {"offsets", "store", "version"} <= value.keys():
+                found[index] = StreamOffset.from_json(value)
+        return found
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that Spark cannot read, and why.
+
+    in_the_way: what Spark does better without, a file beside it or itself; empty if nothing is.
+    """
+
+    file: str
+    reason: str
+    in_the_way: str = ""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint directory holds.
+
+    batches: those that can be read, ascending; Spark keeps the last hundred. planned: all numbers
+    in `offsets/`. foreign: files that are not Spark's.
+    """
+
+    path: Path
+    query_id: str
+    batches: tuple[PlannedBatch, ...]
+    planned: tuple[int, ...] = ()
+    foreign: tuple[str, ...] = ()
+    damaged: tuple[Damage, ...] = ()
+
+    @property
+    def newest(self) -> PlannedBatch | None:
+        """The last micro-batch whose plan can be read, or None."""
+        return self.batches[-1] if self.batches else None
+
+    @property
+    def newest_committed(self) -> PlannedBatch | None:
+        """The last micro-batch that has ended, or None."""
+        return next((batch for batch in reversed(self.batches) if batch.committed), None)
+
+
+def checkpoint_path(directory: str) -> Path:
+    """Return the local directory that is meant. Raises OptionError for one elsewhere."""
+    try:
+        return Path(absolute_path(directory, os.getcwd()))
+    except OptionError as error:
+        raise OptionError(
+            f"The checkpoint {directory!r} is not in a local or mounted directory.",
+            remedy="Copy its metadata, offsets and commits to a local directory, and back.",
+            code="CHECKPOINT_REMOTE",
+        ) from error
+
+
+def read_checkpoint(directory: str) -> Checkpoint:
+    """Return what is in a checkpoint. Raises InvalidInputError (CHECKPOINT_NOT_FOUND)."""
+    path = checkpoint_path(directory)
+    if not (path / OFFSETS).is_dir() and not (path / METADATA).is_file():
+        raise InvalidInputError(
+            f"there is no checkpoint of a streaming query in {path}.",
+            remedy="Name what the query was given as checkpointLocation.",
+            code="CHECKPOINT_NOT_FOUND",
+        )
+    damaged: list[Damage] = []
+    planned = sorted(map(int, _numbers(path / OFFSETS)))
+    committed = _committed(path, planned, damaged)
+    batches = [
+        batch
+        for number in planned
+        if (batch := _read_batch(path, number, number in committed, damaged))
+    ]
+    return Checkpoint(
+        path,
+        _query_id(path, damaged),
+        tuple(batches),
+        tuple(planned),
+        tuple(_foreign(path)),
+        tuple(damaged),
+    )
+
+
+def crc_path(file: Path) -> Path:
+    """Return where the checksums of a file are, if it has any."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def _committed(path: Path, planned: list[int], damaged: list[Damage]) -> set[int]:
+    """Return the micro-batches whose files in `commits/` count."""
+    committed = set()
+    for number in sorted(map(int, _numbers(path / COMMITS))):
+        name = f"{COMMITS}/{number}"
+        if _lines(path, name, damaged, in_the_way=name) is None:
+            continue
+        if planned and number not in planned:
+            damaged.append(Damage(name, f"There is no {OFFSETS}/{number} to it.", name))
+            continue
+        committed.add(number)
+    return committed
+
+
+def _read_batch(
+    path: Path, number: int, committed: bool, damaged: list[Damage]
+) -> PlannedBatch | None:
+    name = f"{OFFSETS}/{number}"
+    lines = _lines(path, name, damaged)
+    if lines is None:
+        return None
+    if len(lines) < 3 or not isinstance(_json_or_none(lines[1]), dict):
+        damaged.append(Damage(name, "It has no settings and offsets behind its first line."))
+        return None
+    batch = PlannedBatch(number, lines[1], tuple(lines[2:]), committed)
+    try:
+        batch.ours()
+    except DataLossError as error:
+        damaged.append(Damage(name, error.message))
+        return None
+    return batch
+
+
+def _lines(
+    path: Path, name: str, damaged: list[Damage], *, in_the_way: str = ""
+) -> list[str] | None:
+    """Return a file's lines, or None; what is wrong comes to `damaged`."""
+    file = path / name
+    try:
+        content = file.read_bytes()
+        lines = content.decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        damaged.append(Damage(name, f"It cannot be read: {error}", in_the_way))
+        return None
+    if not lines or lines[0] != _VERSION:
+        first = repr(lines[0][:20]) if lines else "nothing"
+        reason = f"It begins with {first} instead of {_VERSION!r}."
+        damaged.append(Damage(name, reason, in_the_way))
+        return None
+    if not _crc_fits(file, content):
+        sums = crc_path(file)
+        reason = f"Its checksums in {sums.name} are wrong: Spark cannot read it."
+        damaged.append(Damage(name, reason, str(sums.relative_to(path))))
+    return lines
+
+
+def _crc_fits(file: Path, content: bytes) -> bool:
+    try:
+        stored = crc_path(file).read_bytes()[_CRC_HEADER:]
+    except FileNotFoundError:
+        return True
+    chunks = [content[at : at + _CRC_CHUNK] for at in range(0, len(content), _CRC_CHUNK)]
+    return stored == b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
+
+
+def _query_id(path: Path, damaged: list[Damage]) -> str:
+    try:
+        return str(json.loads((path / METADATA).read_text())["id"])
+    except FileNotFoundError:
+        damaged.append(Damage(METADATA, "It is missing: Spark would begin another query."))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        damaged.append(Damage(METADATA, f"It cannot be read: {error!r}"))
+    return ""
+
+
+def _foreign(path: Path) -> list[str]:
+    found = [entry.name for entry in path.iterdir() if entry.name not in _KNOWN]
+    for folder in (OFFSETS, COMMITS):
+        if (path / folder).is_dir():
+            found += [f"{folder}/{name}" for name in os.listdir(path / folder)]
+    return sorted(name for name in found if not _is_spark_s(Path(name).name))
+
+
+def _is_spark_s(name: str) -> bool:
+    bare = name.removeprefix(".").removesuffix(".crc")
+    return bare.isdigit() if bare != METADATA else True
+
+
+def _numbers(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    return [name for name in os.listdir(folder) if name.isascii() and name.isdigit()]
+
+
+def _json_or_none(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -1,0 +1,264 @@
+"""Moving a query: it goes on somewhere else, and its sink notices nothing but an empty micro-batch.
+
+The checkpoint gets the plan of one more micro-batch, which ends at the new offsets and reads
+nothing, as `initial` in them says. At its next start Spark runs it, commits it, and plans from
+there. So every sink and every state sees an unbroken series of micro-batches, and no file of Spark
+is changed, unless the last one was planned and not committed: that plan is replaced, and what it
+had written to the sink by then stays there. So is a last plan that cannot be read, as a loss of
+power leaves one; other files that keep Spark from reading are moved away.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from uuid import uuid4
+
+from pyrocket import Store
+from pyrocket.errors import InvalidInputError
+
+from pyspark_pyrocket.checkpoint import StreamOffset
+from pyspark_pyrocket.checkpoints.files import (
+    BACKUPS,
+    COMMITS,
+    METADATA,
+    OFFSETS,
+    Checkpoint,
+    PlannedBatch,
+    crc_path,
+    read_checkpoint,
+)
+from pyspark_pyrocket.options.option import STREAM
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.resuming import Changes
+from pyspark_pyrocket.stream_planner import initial_offset
+
+_WORDS = ("earliest", "latest", "committed")
+
+_SETTINGS = {
+    "spark.sql.dropDuplicates.deterministicKeyOrder.enabled": "true",
+    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan": "false",
+    "spark.sql.streaming.aggregation.stateFormatVersion": "2",
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2",
+    "spark.sql.streaming.join.stateFormatVersion": "2",
+    "spark.sql.streaming.multipleWatermarkPolicy": "min",
+    "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled": "true",
+    "spark.sql.streaming.statefulOperator.useStrictDistribution": "true",
+}
+"""Of a query whose checkpoint is made here: Spark's own defaults. Where one is missing Spark takes
+the checkpoint for one of a release that did not have it yet."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """What is to be written: the plan of micro-batch `batch`, which reads nothing.
+
+    before, after: the offsets of the source that is moved; `before` is None in a new checkpoint.
+    replaces: the plans, of this number and before it, in whose place it is written.
+    in_the_way: files that are moved away.
+    """
+
+    path: Path
+    batch: int
+    content: str
+    before: StreamOffset | None
+    after: StreamOffset
+    replaces: tuple[int, ...] = ()
+    in_the_way: tuple[str, ...] = ()
+    query_id: str = ""
+
+
+def place_options(to: str) -> dict[str, str]:
+    """Return what a place is as options of a query: a word, JSON with offsets, or a time."""
+    text = to.strip()
+    if text.lower() in _WORDS or text.startswith("{"):
+        return {"startingOffsets": text}
+    return {"startingTimestamp": text}
+
+
+def plan_reset(
+    checkpoint: Checkpoint,
+    store: Store,
+    place: dict[str, str],
+    *,
+    topics: Sequence[str] = (),
+    source: int | None = None,
+) -> Move:
+    """Return how to move a query to `place`, all of its topics or only `topics`.
+
+    source: its place among those of the query, if more than one is pyrocket's. Raises
+    InvalidInputError (CHECKPOINT_EMPTY, CHECKPOINT_SOURCE, CHECKPOINT_TOPIC), what a new query at
+    that place does, and DataLossError about topics that are to stay where they are and cannot.
+    """
+    newest = checkpoint.newest
+    if newest is None:
+        raise InvalidInputError(
+            f"{checkpoint.path} holds no micro-batch that can be read.",
+            remedy="A query that has had none starts as its options say. Otherwise make a"
+            " checkpoint with `pyrocket checkpoint from-group` in an empty directory.",
+            code="CHECKPOINT_EMPTY",
+        )
+    index = _source(newest, source)
+    before = newest.ours()[index]
+    moved = _moved_topics(store, before, topics)
+    after = _elsewhere(store, before, moved, place)
+    lines = list(newest.sources)
+    lines[index] = json.dumps(after.to_json())
+    first = newest.number + 1 if newest.committed else newest.number
+    replaced = tuple(number for number in checkpoint.planned if number >= first)
+    return Move(
+        checkpoint.path,
+        max(replaced, default=first),
+        "\n".join(["v1", newest.settings, *lines]),
+        before,
+        after,
+        replaces=replaced,
+        in_the_way=tuple(filter(None, (each.in_the_way for each in checkpoint.damaged))),
+    )
+
+
+def plan_new(path: Path, store: Store, options: dict[str, str], now_ms: int) -> Move:
+    """Return how to make a checkpoint whose query starts where `options` say.
+
+    Raises InvalidInputError (CHECKPOINT_EXISTS) unless the directory is missing or empty.
+    """
+    if path.exists() and any(path.iterdir()):
+        raise InvalidInputError(
+            f"{path} is not empty.",
+            remedy="Move the query that it belongs to with `pyrocket checkpoint reset --to"
+            " committed`, or name an empty or a new directory.",
+            code="CHECKPOINT_EXISTS",
+        )
+    after = initial_offset(store, _options(store, options))
+    settings = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": _SETTINGS}
+    content = "\n".join(["v1", json.dumps(settings), json.dumps(after.to_json())])
+    return Move(path, 0, content, None, after, query_id=str(uuid4()))
+
+
+def write_move(move: Move, now_ms: int) -> Path | None:
+    """Write the plan, durably; return where what it replaces is kept, if there was anything.
+
+    Raises InvalidInputError (CHECKPOINT_MOVED) if a query has gone on meanwhile.
+    """
+    if move.query_id:
+        (move.path / COMMITS).mkdir(parents=True, exist_ok=True)
+        (move.path / OFFSETS).mkdir(exist_ok=True)
+        _put(move.path / METADATA, json.dumps({"id": move.query_id}))
+    if _has_gone_on(move):
+        raise InvalidInputError(
+            f"The query of {move.path} has gone on meanwhile: it is running.",
+            remedy="Stop it and try again. Nothing has been written.",
+            code="CHECKPOINT_MOVED",
+        )
+    replaced = [f"{OFFSETS}/{number}" for number in move.replaces]
+    kept = _keep(move.path, [*replaced, *move.in_the_way], now_ms)
+    for name in move.in_the_way:
+        (move.path / name).unlink()
+    for number in {*move.replaces, move.batch}:
+        _put(move.path / OFFSETS / str(number), move.content)
+    return kept
+
+
+def _source(newest: PlannedBatch, wanted: int | None) -> int:
+    ours = list(newest.ours())
+    if wanted in ours:
+        return ours[ours.index(wanted)]
+    if wanted is None and len(ours) == 1:
+        return ours[0]
+    raise InvalidInputError(
+        f"The query has {len(newest.sources)} sources; those numbered {ours} are pyrocket's.",
+        remedy="Name one with --source." if ours else "There is nothing here to move.",
+        code="CHECKPOINT_SOURCE",
+    )
+
+
+def _moved_topics(store: Store, before: StreamOffset, topics: Sequence[str]) -> list[str]:
+    unknown = [topic for topic in topics if topic not in before.offsets]
+    if unknown:
+        raise InvalidInputError(
+            f"The query does not read topic {unknown[0]!r}.",
+            remedy=f"It reads {', '.join(before.offsets)}.",
+            code="CHECKPOINT_TOPIC",
+        )
+    existing = store.topics()
+    return [topic for topic in topics or before.offsets if topic in existing or topic in topics]
+
+
+def _elsewhere(
+    store: Store, before: StreamOffset, moved: Sequence[str], place: dict[str, str]
+) -> StreamOffset:
+    stays = [topic for topic in before.offsets if topic not in moved]
+    _check_stays(store, before, stays)
+    assigned = {topic: _queues(store, before, topic) for topic in moved}
+    there = initial_offset(store, _options(store, {"assign": json.dumps(assigned), **place}))
+    offsets = {
+        topic: {**queues, **there.offsets.get(topic, {})}
+        for topic, queues in before.offsets.items()
+    }
+    ids = {**before.topic_ids, **there.topic_ids}
+    return replace(there, offsets=offsets, topic_ids=ids, lost=before.lost)
+
+
+def _check_stays(store: Store, before: StreamOffset, stays: Sequence[str]) -> None:
+    """Raise DataLossError if the offsets of topics that are to stay do not count any more."""
+    changes = Changes.since(store, before)
+    for topic in stays:
+        wrong = before.store != store.uuid and before.store and store.uuid
+        cut = [queue for name, queue in changes.cuts if name == topic]
+        if wrong or cut or topic in changes.recreated:
+            raise InvalidInputError(
+                f"The checkpoint's offsets of topic {topic!r} do not count in {store.path} any"
+                " more, which moving the others would hide.",
+                remedy=f"Move it, too: add --topic {topic}, or leave --topic out.",
+                code="CHECKPOINT_TOPIC",
+            )
+
+
+def _queues(store: Store, before: StreamOffset, topic: str) -> list[int]:
+    existing = store.offsets(topic)
+    return [queue for queue in before.offsets[topic] if queue in existing]
+
+
+def _options(store: Store, options: dict[str, str]) -> ReadOptions:
+    return ReadOptions.parse(Request({"path": str(store.path), **options}, "/"), STREAM)
+
+
+def _has_gone_on(move: Move) -> bool:
+    """Tell whether there are other files than when the move was planned."""
+    if move.query_id:
+        return False
+    found = read_checkpoint(str(move.path))
+    first = min(move.replaces, default=move.batch)
+    newest = found.newest_committed
+    planned = tuple(number for number in found.planned if number >= first)
+    return planned != move.replaces or (newest is not None and newest.number >= first)
+
+
+def _keep(path: Path, names: Sequence[str], now_ms: int) -> Path | None:
+    """Copy files; return the folder of the copies, or None without any."""
+    stamp = datetime.fromtimestamp(now_ms / 1000, tz=timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    folder = path / BACKUPS / stamp
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path / name, folder / name)
+    return folder if names else None
+
+
+def _put(file: Path, content: str) -> None:
+    """Write a file of Spark's, whole or not at all; the checksums of its predecessor go first."""
+    fresh = file.with_name(f".{file.name}.{uuid4()}.tmp")
+    with fresh.open("x") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+    crc_path(file).unlink(missing_ok=True)
+    os.replace(fresh, file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

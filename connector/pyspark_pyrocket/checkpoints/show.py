@@ -1,0 +1,140 @@
+"""A checkpoint for people and for machines."""
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from pyspark_pyrocket.checkpoint import StreamOffset
+from pyspark_pyrocket.checkpoints.files import Checkpoint, PlannedBatch
+from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+
+_MOST_BATCHES = 10
+
+
+def document(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return all that is known of a checkpoint, as JSON has it; times are ISO-8601, UTC."""
+    return {
+        "directory": str(checkpoint.path),
+        "queryId": checkpoint.query_id,
+        "batches": [_batch(batch) for batch in checkpoint.batches],
+        "foreign": list(checkpoint.foreign),
+        "damaged": [{"file": each.file, "reason": each.reason} for each in checkpoint.damaged],
+    }
+
+
+def show_checkpoint(checkpoint: Checkpoint, bounds: Bounds | None = None) -> None:
+    """Print the last micro-batches, where each queue goes on, and what is wrong.
+
+    With the store's `bounds` also how much is left to read.
+    """
+    click.echo(f"query {checkpoint.query_id or 'without an id'} in {checkpoint.path}\n")
+    earlier = len(checkpoint.batches) - _MOST_BATCHES
+    if earlier > 0:
+        click.echo(f"  … and {earlier} earlier micro-batches")
+    for batch, before in _with_earlier(checkpoint):
+        click.echo(_line(batch, before))
+    if checkpoint.newest is None:
+        click.echo("  No micro-batch has been planned yet.")
+    else:
+        for source, offset in checkpoint.newest.ours().items():
+            _show_offset(checkpoint.newest, source, offset, bounds)
+    for each in checkpoint.damaged:
+        click.echo(f"damaged: {each.file}: {each.reason}")
+    for file in checkpoint.foreign:
+        click.echo(f"not Spark's: {file}")
+
+
+def rows_of(batch: PlannedBatch, before: PlannedBatch | None) -> int | None:
+    """Return how many messages a micro-batch was planned to read; None where that is unknown."""
+    starts = before.ours() if before else {}
+    total = 0
+    for source, end in batch.ours().items():
+        start = starts.get(source, end)
+        for topic, queues in end.offsets.items():
+            for queue, offset in queues.items():
+                begin = None if end.initial else end.begin(topic, queue, start)
+                if begin is None and not end.initial:
+                    return None
+                total += 0 if begin is None else offset - begin
+    return total
+
+
+def offset_table(offsets: QueueNumbers, bounds: Bounds | None) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a table, its heading first."""
+    yield ("topic", "queue", "next offset", *(("first", "end", "left") if bounds else ()))
+    for topic, queues in offsets.items():
+        for queue, offset in queues.items():
+            limits = (bounds or {}).get(topic, {}).get(queue)
+            numbers: tuple[object, ...] = ()
+            if limits is not None:
+                left = limits.maximum - max(offset, limits.minimum)
+                lost = limits.minimum - offset
+                told = left if lost <= 0 else f"{left} ({lost} are gone)"
+                numbers = (limits.minimum, limits.maximum, told)
+            elif bounds:
+                numbers = ("-", "-", "no such queue")
+            yield (topic, str(queue), str(offset), *map(str, numbers))
+
+
+def show_table(rows: Iterator[tuple[str, ...]]) -> None:
+    """Print rows in columns as wide as they have to be."""
+    table = list(rows)
+    widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        click.echo(f"  {'  '.join(cells)}".rstrip())
+
+
+def _show_offset(
+    batch: PlannedBatch, source: int, offset: StreamOffset, bounds: Bounds | None
+) -> None:
+    if batch.committed:
+        when = "after the last micro-batch"
+    elif offset.initial:
+        when = f"from micro-batch {batch.number} on, which reads nothing"
+    else:
+        when = f"after micro-batch {batch.number}, which Spark runs again at the next start"
+    which = f"source {source}: " if len(batch.sources) > 1 else ""
+    click.echo(f"\n{which}{when} (store {offset.store or 'unknown'}, epoch {offset.epoch}):")
+    show_table(offset_table(offset.offsets, bounds))
+    for topic, queues in offset.lost.items():
+        click.echo(f"  lost in {topic}: {sum(queues.values())} messages")
+
+
+def _with_earlier(
+    checkpoint: Checkpoint,
+) -> Iterator[tuple[PlannedBatch, PlannedBatch | None]]:
+    first = max(len(checkpoint.batches) - _MOST_BATCHES, 0)
+    for at in range(first, len(checkpoint.batches)):
+        yield checkpoint.batches[at], checkpoint.batches[at - 1] if at else None
+
+
+def _line(batch: PlannedBatch, before: PlannedBatch | None) -> str:
+    state = "committed" if batch.committed else "planned, not committed"
+    rows = rows_of(batch, before)
+    messages = "? messages" if rows is None else f"{rows:,} messages"
+    return (
+        f"  micro-batch {batch.number}  {_time(batch) or 'at an unknown time'}  {state}  {messages}"
+    )
+
+
+def _batch(batch: PlannedBatch) -> dict[str, Any]:
+    ours = batch.ours()
+    return {
+        "batch": batch.number,
+        "committed": batch.committed,
+        "planned": _time(batch),
+        "sources": [
+            ours[at].to_json() if at in ours else {"foreign": line}
+            for at, line in enumerate(batch.sources)
+        ],
+    }
+
+
+def _time(batch: PlannedBatch) -> str | None:
+    if not batch.planned_ms:
+        return None
+    when = datetime.fromtimestamp(batch.planned_ms / 1000, tz=timezone.utc)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,141 @@
+"""Batch reads that a consumer group keeps the place of: commit what was read, once it is safe.
+
+Spark tells a batch source neither that a query has ended nor that its result was written: tasks
+run more than once, and `count()` or `show()` run them, too. So a batch read cannot commit by
+itself. Whoever knows that the result is safe says so:
+
+    from pyspark_pyrocket.groups import BatchCommit
+
+    with BatchCommit.plan("export", path="/data/store", subscribe="flights") as batch:
+        rows = spark.read.format("pyrocket").options(**batch.options).load()
+        rows.write.mode("append").parquet("/data/flights")
+
+The plan is made of offsets, from where the group stands to what there is now, so that the
+DataFrame reads the same however often it is used. If the block ends without an exception, the
+group stands where the plan ends; if the process dies before, the next plan begins at the same
+place again: at least once, and exactly once if the writing of a range can be repeated.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from pyrocket import Store, check_group_name
+from pyrocket.errors import TopicRecreatedError
+
+from pyspark_pyrocket.losses import Losses
+from pyspark_pyrocket.options.offsets import QueueNumbers
+from pyspark_pyrocket.options.option import BATCH
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.span import ROWS as SPAN_ROWS
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.places import find_span
+from pyspark_pyrocket.planner import read_bounds
+
+_FIXED = {row.name.lower() for row in SPAN_ROWS} | {
+    *("topic", "subscribe", "subscribepattern", "missingtopic", "group")
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchCommit:
+    """A range of every queue, and the group that is moved to its end by `commit`.
+
+    options: all that a read of this range needs, `spark.read.format("pyrocket").options(**…)`.
+    start, end: topic → queue → offset, inclusive and exclusive.
+    topic_ids: which topics these offsets count in.
+    """
+
+    group: str
+    path: str
+    start: QueueNumbers
+    end: QueueNumbers
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def plan(cls, group: str, **options: object) -> "BatchCommit":
+        """Return the read from where the group stands to what there is now.
+
+        `options` are those of a batch read: the store, the topics and, if need be, where to end
+        and what to do about a loss. Queues in which the group has committed nothing begin with
+        their first message, or where `startingOffsets` says. Needs no Spark, and writes nothing.
+        Raises what such a read does: OptionError, GroupNameError, TopicNotFoundError,
+        DataLossError.
+        """
+        given = {"startingOffsets": "committed"} if _has_no_start(options) else {}
+        given |= {name: _text(value) for name, value in options.items()}
+        check_group_name(group)
+        if "committed" in map(str.lower, given.values()):
+            given["group"] = group
+        default_store = os.environ.get("PYROCKET_STORE", "")
+        parsed = ReadOptions.parse(Request(given, os.getcwd(), default_store), BATCH)
+        with Store.open(parsed.path, read_only=True) as store:
+            bounds = read_bounds(store, parsed)
+            start, end = find_span(store, parsed, bounds, Losses(parsed.loss))
+            ids = {topic: store.topic(topic).topic_id for topic in bounds}
+        kept = {name: value for name, value in given.items() if name.lower() not in _FIXED}
+        if "assign" not in map(str.lower, kept):
+            kept["subscribe"] = ",".join(start)
+        kept |= {
+            "path": parsed.path,
+            "startingOffsets": _json(start),
+            "endingOffsets": _json(end),
+        }
+        return cls(group=group, path=parsed.path, start=start, end=end, topic_ids=ids, options=kept)
+
+    @property
+    def messages(self) -> int:
+        """How many messages the range has; there may be fewer, if some are deleted before."""
+        return sum(
+            offset - self.start[topic][queue]
+            for topic, queues in self.end.items()
+            for queue, offset in queues.items()
+        )
+
+    def commit(self) -> None:
+        """Move the group to the end of the range, durably; never back.
+
+        Raises StoreLockedError where another process holds the store alone, and
+        TopicRecreatedError, and then nothing is committed in that topic.
+        """
+        with Store.open(self.path) as store:
+            for topic, offsets in self.end.items():
+                if store.topic(topic).topic_id != self.topic_ids.get(topic, ""):
+                    raise TopicRecreatedError(
+                        f"Topic {topic!r} was deleted and created again since the plan.",
+                        remedy=f"Group {self.group!r} has no offsets in it now: plan again.",
+                    )
+                store.groups.commit(self.group, topic, offsets)
+
+    def __enter__(self) -> "BatchCommit":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.commit()
+
+
+def _has_no_start(options: Mapping[str, object]) -> bool:
+    names = {name.lower() for name in options}
+    return not any(name.startswith("starting") or name == "lastn" for name in names)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _json(offsets: QueueNumbers) -> str:
+    return json.dumps(
+        {
+            topic: {str(queue): at for queue, at in queues.items()}
+            for topic, queues in offsets.items()
+        }
+    )

@@ -1,0 +1,88 @@
+"""Lags for Prometheus: RocketMQ's names and labels, so that dashboards made for it show them.
+
+Source: `BrokerMetricsConstant`, `BrokerMetricsManager`. What RocketMQ does not have begins with
+`pyrocket_spark_`. Needs prometheus-client.
+"""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Gauge
+from pyrocket import is_system_topic
+
+from pyspark_pyrocket.lag.listener import BatchFacts
+from pyspark_pyrocket.lag.measure import TopicLag
+
+_GROUP = ("consumer_group",)
+_TOPIC = (*_GROUP, "topic")
+_ROCKETMQ = ("cluster", "node_type", "node_id", *_TOPIC, "is_retry", "is_system")
+_CLUSTER = "DefaultCluster"
+"""RocketMQ's default; a store without a server belongs to none."""
+
+_Labels = tuple[str, ...]
+_Values = dict[tuple[Gauge, _Labels], int]
+
+
+class LagMetrics:
+    """Gauges, by the query's name as `consumer_group`; what is no longer so is removed."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, about: str, labels: _Labels) -> Gauge:
+            return Gauge(name, about, labels, registry=registry)
+
+        self._lag_messages = gauge(
+            "rocketmq_consumer_lag_messages", "Messages that are not read yet.", _ROCKETMQ
+        )
+        self._lag_latency = gauge(
+            "rocketmq_consumer_lag_latency", "Age of the oldest unread message, ms.", _ROCKETMQ
+        )
+        self._lag_bytes = gauge(
+            "pyrocket_spark_lag_bytes", "Bytes in the log that are not read yet.", _TOPIC
+        )
+        self._lost = gauge(
+            "pyrocket_spark_lost_messages", "Messages gone before the query came to them.", _TOPIC
+        )
+        self._batch = gauge("pyrocket_spark_batch_id", "The last micro-batch.", _GROUP)
+        self._rows = gauge("pyrocket_spark_batch_rows", "Rows of the last micro-batch.", _GROUP)
+        self._duration = gauge(
+            "pyrocket_spark_batch_duration_ms", "How long the last micro-batch took, ms.", _GROUP
+        )
+        self._told: dict[str, set[tuple[Gauge, _Labels]]] = {}
+
+    def report(self, query: str, lags: Iterable[TopicLag], batch: BatchFacts) -> None:
+        """Take the lags of a query after a micro-batch."""
+        values: _Values = {
+            (self._batch, (query,)): batch.number,
+            (self._rows, (query,)): batch.rows,
+            (self._duration, (query,)): batch.duration_ms,
+        }
+        for lag in lags:
+            values |= self._of_topic(query, lag)
+        for (gauge, labels), value in values.items():
+            gauge.labels(*labels).set(value)
+        self._remove(self._told.get(query, set()) - values.keys())
+        self._told[query] = set(values)
+
+    def forget(self, query: str) -> None:
+        """Remove what was reported of a query that has ended."""
+        self._remove(self._told.pop(query, set()))
+
+    def _of_topic(self, query: str, lag: TopicLag) -> _Values:
+        is_system = _word(is_system_topic(lag.topic, lag.broker))
+        is_retry = _word(lag.topic.startswith("%RETRY%"))
+        broker = (_CLUSTER, "broker", lag.broker, query, lag.topic, is_retry, is_system)
+        values: _Values = {(self._lag_messages, broker): lag.messages}
+        values[self._lost, (query, lag.topic)] = lag.lost
+        if lag.latency_ms is not None:
+            values[self._lag_latency, broker] = lag.latency_ms
+        if lag.bytes_left is not None:
+            values[self._lag_bytes, (query, lag.topic)] = lag.bytes_left
+        return values
+
+    @staticmethod
+    def _remove(series: Iterable[tuple[Gauge, _Labels]]) -> None:
+        for gauge, labels in series:
+            gauge.remove(*labels)
+
+
+def _word(value: bool) -> str:
+    return str(value).lower()

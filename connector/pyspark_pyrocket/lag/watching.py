@@ -1,0 +1,84 @@
+"""Watching all streaming queries of a session, in one line."""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyrocket.errors import UnsupportedError
+
+from pyspark_pyrocket.lag.listener import LOG_SECONDS, LagListener, Target
+from pyspark_pyrocket.source_runner import log_to_stderr
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class Watch:
+    """Ends with `stop`, or with the session.
+
+    registry: where the metrics are, or None. port: where they are served, or None.
+    """
+
+    spark: "SparkSession"
+    listener: LagListener
+    registry: "CollectorRegistry | None" = None
+    port: int | None = None
+    server: Any = None
+
+    def stop(self) -> None:
+        """Stop watching and serving."""
+        self.spark.streams.removeListener(self.listener)
+        self.listener.close()
+        if self.server is not None:
+            self.server.shutdown()
+            self.server.server_close()
+            self.server = None
+
+
+def watch(
+    spark: "SparkSession",
+    *,
+    store: str | None = None,
+    port: int | None = None,
+    address: str = "127.0.0.1",
+    registry: "CollectorRegistry | None" = None,
+    log_seconds: float | None = LOG_SECONDS,
+) -> Watch:
+    """Tell how far the session's streaming queries are behind, in log lines and as metrics.
+
+    store: the directory they read, which adds bytes and time to messages; else that of
+    PYROCKET_STORE. port: serve the metrics there (0 is any), at `address`. registry: keep them
+    there, with a port or without. log_seconds: between two lines about a query; None for none.
+    Raises UnsupportedError if metrics are wanted and prometheus-client is not installed.
+    """
+    path = store or os.environ.get("PYROCKET_STORE") or None
+    wanted = port is not None or registry is not None
+    used, targets = _metrics(registry) if wanted else (None, [])
+    listener = LagListener(path, targets=targets, log_seconds=log_seconds)
+    watching = Watch(spark, listener, used)
+    if port is not None and used is not None:
+        from prometheus_client import start_http_server
+
+        watching.server, _ = start_http_server(port, address, used)
+        watching.port = watching.server.server_port
+    if log_seconds is not None:
+        log_to_stderr()
+    spark.streams.addListener(listener)
+    return watching
+
+
+def _metrics(registry: "CollectorRegistry | None") -> tuple["CollectorRegistry", list[Target]]:
+    try:
+        from prometheus_client import CollectorRegistry
+
+        from pyspark_pyrocket.lag.metrics import LagMetrics
+    except ImportError as error:
+        raise UnsupportedError(
+            f"Metrics need prometheus-client: {error}.",
+            remedy="pip install 'pyrocket[metrics]', or leave port and registry out.",
+            code="UNSUPPORTED_METRICS",
+        ) from error
+    registry = CollectorRegistry() if registry is None else registry
+    return registry, [LagMetrics(registry)]

@@ -1,0 +1,88 @@
+"""JSON that says something for each queue, `{"topic":{"0":…}}`, with or without a broker level."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from pyrocket.errors import OptionError
+
+from pyspark_pyrocket.options import jsontext
+
+_QUEUE = re.compile(r"0|[1-9][0-9]{0,8}")
+
+_Name = TypeVar("_Name", str, int)
+_Value = TypeVar("_Value")
+
+ByQueue = Mapping[str, Mapping[str, Mapping[int, _Value]]]
+"""Topic → broker → queue → value; the broker is an empty string where the user left it out."""
+
+Read = Callable[[str, object], _Value]
+"""Reads one value; the text says where it stands, for an error."""
+
+
+def parse_by_queue(option: str, text: str, read: Read[_Value]) -> ByQueue[_Value]:
+    """Return what `text`, a JSON object, says. Raises OptionError."""
+    return {
+        topic: _brokers(f"Option {option!r}, topic {topic!r}", value, read)
+        for topic, value in parse_topics(option, text).items()
+    }
+
+
+def parse_topics(option: str, text: str) -> dict[str, object]:
+    """Return topic → what a JSON object says of it, which names one topic at least."""
+    topics = jsontext.parse(option, text)
+    if not isinstance(topics, dict) or not topics:
+        raise OptionError(f"Option {option!r} names no topic: {text}", remedy='Write {"topic":…}.')
+    return topics
+
+
+def exactly(
+    option: str, given: ByQueue[_Value], queues: Mapping[str, Iterable[int]], broker: str
+) -> dict[str, dict[int, _Value]]:
+    """Return one value for each of these queues; raise OptionError if others are named."""
+    _check_names(f"Option {option!r}", "topics", set(given), set(queues))
+    chosen = {}
+    for topic, wanted in queues.items():
+        brokers, where = given[topic], f"Option {option!r}, topic {topic!r}"
+        if "" not in brokers:
+            _check_names(where, "brokers", set(brokers), {broker})
+        values = brokers["" if "" in brokers else broker]
+        _check_names(where, "queues", set(values), set(wanted))
+        chosen[topic] = {queue: values[queue] for queue in wanted}
+    return chosen
+
+
+def queue_number(where: str, text: str) -> int:
+    """Return a queue id, written as JSON's names of objects are."""
+    if _QUEUE.fullmatch(text) is None:
+        raise OptionError(f"{where}: {text!r} is not a queue id.", remedy='Write "0", "1", ...')
+    return int(text)
+
+
+def _brokers(where: str, value: object, read: Read[_Value]) -> dict[str, dict[int, _Value]]:
+    if not isinstance(value, dict) or not value:
+        raise OptionError(f"{where}: {value!r} gives no queues.", remedy='Write {"0":…}.')
+    if all(isinstance(inner, dict) for inner in value.values()):
+        return {broker: _queues(where, inner, read) for broker, inner in value.items()}
+    return {"": _queues(where, value, read)}
+
+
+def _queues(where: str, value: dict[str, object], read: Read[_Value]) -> dict[int, _Value]:
+    return {
+        queue_number(where, queue): read(f"{where}, queue {queue}", value[queue]) for queue in value
+    }
+
+
+def _check_names(where: str, what: str, given: set[_Name], real: set[_Name]) -> None:
+    missing, extra = real - given, given - real
+    if not missing and not extra:
+        return
+    parts = [f"names {what} that are not read: {_list(extra)}"] if extra else []
+    parts += [f"does not name the {what} {_list(missing)}"] if missing else []
+    raise OptionError(
+        f"{where} {' and '.join(parts)}.", remedy=f"Name exactly the {what} {_list(real)}."
+    )
+
+
+def _list(names: set[_Name]) -> str:
+    return ", ".join(map(str, sorted(names)))

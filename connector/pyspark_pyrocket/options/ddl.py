@@ -1,0 +1,240 @@
+"""Spark's DDL for the columns of a schema: text → types, and types → text to paste. Pure.
+
+Where a Python source plans, there is no session whose parser could be asked. What is read is what
+Spark's grammar (`SqlBaseParser.g4`: colType, complexColType) has of types that JSON can fill.
+"""
+
+import json
+import re
+
+from pyrocket.errors import SchemaError
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+_WORDS: dict[str, DataType] = {
+    "boolean": BooleanType(),
+    "tinyint": ByteType(),
+    "byte": ByteType(),
+    "smallint": ShortType(),
+    "short": ShortType(),
+    "int": IntegerType(),
+    "integer": IntegerType(),
+    "bigint": LongType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "real": FloatType(),
+    "double": DoubleType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamp_ltz": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "decimal": DecimalType(),
+    "dec": DecimalType(),
+    "numeric": DecimalType(),
+}
+_TOKEN = re.compile(
+    r"\s*(?:(?P<name>`(?:[^`]|``)+`|\w+)|(?P<text>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\")"
+    r"|(?P<mark>[<>(),:]))",
+    re.DOTALL,
+)
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DEEPEST = 64
+
+
+def parse_ddl(option: str, text: str) -> StructType:
+    """Return the columns of `a INT, b STRUCT<c: STRING>`, of the same in `struct<...>`, or of the
+    JSON that `schema.json()` gives. Raises SchemaError (SCHEMA_INVALID).
+
+    NOT NULL and COMMENT are read and left out: what a body has cannot be promised.
+    """
+    if text.lstrip().startswith("{"):
+        return _from_json(option, text)
+    return _Parser(option, text).schema()
+
+
+def to_ddl(schema: StructType) -> str:
+    """Return the columns as DDL, names quoted where they have to be."""
+    return ", ".join(f"{_quoted(field.name)} {_type_ddl(field.dataType)}" for field in schema)
+
+
+def _type_ddl(kind: DataType) -> str:
+    if isinstance(kind, StructType):
+        inner = (f"{_quoted(field.name)}: {_type_ddl(field.dataType)}" for field in kind)
+        return f"STRUCT<{', '.join(inner)}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{_type_ddl(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{_type_ddl(kind.keyType)}, {_type_ddl(kind.valueType)}>"
+    return kind.simpleString().upper()
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def _from_json(option: str, text: str) -> StructType:
+    try:
+        schema = StructType.fromJson(json.loads(text))
+    except Exception as error:  # Spark raises whatever its dictionaries raise.
+        raise SchemaError(
+            f"Option {option!r} begins like JSON, and is no schema of Spark: {error!r}.",
+            remedy="Write DDL, as in id BIGINT, name STRING, or what schema.json() gives.",
+        ) from error
+    return parse_ddl(option, to_ddl(schema))
+
+
+class _Parser:
+    """Recursive descent over the tokens, each with the place where it stands."""
+
+    def __init__(self, option: str, text: str) -> None:
+        self._option, self._text, self._at = option, text, 0
+        self._tokens: list[tuple[str, str, int]] = []
+        at, end = 0, len(text.rstrip())
+        while at < end:
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise self._wrong("There is no such sign", at)
+            self._tokens.append((str(match.lastgroup), match[str(match.lastgroup)], at))
+            at = match.end()
+        self._tokens.append(("end", "", end))
+
+    def schema(self) -> StructType:
+        if self._peek() == "struct" and self._tokens[self._at + 1][1] == "<":
+            kind = self._type(0)
+            assert isinstance(kind, StructType)
+        else:
+            kind = StructType(self._fields(0))
+        if self._tokens[self._at][0] != "end":
+            raise self._wrong("Something follows that belongs to no column")
+        return kind
+
+    def _fields(self, depth: int) -> list[StructField]:
+        fields = [self._field(depth)]
+        while self._accept(","):
+            fields.append(self._field(depth))
+        names = [field.name for field in fields]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise self._wrong(f"{twice!r} is named twice")
+        return fields
+
+    def _field(self, depth: int) -> StructField:
+        name = self._name()
+        self._accept(":")
+        kind = self._type(depth)
+        if self._accept("not"):
+            self._expect("null")
+        if self._accept("comment"):
+            self._take("text", "a comment in quotes")
+        return StructField(name, kind)
+
+    def _name(self) -> str:
+        name = self._take("name", "the name of a column")
+        return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+    def _type(self, depth: int) -> DataType:
+        if depth > _DEEPEST:
+            raise self._wrong("Types are nested too deeply")
+        before = self._at
+        word = self._take("name", "a type").lower()
+        if word in ("array", "map", "struct"):
+            return self._nested(word, depth + 1)
+        if word not in _WORDS:
+            self._at = before
+            raise self._wrong(f"{word.upper()} is no type that JSON is read into")
+        if isinstance(_WORDS[word], DecimalType) and self._accept("("):
+            return self._decimal()
+        return _WORDS[word]
+
+    def _nested(self, word: str, depth: int) -> DataType:
+        self._expect("<")
+        kind: DataType
+        if word == "struct":
+            # An empty one is legal and of no use.
+            kind = StructType([] if self._peek() == ">" else self._fields(depth))
+        elif word == "array":
+            kind = ArrayType(self._type(depth))
+        else:
+            before = self._at
+            key = self._type(depth)
+            if key != StringType():
+                self._at = before
+                raise self._wrong("The keys of a map are STRING, as they are in JSON")
+            self._expect(",")
+            kind = MapType(key, self._type(depth))
+        self._expect(">")
+        return kind
+
+    def _decimal(self) -> DecimalType:
+        before = self._at
+        precision, scale = self._number(), 0
+        if self._accept(","):
+            scale = self._number()
+        self._expect(")")
+        if not (1 <= precision <= 38 and scale <= precision):
+            self._at = before
+            raise self._wrong("A decimal has 1 to 38 digits, and at most as many after the point")
+        return DecimalType(precision, scale)
+
+    def _number(self) -> int:
+        digits = self._take("name", "a number")
+        if not (digits.isascii() and digits.isdigit()):
+            self._at -= 1
+            raise self._wrong("Here a number has to stand")
+        return int(digits)
+
+    def _peek(self) -> str:
+        return self._tokens[self._at][1].lower()
+
+    def _accept(self, word: str) -> bool:
+        found = self._peek() == word
+        self._at += found
+        return found
+
+    def _expect(self, word: str) -> None:
+        if not self._accept(word):
+            raise self._wrong(f"Here {word.upper()!r} has to stand")
+
+    def _take(self, kind: str, what: str) -> str:
+        found, token, _ = self._tokens[self._at]
+        if found != kind:
+            raise self._wrong(f"Here {what} has to stand")
+        self._at += 1
+        return token
+
+    def _wrong(self, happened: str, at: int | None = None) -> SchemaError:
+        place = self._tokens[self._at][2] if at is None else at
+        rest = self._text[place:].strip()
+        return SchemaError(
+            f"Option {self._option!r}: {happened}, at {rest[:40]!r}."
+            if rest
+            else f"Option {self._option!r}: {happened}, at its end.",
+            remedy="Write Spark's DDL, as in id BIGINT, at TIMESTAMP, items ARRAY<STRUCT<sku: "
+            f"STRING, n: INT>>, with the types {', '.join(_named_once())}, ARRAY, MAP, STRUCT.",
+        )
+
+
+def _named_once() -> list[str]:
+    return list(
+        dict.fromkeys(kind.simpleString().split("(")[0].upper() for kind in _WORDS.values())
+    )

@@ -1,0 +1,73 @@
+"""Times as users write them: epoch milliseconds, ISO-8601, or so long ago. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from pyrocket import parse_duration
+from pyrocket.errors import OptionError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_SECONDS_BELOW = 10**11
+"""Milliseconds from 1973 on are above; seconds until the year 5138 are below."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A time: `ms` since the epoch or, if `relative`, from the moment at which a query begins.
+
+    note: what the user should be told of how it was read, or an empty string.
+    """
+
+    ms: int
+    relative: bool = False
+    note: str = ""
+
+    def at(self, now_ms: int) -> int:
+        """Return epoch milliseconds, for a query that begins now."""
+        return now_ms + self.ms if self.relative else self.ms
+
+
+def read_moment(where: str, value: object) -> Moment:
+    """Return the time that a user wrote as text or as a number of JSON. Raises OptionError."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    text = value.strip() if isinstance(value, str) else ""
+    moment = _number(where, text) or _relative(text) or _iso(where, text)
+    if moment is None:
+        raise OptionError(
+            f"{where}: {value!r} is not a time.",
+            remedy="Write epoch milliseconds, ISO-8601 such as 2026-01-31T12:00:00Z, or a length "
+            "of time back from now, such as -15m or -2h30m.",
+        )
+    return moment
+
+
+def _number(where: str, text: str) -> Moment | None:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        return None
+    ms = int(text)
+    if 0 < ms < _SECONDS_BELOW:
+        date = (_EPOCH + timedelta(milliseconds=ms)).date()
+        return Moment(ms, note=f"{where}: {ms} ms are in {date}; were seconds meant?")
+    return Moment(ms)
+
+
+def _relative(text: str) -> Moment | None:
+    if text.lower() == "now":
+        return Moment(0, relative=True)
+    length = parse_duration(text[1:].strip().lower()) if text.startswith("-") else None
+    return None if length is None else Moment(-length, relative=True)
+
+
+def _iso(where: str, text: str) -> Moment | None:
+    # Python 3.10 does not know the Z.
+    zulu = text[-1:] in ("Z", "z")
+    try:
+        time = datetime.fromisoformat(f"{text[:-1]}+00:00" if zulu else text)
+    except ValueError:
+        return None
+    note = "" if time.tzinfo else f"{where}: {text!r} names no zone and is taken as UTC"
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=timezone.utc)
+    # Store times are whole milliseconds: the first one that is not before.
+    return Moment(-((_EPOCH - time) // timedelta(milliseconds=1)), note=note)

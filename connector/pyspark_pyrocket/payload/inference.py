@@ -1,0 +1,101 @@
+"""Bodies → the schema that they seem to have, as Spark's `schema_of_json` sees it. Pure.
+
+After `JsonInferSchema`: whole numbers are BIGINT, or DECIMAL where they are longer; other numbers
+are DOUBLE; what is always null is STRING, and so is what has no common type. Fields stand in the
+order in which they are first seen.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pyspark_pyrocket.payload.json_rows import parse_object
+from pyspark_pyrocket.payload.json_text import Number, Whole
+
+_NUMBERS = (LongType, DecimalType, DoubleType)
+
+
+def infer_schema(bodies: Iterable[bytes]) -> StructType | None:
+    """Return the fields of all bodies that are JSON objects, or None where none is one."""
+    found: DataType = NullType()
+    for body in bodies:
+        value, fault = parse_object(body)
+        if not fault:
+            found = _common(found, _type_of(value))
+    return None if isinstance(found, NullType) else _without_null(found)  # type: ignore[return-value]
+
+
+def _type_of(value: Any) -> DataType:
+    if isinstance(value, dict):
+        return StructType([StructField(name, _type_of(item)) for name, item in value.items()])
+    if isinstance(value, list):
+        element: DataType = NullType()
+        for item in value:
+            element = _common(element, _type_of(item))
+        return ArrayType(element)
+    if isinstance(value, Number):
+        return _type_of_number(value)
+    if isinstance(value, bool):
+        return BooleanType()
+    return NullType() if value is None else StringType()
+
+
+def _type_of_number(value: Number) -> DataType:
+    digits = value.lstrip("-")
+    if not isinstance(value, Whole):
+        return DoubleType()
+    if -(1 << 63) <= int(value[:40]) < 1 << 63:
+        return LongType()
+    return DecimalType(len(digits), 0) if len(digits) <= 38 else DoubleType()
+
+
+def _common(one: DataType, other: DataType) -> DataType:
+    """Return the type that both fit into."""
+    if one == other or isinstance(other, NullType):
+        return one
+    if isinstance(one, NullType):
+        return other
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return _common_struct(one, other)
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return ArrayType(_common(one.elementType, other.elementType))
+    if isinstance(one, _NUMBERS) and isinstance(other, _NUMBERS):
+        return _common_number(one, other)
+    return StringType()
+
+
+def _common_number(one: DataType, other: DataType) -> DataType:
+    if DoubleType() in (one, other):
+        return DoubleType()
+    digits = [kind.precision if isinstance(kind, DecimalType) else 20 for kind in (one, other)]
+    return DecimalType(max(digits), 0)
+
+
+def _common_struct(one: StructType, other: StructType) -> StructType:
+    types = {field.name: field.dataType for field in one}
+    for field in other:
+        types[field.name] = _common(types.get(field.name, NullType()), field.dataType)
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+def _without_null(kind: DataType) -> DataType:
+    """Return the type with STRING where nothing but null was seen, and without empty structs."""
+    if isinstance(kind, StructType):
+        fields = [StructField(field.name, _without_null(field.dataType)) for field in kind]
+        return StructType([field for field in fields if field.dataType != StructType([])])
+    if isinstance(kind, ArrayType):
+        element = _without_null(kind.elementType)
+        return ArrayType(StringType() if element == StructType([]) else element)
+    return StringType() if isinstance(kind, NullType) else kind

@@ -1,0 +1,190 @@
+"""Columns as JSON text, built by Arrow's kernels: a pass over a column, no step for a row. Pure.
+
+After Spark's `to_json` (`JacksonGenerator`): fields that are null are left out, nulls in lists and
+maps stay; bytes are base64; what is no finite number is its name in quotes. Unlike there, times
+keep their microseconds and are always UTC.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SHORT = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r"}
+_QUOTE, _BACKSLASH, _SPACE = 0x22, 0x5C, 0x20
+_TEXT = pa.string()
+
+
+def json_objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> pa.StringArray:
+    """Return one JSON object for each row; fields stand in the order of `names`."""
+    pieces = [
+        _joined(f"{_quoted_name(name)}:", json_text(column))
+        for name, column in zip(names, columns, strict=True)
+    ]
+    if not pieces:
+        return pa.repeat(pa.scalar("{}"), rows)
+    inside = pc.binary_join_element_wise(*_never_all_null(pieces), ",", null_handling="skip")
+    return _joined("{", inside, "}")
+
+
+def _never_all_null(pieces: list[pa.StringArray]) -> list[pa.StringArray]:
+    """Return the pieces with an empty one in rows that have none: Arrow drops such rows."""
+    if not all(piece.null_count for piece in pieces):
+        return pieces
+    nothing = reduce(pc.and_, (piece.is_null() for piece in pieces))
+    return [pc.if_else(nothing, "", pieces[0]), *pieces[1:]]
+
+
+def json_text(column: pa.Array) -> pa.StringArray:
+    """Return each value as JSON; null stays null. Raises TypeError for a type JSON has not."""
+    column = _common_form(column)
+    for is_kind, encode in _ENCODERS:
+        if is_kind(column.type):
+            return encode(column)
+    raise TypeError(f"{column.type} cannot be written as JSON")
+
+
+def _common_form(column: pa.Array) -> pa.Array:
+    """Return the values in the most usual of the types that mean the same."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _common_form(column.cast(kind.value_type))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return column.cast(_TEXT)
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return column.cast(pa.binary())
+    if pa.types.is_large_list(kind):
+        return column.cast(pa.list_(kind.value_field))
+    return column
+
+
+def _joined(*parts: str | pa.Array) -> pa.StringArray:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _plain(column: pa.Array) -> pa.StringArray:
+    return column.cast(_TEXT)
+
+
+def _float(column: pa.Array) -> pa.StringArray:
+    text = column.cast(_TEXT)
+    # Arrow leaves out the point of whole numbers; readers would take them for integers.
+    whole = pc.equal(pc.floor(column), column)
+    if pc.any(whole).as_py():
+        whole = pc.and_(whole, pc.invert(pc.match_substring(text, "e")))
+        text = pc.if_else(whole, _joined(text, ".0"), text)
+    finite = pc.is_finite(column)
+    if pc.all(finite).as_py() is not False:
+        return text
+    name = pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"')
+    return pc.if_else(finite, text, pc.if_else(pc.is_nan(column), '"NaN"', name))
+
+
+def _string(column: pa.StringArray) -> pa.StringArray:
+    return _joined('"', _escaped(column), '"')
+
+
+def _escaped(column: pa.StringArray) -> pa.StringArray:
+    """Return the strings with what JSON escapes; only for signs that occur is there a pass."""
+    data = _bytes_of(column)
+    signs = [_BACKSLASH] if (data == _BACKSLASH).any() else []  # First: the others add some.
+    signs += [_QUOTE] if (data == _QUOTE).any() else []
+    signs += np.unique(data[data < _SPACE]).tolist()
+    for sign in signs:
+        column = pc.replace_substring(column, chr(sign), _escape(sign))
+    return column
+
+
+def _escape(sign: int) -> str:
+    if sign in (_QUOTE, _BACKSLASH):
+        return f"\\{chr(sign)}"
+    return f"\\{_SHORT[sign]}" if sign in _SHORT else f"\\u{sign:04X}"
+
+
+def _quoted_name(name: str) -> str:
+    return _string(pa.array([name]))[0].as_py()
+
+
+def _bytes_of(column: pa.StringArray) -> np.ndarray:
+    """Return the bytes of all strings behind one another."""
+    _, offsets, data = column.buffers()
+    if data is None or not len(column):
+        return np.empty(0, np.uint8)
+    first, last = np.frombuffer(offsets, np.int32)[[column.offset, column.offset + len(column)]]
+    return np.frombuffer(data, np.uint8)[first:last]
+
+
+def _date(column: pa.Array) -> pa.StringArray:
+    return _joined('"', column.cast(_TEXT), '"')
+
+
+def _timestamp(column: pa.Array) -> pa.StringArray:
+    if column.type.tz is not None:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    text = pc.replace_substring(column.cast(_TEXT), " ", "T", max_replacements=1)
+    return _joined('"', text, '"')
+
+
+def _binary(column: pa.BinaryArray) -> pa.StringArray:
+    """Return base64: Arrow has no kernel for it, so each value is one call of the C library."""
+    texts = [None if value is None else b64encode(value) for value in column.to_pylist()]
+    return _joined('"', pa.array(texts, pa.binary()).cast(_TEXT), '"')
+
+
+def _struct(column: pa.StructArray) -> pa.StringArray:
+    names = [field.name for field in column.type]
+    return _with_nulls(column, json_objects(names, column.flatten(), len(column)))
+
+
+def _list(column: pa.ListArray) -> pa.StringArray:
+    return _in_brackets("[", column, json_text(column.flatten()).fill_null("null"), "]")
+
+
+def _map(column: pa.MapArray) -> pa.StringArray:
+    pairs = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
+    # A mask needs offsets that are not a slice of longer ones: concatenating copies them.
+    offsets = pa.concat_arrays([column.offsets, column.offsets[:0]])
+    lists = pa.ListArray.from_arrays(offsets, pairs, mask=column.is_null())
+    keys, values = lists.flatten().flatten()
+    texts = _joined(_string(_plain_key(keys)), ":", json_text(values).fill_null("null"))
+    return _in_brackets("{", lists, texts, "}")
+
+
+def _plain_key(keys: pa.Array) -> pa.StringArray:
+    keys = _common_form(keys)
+    return keys if keys.type.equals(_TEXT) else json_text(keys)
+
+
+def _in_brackets(
+    before: str, lists: pa.ListArray, texts: pa.StringArray, after: str
+) -> pa.StringArray:
+    """Return the texts of each list between brackets; `texts` has one for each element."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ",")
+    return _with_nulls(lists, _joined(before, joined, after))
+
+
+def _with_nulls(column: pa.Array, texts: pa.StringArray) -> pa.StringArray:
+    if not column.null_count:
+        return texts
+    return pc.if_else(column.is_valid(), texts, pa.scalar(None, _TEXT))
+
+
+_ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (
+    (pa.types.is_string, _string),
+    (pa.types.is_integer, _plain),
+    (pa.types.is_floating, _float),
+    (pa.types.is_boolean, _plain),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_date, _date),
+    (pa.types.is_decimal, _plain),
+    (pa.types.is_struct, _struct),
+    (pa.types.is_list, _list),
+    (pa.types.is_map, _map),
+    (pa.types.is_binary, _binary),
+    (pa.types.is_null, _plain),
+)

@@ -1,0 +1,141 @@
+"""One body → one row, by the rules of Spark's `from_json` in PERMISSIVE mode. Pure.
+
+For bodies that cannot be read all at once: bad ones and their neighbours, and all of a schema
+that has maps. A body that is no JSON object gives a row of nulls. Where a value does not mean its
+type, that value is null, and the rest of the row is kept; a list or a map with such an element is
+null as a whole: `JacksonParser` with partial results.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from pyspark_pyrocket.arrays import arrow_type
+from pyspark_pyrocket.payload.in_parts import Faults
+from pyspark_pyrocket.payload.json_text import DECODER, MismatchError, atom_reader, text_of
+
+_Read = Callable[[Any, list[str]], Any]
+"""Makes a value of its type; adds to the faults, each with its place seen from the value. Raises
+MismatchError with the place, the wrong value and its type."""
+
+_SPACE = " \t\r\n"
+_SHOWN = 40
+
+
+def read_rows(bodies: list[bytes], schema: StructType) -> tuple[pa.StructArray, Faults]:
+    """Return a struct for each body, and what is wrong with which."""
+    read = _struct_reader(schema)
+    rows: list[dict[str, Any]] = []
+    faults: Faults = {}
+    for body in bodies:
+        value, fault = parse_object(body)
+        found: list[str] = [fault] if fault else []
+        row = {} if fault else read(value, found)
+        if found:
+            faults[len(rows)] = found[0].removeprefix(".")
+        rows.append(row)
+    return pa.array(rows, arrow_type(schema)), faults
+
+
+def parse_object(body: bytes) -> tuple[Any, str]:
+    """Return the JSON object of a body, or what is wrong; what follows it does not count."""
+    try:
+        text = body.decode().lstrip(_SPACE)
+        value, _ = DECODER.raw_decode(text)
+    except UnicodeDecodeError as error:
+        return None, f"it is not UTF-8: {error.reason} at byte {error.start}"
+    except RecursionError:
+        return None, "it is nested too deeply"
+    except ValueError as error:
+        return None, f"it is not JSON: {error}"
+    if not isinstance(value, dict):
+        return None, f"it is no JSON object: {_shown(value)}"
+    return value, ""
+
+
+def _reader(kind: DataType) -> _Read:
+    if isinstance(kind, StructType):
+        return _struct_reader(kind)
+    if isinstance(kind, ArrayType):
+        return _array_reader(kind)
+    if isinstance(kind, MapType):
+        return _map_reader(kind)
+    read_atom = atom_reader(kind)
+
+    def read(value: Any, faults: list[str]) -> Any:
+        try:
+            return read_atom(value)
+        except MismatchError:
+            raise MismatchError("", value, kind) from None
+
+    return read
+
+
+def _struct_reader(kind: StructType) -> _Read:
+    fields = [(field.name, _reader(field.dataType)) for field in kind]
+
+    def read(value: Any, faults: list[str]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise MismatchError("", value, kind)
+        row = {}
+        for name, read_field in fields:
+            found = value.get(name)
+            if found is not None:
+                row[name] = _placed(f".{name}", read_field, found, faults, keep=True)
+        return row
+
+    return read
+
+
+def _array_reader(kind: ArrayType) -> _Read:
+    read_element = _reader(kind.elementType)
+
+    def read(value: Any, faults: list[str]) -> list[Any]:
+        if not isinstance(value, list):
+            raise MismatchError("", value, kind)
+        return [
+            None if each is None else _placed(f"[{at}]", read_element, each, faults)
+            for at, each in enumerate(value)
+        ]
+
+    return read
+
+
+def _map_reader(kind: MapType) -> _Read:
+    read_value = _reader(kind.valueType)
+
+    def read(value: Any, faults: list[str]) -> list[tuple[str, Any]]:
+        if not isinstance(value, dict):
+            raise MismatchError("", value, kind)
+        return [
+            (
+                text_of(key),
+                None if each is None else _placed(f"[{key!r}]", read_value, each, faults),
+            )
+            for key, each in value.items()
+        ]
+
+    return read
+
+
+def _placed(place: str, read: _Read, value: Any, faults: list[str], *, keep: bool = False) -> Any:
+    """Read a value that stands at `place`; with `keep`, one that is wrong is None and a fault."""
+    before = len(faults)
+    try:
+        return read(value, faults)
+    except MismatchError as error:
+        inner, wrong, kind = error.args
+        if not keep:
+            raise MismatchError(place + inner, wrong, kind) from None
+        faults.append(f"{inner} is {_shown(wrong)}, not {kind.simpleString()}")
+        return None
+    finally:
+        if len(faults) > before:
+            faults[before:] = [place + fault for fault in faults[before:]]
+
+
+def _shown(value: Any) -> str:
+    text = text_of(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

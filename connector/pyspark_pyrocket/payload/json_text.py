@@ -1,0 +1,244 @@
+"""Values as a JSON parser gives them → values of a Spark type, by the rules of `from_json`. Pure.
+
+After `JacksonParser.makeConverter`: only tokens that mean the type are taken, so 1.5 is no BIGINT
+and "1" neither; a string takes anything, as its text.
+"""
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+
+class Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+class Whole(Number):
+    """A number without point and exponent."""
+
+    __slots__ = ()
+
+
+class MismatchError(Exception):
+    """A token that does not mean a value of the type."""
+
+
+_LONGEST = 20
+"""Letters of the longest BIGINT."""
+
+_DECIMAL = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
+_BITS: dict[DataType, int] = {ByteType(): 8, ShortType(): 16, IntegerType(): 32, LongType(): 64}
+_NOT_NUMBERS = {
+    "NaN": float("nan"),
+    **dict.fromkeys(("Infinity", "+Infinity", "+INF"), float("inf")),
+    **dict.fromkeys(("-Infinity", "-INF"), float("-inf")),
+}
+_EXACT = Context(prec=1000)
+_TIME = re.compile(
+    r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})"
+    r"(?:[ T](?:(?P<hour>[0-9]{1,2})(?::(?P<minute>[0-9]{1,2})"
+    r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?)?\s*(?P<zone>\S+)?)?)?)?)?"
+)
+_USUAL = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?Z?", re.ASCII)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+_MOST_SECONDS = (1 << 43) - 1
+
+DECODER = json.JSONDecoder(parse_float=Number, parse_int=Whole, parse_constant=Number)
+"""Keeps numbers as text: what they mean is for the wanted type to say."""
+
+
+def atom_reader(kind: DataType) -> Callable[[Any], Any]:
+    """Return what makes a value of a type that is no struct, list or map of a JSON value.
+
+    That raises MismatchError.
+    """
+    if isinstance(kind, DecimalType):
+        return partial(_decimal, kind=kind)
+    if kind in _BITS:
+        return partial(_whole, most=(1 << (_BITS[kind] - 1)) - 1)
+    return _ATOMS[kind]
+
+
+def text_of(value: Any) -> str:
+    """Return a JSON value as text: strings without quotes, everything else as compact JSON."""
+    if isinstance(value, str):
+        # A lone surrogate has no UTF-8; Java writes the same sign for it.
+        return str(value).encode("utf-8", "replace").decode()
+    return _json_of(value)
+
+
+def _json_of(value: Any) -> str:
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_json_of(key)}:{_json_of(it)}" for key, it in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json_of, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(text_of(value), ensure_ascii=False)
+    return json.dumps(value)
+
+
+def _whole(value: Any, most: int) -> int:
+    if value.__class__ is not Whole or len(value) > _LONGEST:
+        raise MismatchError
+    number = int(value)
+    if not -most - 1 <= number <= most:
+        raise MismatchError
+    return number
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, Number):
+        return float(value)
+    if isinstance(value, str) and value in _NOT_NUMBERS:
+        return _NOT_NUMBERS[value]
+    raise MismatchError
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise MismatchError
+    return value
+
+
+def _decimal(value: Any, kind: DecimalType) -> Decimal:
+    if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None:
+        raise MismatchError
+    try:
+        number = Decimal(value)
+        if number and number.adjusted() >= kind.precision - kind.scale:
+            raise MismatchError
+        step = Decimal((0, (1,), -kind.scale))
+        number = number.quantize(step, rounding=ROUND_HALF_UP, context=_EXACT)
+    except DecimalException:
+        raise MismatchError from None
+    if number and number.adjusted() >= kind.precision - kind.scale:
+        raise MismatchError
+    return number
+
+
+def _binary(value: Any) -> bytes:
+    if not isinstance(value, str) or isinstance(value, Number):
+        raise MismatchError
+    try:
+        return b64decode(value, validate=True)
+    except ValueError:
+        raise MismatchError from None
+
+
+def _date(value: Any) -> int:
+    """Return days since 1970; whatever follows the date is left out."""
+    if isinstance(value, str) and not isinstance(value, Number):
+        value = re.split("[ T]", value.strip(), maxsplit=1)[0]
+    moment = _moment(_time(value))
+    return int(moment.astype("datetime64[D]").astype(np.int64))
+
+
+def _timestamp(value: Any) -> int:
+    """Return microseconds since 1970; a whole number is in seconds; without a zone it is UTC."""
+    if isinstance(value, Number):
+        return _whole(value, _MOST_SECONDS) * 1_000_000
+    quick = _usual(value)
+    if quick is not None:
+        return quick
+    match = _time(value)
+    moment = _moment(match)
+    return int(moment.astype(np.int64)) - _ahead_of_utc(match["zone"], moment)
+
+
+def _usual(value: Any) -> int | None:
+    """Return the same of text in the usual form, by Python's C library, or None."""
+    if not isinstance(value, str) or _USUAL.fullmatch(value) is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value.removesuffix("Z"))
+    except ValueError:
+        return None
+    return (moment.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
+
+
+def _timestamp_ntz(value: Any) -> int:
+    match = _time(value)
+    if match["zone"]:
+        raise MismatchError
+    return int(_moment(match).astype(np.int64))
+
+
+def _time(value: Any) -> re.Match[str]:
+    if not isinstance(value, str) or isinstance(value, Number):
+        raise MismatchError
+    match = _TIME.fullmatch(value.strip())
+    if match is None:
+        raise MismatchError
+    return match
+
+
+def _moment(match: re.Match[str]) -> np.datetime64:
+    """Return what is written, in microseconds, wherever that was; numpy knows the year 0 too."""
+    month, day, hour, minute, second = (
+        int(match[name] or default)
+        for name, default in (("month", 1), ("day", 1), ("hour", 0), ("minute", 0), ("second", 0))
+    )
+    fraction = ((match["fraction"] or "") + "000000")[:6]
+    clock = f"{hour:02}:{minute:02}:{second:02}.{fraction}"
+    try:
+        return np.datetime64(f"{match['year']}-{month:02}-{day:02}T{clock}", "us")
+    except ValueError:
+        raise MismatchError from None
+
+
+def _ahead_of_utc(zone: str | None, moment: np.datetime64) -> int:
+    """Return how many microseconds the clocks of a zone are ahead at that time of theirs."""
+    if zone in (None, "Z", "z", "UTC", "GMT"):
+        return 0
+    match = _OFFSET.fullmatch(str(zone))
+    try:
+        if match is None:
+            offset = moment.astype(datetime).replace(tzinfo=ZoneInfo(str(zone))).utcoffset()
+        else:
+            offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+    except (ValueError, OSError, LookupError, AttributeError):
+        raise MismatchError from None
+    assert offset is not None
+    return (-1 if match is not None and match[1] == "-" else 1) * (offset // _MICROSECOND)
+
+
+_ATOMS: dict[DataType, Callable[[Any], Any]] = {
+    BinaryType(): _binary,
+    BooleanType(): _boolean,
+    DateType(): _date,
+    DoubleType(): _float,
+    FloatType(): _float,
+    StringType(): text_of,
+    TimestampNTZType(): _timestamp_ntz,
+    TimestampType(): _timestamp,
+}

@@ -1,0 +1,122 @@
+"""What Arrow's JSON reader is asked for, and what makes the wanted type of it. Pure.
+
+Arrow reads numbers, decimals, booleans, strings, structs and lists. Dates and times are read as
+strings and cast; bytes are read as strings of base64. Maps it cannot read.
+"""
+
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pyspark_pyrocket.arrays import arrow_type
+
+Finish = Callable[[pa.Array], pa.Array]
+"""Makes the wanted column of the one that was read. Raises pa.ArrowInvalid."""
+
+_NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How Arrow reads a type: as which type, and what is left to do, if anything."""
+
+    read_as: pa.DataType
+    finish: Finish | None = None
+
+
+def reading_of(kind: DataType) -> Reading | None:
+    """Return how Arrow reads a type, or None where a map is in it."""
+    if isinstance(kind, MapType):
+        return None
+    if isinstance(kind, StructType):
+        return _reading_of_struct(kind)
+    if isinstance(kind, ArrayType):
+        element = reading_of(kind.elementType)
+        return None if element is None else _reading_of_list(element)
+    finish = _FINISHES.get(kind)
+    return Reading(arrow_type(kind)) if finish is None else Reading(pa.string(), finish)
+
+
+def _reading_of_struct(kind: StructType) -> Reading | None:
+    readings = [reading_of(field.dataType) for field in kind]
+    known = [reading for reading in readings if reading is not None]
+    if len(known) < len(readings):
+        return None
+    read_as = pa.struct(
+        [(name, each.read_as) for name, each in zip(kind.names, known, strict=True)]
+    )
+    if all(each.finish is None for each in known):
+        return Reading(read_as)
+
+    def finish(array: pa.StructArray) -> pa.StructArray:
+        children = [
+            array.field(at) if each.finish is None else each.finish(array.field(at))
+            for at, each in enumerate(known)
+        ]
+        return pa.StructArray.from_arrays(children, names=kind.names, mask=array.is_null())
+
+    return Reading(read_as, finish)
+
+
+def _reading_of_list(element: Reading) -> Reading:
+    read_as = pa.list_(pa.field("element", element.read_as))
+    inner = element.finish
+    if inner is None:
+        return Reading(read_as)
+
+    def finish(array: pa.ListArray) -> pa.ListArray:
+        # The reader makes arrays that begin at 0 and have nothing behind a null.
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(array.offsets, inner(array.values), mask=mask)
+
+    return Reading(read_as, finish)
+
+
+def _date(text: pa.StringArray) -> pa.Array:
+    return text.cast(pa.date32())
+
+
+def _timestamp(text: pa.StringArray) -> pa.Array:
+    """Cast what all have a zone, or all none: then they are UTC."""
+    try:
+        return text.cast(_UTC)
+    except pa.ArrowInvalid:
+        return text.cast(_NAIVE).cast(_UTC)
+
+
+def _timestamp_ntz(text: pa.StringArray) -> pa.Array:
+    return text.cast(_NAIVE)
+
+
+def _binary(text: pa.StringArray) -> pa.Array:
+    """Decode base64: Arrow has no kernel for it, so each value is one call of the C library."""
+    try:
+        return pa.array(
+            [
+                None if value is None else b64decode(value, validate=True)
+                for value in text.to_pylist()
+            ],
+            pa.binary(),
+        )
+    except ValueError as error:
+        raise pa.ArrowInvalid(str(error)) from error
+
+
+_FINISHES: dict[DataType, Finish] = {
+    BinaryType(): _binary,
+    DateType(): _date,
+    TimestampType(): _timestamp,
+    TimestampNTZType(): _timestamp_ntz,
+}
