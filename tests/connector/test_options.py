@@ -101,7 +101,9 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(typed, nearest):
 
 
 def test_an_option_like_nothing_is_answered_with_all_names():
-    with pytest.raises(OptionError, match=r"no option 'qqqq'.*subscribe, topic, missingTopic, startingOffsets"):
+    with pytest.raises(
+        OptionError, match=r"no option 'qqqq'.*subscribe, .*topic, missingTopic, startingOffsets"
+    ):
         read(qqqq="1")
 
 
@@ -125,7 +127,7 @@ def test_an_option_of_another_kind_of_query_is_refused(query, option):
         read(query, **{option: "1"})
 
 
-@pytest.mark.parametrize("option", ["subscribe", "startingOffsets", "valueFormat"])
+@pytest.mark.parametrize("option", ["subscribe", "startingOffsets", "valueSchema"])
 def test_a_sink_refuses_options_of_reads(option):
     with pytest.raises(OptionError, match="batch and stream queries"):
         write(**{option: "x"})
@@ -144,12 +146,6 @@ def test_what_create_table_adds_is_ignored_where_columns_are_asked_for():
 
 def test_a_schema_may_be_asked_for_with_the_options_of_either_query():
     assert read(READ, maxOffsetsPerTrigger="5", endingOffsets="latest").admission.max_rows == 5
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "1.5", "many", "", "99999999999999999999", "²"])
-def test_a_rate_limit_is_a_positive_whole_number(value):
-    with pytest.raises(OptionError, match="maxOffsetsPerTrigger"):
-        read(STREAM, maxOffsetsPerTrigger=value)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from pyrocket import PENDING_COLUMNS
+from pyrocket import PENDING_COLUMNS, VIEW_COLUMNS
 from pyrocket.errors import SchemaError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -23,9 +23,11 @@ from pyspark_pyrocket.columns import (
     ROCKETMQ_DEFAULT,
     default_columns,
 )
+from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.projection import Projection
 
 MAP = pa.map_(pa.string(), pa.string())
+SCANNED = {**PENDING_COLUMNS, **VIEW_COLUMNS["commitlog"], **VIEW_COLUMNS["retry"]}
 
 
 def every_type(nullable=True):
@@ -54,13 +56,14 @@ def scanned(columns, rows=3):
     values = {
         pa.string(): "a",
         pa.binary(): b"a",
+        pa.bool_(): True,
         pa.int32(): 1,
         pa.int64(): 1,
         pa.list_(pa.string()): ["a", "b"],
         MAP: [("a", "1"), ("b", "2")],
         pa.timestamp("us", "UTC"): 1,
     }
-    arrays = [pa.array([values[PENDING_COLUMNS[c]]] * rows, PENDING_COLUMNS[c]) for c in columns]
+    arrays = [pa.array([values[SCANNED[c]]] * rows, SCANNED[c]) for c in columns]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
@@ -184,8 +187,8 @@ def test_not_null_is_promised_only_while_it_is_true():
 def test_a_schema_that_contradicts_the_value_format_is_refused():
     binary = StructType([StructField("body", COLUMNS["body"][0].spark_type)])
     with pytest.raises(SchemaError, match="valueFormat=string"):
-        Projection.of(binary, "string")
-    assert Projection.of(binary, "binary").scan == ("body",)
+        Projection.of(binary, Payload(value_format="string"))
+    assert Projection.of(binary, Payload(value_format="binary")).scan == ("body",)
 
 
 def test_headers_are_null_where_a_message_has_none_as_kafkas_are():

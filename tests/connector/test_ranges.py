@@ -1,43 +1,31 @@
-"""How ranges of queues become tasks."""
+"""What a task carries."""
 
 import pickle
 
-from pyspark_pyrocket.ranges import SMALL_BYTES, TASK_BYTES, QueuePartition, QueueRange, pack
-
-
-def ranges(*sizes):
-    """Ranges of one byte a message."""
-    return [QueueRange("t", queue, 0, size) for queue, size in enumerate(sizes)]
-
-
-def queues(groups):
-    return [[each.queue_id for each in group] for group in groups]
-
-
-def size(each):
-    return each.end - each.start
-
-
-def test_small_ranges_share_a_task():
-    assert queues(pack(ranges(1, SMALL_BYTES - 1, 5), size)) == [[0, 1, 2]]
-
-
-def test_a_range_of_a_mebibyte_has_a_task_of_its_own():
-    assert queues(pack(ranges(1, SMALL_BYTES, 5), size)) == [[1], [0, 2]]
-
-
-def test_shared_tasks_stay_small():
-    groups = pack(ranges(*[SMALL_BYTES - 1] * 9), size)
-    assert queues(groups) == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
-    assert all(sum(map(size, group)) <= TASK_BYTES for group in groups)
-
-
-def test_nothing_to_read_needs_no_task():
-    assert pack([], size) == []
+from pyspark_pyrocket.ranges import QueuePartition, QueueRange, together
 
 
 def test_a_partition_is_small_when_pickled():
-    partition = QueuePartition("/data/store", "0" * 36, tuple(ranges(10, 10)))
+    ranges = tuple(QueueRange("t", queue, 0, 10) for queue in range(2))
+    partition = QueuePartition("/data/store", "0" * 36, ranges)
     data = pickle.dumps(partition)
     assert len(data) < 400
     assert pickle.loads(data) == partition
+
+
+def shape(*ranges):
+    return [[(each.topic, each.queue_id) for each in few] for few in together(ranges)]
+
+
+def test_small_ranges_of_a_topic_are_read_together_in_their_order():
+    small = [QueueRange("t", queue, 0, 10) for queue in range(3)]
+    large, other = QueueRange("t", 7, 0, 10_000), QueueRange("u", 0, 5, 6)
+    assert shape(*small, other) == [[("t", 0), ("t", 1), ("t", 2)], [("u", 0)]]
+    assert shape(small[0], large, *small[1:]) == [[("t", 0)], [("t", 7)], [("t", 1), ("t", 2)]]
+    assert shape(large, large) == [[("t", 7)], [("t", 7)]]
+    assert shape() == []
+
+
+def test_no_more_than_a_few_hundred_ranges_are_read_together():
+    many = [QueueRange("t", queue, 0, 1) for queue in range(600)]
+    assert [len(few) for few in together(many)] == [256, 256, 88]

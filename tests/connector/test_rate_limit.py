@@ -1,13 +1,19 @@
-"""How a limit is shared out."""
+"""How limits of a micro-batch are shared out."""
 
 import itertools
 
 import pytest
+from byte_sizes import Lengths, ends, starts
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_pyrocket.rate_limit import take_rows
+from pyspark_pyrocket.rate_limit import backlog_of, take_bytes, take_rows
 
 backlogs = st.dictionaries(st.integers(0, 40), st.integers(0, 10_000), min_size=1)
+queues_of_lengths = st.dictionaries(
+    st.tuples(st.just("t"), st.integers(0, 8)),
+    st.lists(st.integers(91, 5_000), max_size=40),
+    min_size=1,
+)
 
 
 def take(backlog, max_rows):
@@ -18,15 +24,11 @@ def take(backlog, max_rows):
 
 
 @given(backlogs, st.integers(1, 20_000))
-def test_a_limit_is_kept_except_for_one_message_of_each_queue(backlog, max_rows):
+def test_max_rows_per_trigger_fair_share(backlog, max_rows):
+    """No more than the limit, except for one message of each queue; none starves."""
     taken = take(backlog, max_rows)
     waiting = sum(rows > 0 for rows in backlog.values())
     assert sum(taken.values()) == min(sum(backlog.values()), max(max_rows, waiting))
-
-
-@given(backlogs, st.integers(1, 20_000))
-def test_every_queue_with_a_backlog_gives_some_and_none_more_than_it_has(backlog, max_rows):
-    taken = take(backlog, max_rows)
     assert taken.keys() == backlog.keys()
     for queue, rows in backlog.items():
         assert min(rows, 1) <= taken[queue] <= rows
@@ -47,3 +49,53 @@ def test_shares_are_proportional_to_backlogs():
 
 def test_a_limit_above_the_backlog_takes_all():
     assert take({0: 5, 1: 0}, 100) == {0: 5, 1: 0}
+
+
+@given(queues_of_lengths, st.integers(1, 100_000), st.integers(0, 10**9))
+def test_max_bytes_per_trigger(queues, max_bytes, first):
+    """No more than the limit and one message of each queue; none starves, none gives too much."""
+    store = Lengths(queues, first)
+    start, end = starts(queues, first), ends(queues, first)
+    taken = take_bytes(start, end, max_bytes, store)
+    firsts = sum(lengths[0] for lengths in queues.values() if lengths)
+    assert store.bytes(start, taken) <= max(max_bytes, firsts)
+    assert taken["t"].keys() == end["t"].keys()
+    for queue, offset in taken["t"].items():
+        assert min(first + 1, end["t"][queue]) <= offset <= end["t"][queue]
+    if store.bytes(start, end) <= max_bytes and len(queues) == 1:
+        assert taken == end
+
+
+@given(queues_of_lengths, st.integers(1, 100_000))
+def test_a_limit_of_bytes_reads_everything_in_the_end(queues, max_bytes):
+    store, at, end = Lengths(queues), starts(queues), ends(queues)
+    for _ in range(backlog_of(at, end) + 1):
+        at = take_bytes(at, end, max_bytes, store)
+    assert at == end
+
+
+def test_bytes_are_shared_in_proportion_to_backlogs():
+    queues = {("t", 0): [1_000] * 9_000, ("t", 1): [1_000] * 1_000, ("t", 2): [1_000]}
+    taken = take_bytes(starts(queues), ends(queues), 1_000_000, Lengths(queues))["t"]
+    assert taken == {0: pytest.approx(900, abs=3), 1: pytest.approx(100, abs=3), 2: 1}
+
+
+def test_what_a_wrong_guess_leaves_over_goes_to_other_queues():
+    queues = {("t", 0): [100_000, *[100] * 1_000], ("t", 1): [100] * 100_000}
+    store = Lengths(queues)
+    taken = take_bytes(starts(queues), ends(queues), 1_000_000, store)
+    assert 900_000 <= store.bytes(starts(queues), taken) <= 1_000_000
+
+
+def test_what_lies_close_together_is_not_summed_up():
+    queues = {("t", 0): [500] * 100}
+    store = Lengths(queues)
+    assert take_bytes(starts(queues), ends(queues), 50_000, store) == ends(queues)
+    assert store.asked == 0
+
+
+def test_the_cost_of_a_limit_of_bytes_does_not_grow_with_the_backlog():
+    queues = {("t", queue): [1_000] * 50_000 for queue in range(4)}
+    store = Lengths(queues)
+    take_bytes(starts(queues), ends(queues), 1_000_000, store)
+    assert store.asked < 3_000

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from pyspark_pyrocket.columns import COLUMNS, HEADERS, default_columns
-from pyspark_pyrocket.sink_columns import plan_columns
+from pyspark_pyrocket.sink_columns import plan_columns, plan_json
 
 TEXT = StringType()
 STRINGS = MapType(StringType(), StringType())
@@ -167,3 +167,49 @@ def test_a_missing_topic_is_named():
     with pytest.raises(SchemaError, match="where the rows go") as info:
         plan("", body=TEXT)
     assert info.value.code == "TOPIC_COLUMN_MISSING"
+
+
+def plan_body(value_column="", **columns):
+    fields = [StructField(name, kind) for name, kind in columns.items()]
+    return plan_json(StructType(fields), "t", value_column)
+
+
+def test_what_is_not_a_messages_own_becomes_the_json_body():
+    planned, body = plan_body(
+        id=LongType(), tags=TEXT, Key=TEXT, timestamp=TimestampType(), deep=StructType([])
+    )
+    assert sources(planned) == {"tags": "tags", "keys": "key"}
+    assert (body.names, body.positions) == (("id", "timestamp", "deep"), (0, 3, 4))
+
+
+def test_one_struct_is_the_whole_body_if_it_is_named():
+    inner = StructType([StructField("tags", TEXT)])
+    planned, body = plan_body("Payload", tags=TEXT, queueOffset=LongType(), payload=inner)
+    assert sources(planned) == {"tags": "tags"}
+    assert (body.positions, body.whole) == ((2,), True)
+
+
+@pytest.mark.parametrize(
+    ("value_column", "columns", "code", "error"),
+    [
+        ("", {"tags": TEXT}, "BODY_COLUMN_MISSING", "no column for the body"),
+        ("p", {"tags": TEXT}, "BODY_COLUMN_MISSING", "no column 'p'"),
+        ("", {"id": LongType(), "value": TEXT}, "COLUMN_TWICE", "there is a column 'value'"),
+        ("", {"id": LongType(), "flag": TEXT}, "COLUMN_TYPE", "'flag'"),
+        ("", {"id": DayTimeIntervalType()}, "COLUMN_TYPE", "no form in JSON"),
+        ("", {"id": ArrayType(DayTimeIntervalType())}, "COLUMN_TYPE", "no form in JSON"),
+        ("p", {"p": TEXT}, "COLUMN_TYPE", "has to be a struct"),
+        ("p", {"p": StructType([]), "id": LongType()}, "COLUMN_UNKNOWN", "'id'"),
+    ],
+)
+def test_what_cannot_become_a_json_body_is_refused(value_column, columns, code, error):
+    with pytest.raises(SchemaError, match=error) as info:
+        plan_body(value_column, **columns)
+    assert info.value.code == code
+    assert info.value.remedy
+
+
+def test_two_fields_of_one_name_are_refused():
+    twice = StructType([StructField("id", TEXT), StructField("id", TEXT)])
+    with pytest.raises(SchemaError, match="two columns 'id'"):
+        plan_json(twice, "t")

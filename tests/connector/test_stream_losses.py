@@ -8,14 +8,13 @@ from pyrocket.errors import (
     TopicRecreatedError,
 )
 from pyspark_pyrocket.checkpoint import StreamOffset
+from pyspark_pyrocket.losses import Losses
+from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.stream_planner import (
-    check_offset,
-    initial_offset,
-    next_offset,
-    planned_ranges,
-)
+from pyspark_pyrocket.ranges import QueueRange
+from pyspark_pyrocket.resuming import what_remains
+from pyspark_pyrocket.stream_planner import initial_offset, next_offset, planned_ranges
 
 
 def options(*topics, **changes):
@@ -46,7 +45,7 @@ def test_a_topic_that_was_created_again_is_noticed(numbers):
     with pytest.raises(TopicRecreatedError, match="'t' was deleted and created again"):
         next_offset(store, options(), start)
     with pytest.raises(TopicRecreatedError):
-        check_offset(store, options(), start)
+        list(what_remains(store, start, [QueueRange("t", 0, 1, 3)], Losses(LossPolicy())))
 
 
 @pytest.mark.parametrize(("attribute", "other"), [("uuid", "uuid-2"), ("broker_name", "broker-b")])

@@ -7,6 +7,7 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.ranges import QueueRange
+from pyspark_pyrocket.rate_limit import take_rows
 from pyspark_pyrocket.stream_planner import (
     initial_offset,
     latest_offset,
@@ -15,6 +16,10 @@ from pyspark_pyrocket.stream_planner import (
 )
 
 LATEST_FIRST = Span(OffsetChoice("startingOffsets", LATEST))
+
+
+def at_most(rows):
+    return lambda start, end: take_rows(start, end, rows)
 
 
 def options(*topics, wait=False, **changes):
@@ -158,7 +163,7 @@ def test_a_rate_limit_is_shared_out_until_all_is_read(numbers):
     store = numbers(t={0: (0, 90), 1: (0, 9), 2: (0, 1)})
     start, seen, taken = initial_offset(store, options()), [None], []
     while seen:
-        start, seen = store.step(start, max_rows=20)
+        start, seen = store.step(start, take=at_most(20))
         taken.append(sum(end - begin for *_, begin, end in seen))
     assert taken == [20, 20, 20, 20, 20, 0]
     assert start.offsets == {"t": {0: 90, 1: 9, 2: 1}}
@@ -169,11 +174,11 @@ def test_a_target_is_reached_and_never_passed(numbers):
     target = {"t": {0: 5}}
     store.grow("t", 0, 50)
     store.grow("t", 1, 7)
-    start, seen = store.step(initial_offset(store, options()), target=target, max_rows=3)
+    start, seen = store.step(initial_offset(store, options()), target=target, take=at_most(3))
     assert [end - begin for *_, begin, end in seen] == [3]
-    start, seen = store.step(start, target=target, max_rows=3)
+    start, seen = store.step(start, target=target, take=at_most(3))
     assert [end - begin for *_, begin, end in seen] == [2]
-    assert next_offset(store, options(), start, target=target, max_rows=3) is None
+    assert next_offset(store, options(), start, target=target, take=at_most(3)) is None
 
 
 def test_a_target_below_the_start_does_not_move_it_back(numbers):
@@ -184,7 +189,7 @@ def test_a_target_below_the_start_does_not_move_it_back(numbers):
 
 def test_the_end_of_all_queues_has_the_shape_of_an_end_offset(numbers):
     store = numbers(t={0: (0, 9)})
-    end = next_offset(store, options(), initial_offset(store, options()), max_rows=2)
+    end = next_offset(store, options(), initial_offset(store, options()), take=at_most(2))
     latest = latest_offset(store, options())
     assert latest.to_json().keys() == end.to_json().keys() - {"from"}
     assert latest.offsets == {"t": {0: 9}}

@@ -9,9 +9,12 @@ import time
 import pytest
 from pyrocket import Message, Store
 from pyrocket.errors import OptionError, TopicNotFoundError
+from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark_pyrocket import DefaultSource, source_runner, stream_start
@@ -101,16 +104,80 @@ def test_the_initial_offset_does_not_move_while_the_query_runs(box):
     assert first["initial"] is True
 
 
-def test_the_limit_is_handed_to_spark_and_comes_back(box, reader):
-    assert reader.getDefaultReadLimit() == ReadAllAvailable()
-    limited = make(box, maxOffsetsPerTrigger="5", startingOffsets="earliest")
-    assert limited.getDefaultReadLimit() == ReadMaxRows(5)
-    box.send(*map(str, range(50)), queue=0)
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ReadMaxBytes(256 << 20)),
+        ({"maxBytesPerTrigger": "none"}, ReadAllAvailable()),
+        ({"maxBytesPerTrigger": "1k"}, ReadMaxBytes(1024)),
+        ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "1k"}, ReadMaxRows(5)),
+        ({"maxOffsetsPerTrigger": "0", "minOffsetsPerTrigger": "9"}, ReadMinRows(9)),
+    ],
+)
+def test_spark_is_told_of_one_limit_if_there_is_any(box, options, limit):
+    assert make(box.create(), **options).getDefaultReadLimit() == limit
+
+
+def test_all_limits_count_unless_spark_asks_for_everything(box, reader):
+    box.send(*["x" * 1_000] * 50, queue=0)
+    limited = make(
+        box, maxOffsetsPerTrigger="20", maxBytesPerTrigger="5500", startingOffsets="earliest"
+    )
     start = limited.initialOffset()
-    offsets = limited.latestOffset(start, ReadMaxRows(5))["offsets"]
-    assert offsets == {"t": {"broker-a": {"0": 5, "1": 0}}}
+    offsets = limited.latestOffset(start, ReadMaxRows(20))["offsets"]
+    assert offsets == {"t": {"broker-a": {"0": 4, "1": 0}}}
     everything = limited.latestOffset(start, ALL)["offsets"]
     assert everything == {"t": {"broker-a": {"0": 50, "1": 0}}}
+
+
+@pytest.fixture
+def clocked(box):
+    """A reader that waits for three messages, or a minute, and the clock that it goes by."""
+    clock = FileClock(box.path)
+    clock.set(1_700_000_000_000)
+    box.create(queues=1)
+    options = {"minOffsetsPerTrigger": "3", "maxTriggerDelay": "1m"}
+    yield make(box, startingOffsets="earliest", maxBytesPerTrigger="none", **options), clock
+    forget(box.path)
+
+
+def test_messages_are_held_back_until_there_are_enough_or_the_time_has_come(box, clocked):
+    reader, clock = clocked
+    limit = reader.getDefaultReadLimit()
+    box.send("first", queue=0)
+    at = through_spark(reader.latestOffset(reader.initialOffset(), limit))
+    for _ in range(2):
+        box.send("x", queue=0)
+        assert reader.latestOffset(at, limit) is at
+    clock.advance(59_999)
+    assert reader.latestOffset(at, limit) is at
+    clock.advance(1)
+    later = through_spark(reader.latestOffset(at, limit))
+    assert later["offsets"] == {"t": {"broker-a": {"0": 3}}}
+    box.send("x", "y", "z", queue=0)
+    assert reader.latestOffset(later, limit)["offsets"] == {"t": {"broker-a": {"0": 6}}}
+
+
+def test_messages_that_are_held_back_cost_an_idle_query_nothing(box, clocked, monkeypatch):
+    reader, _ = clocked
+    limit = reader.getDefaultReadLimit()
+    box.send("first", queue=0)
+    at = through_spark(reader.latestOffset(reader.initialOffset(), limit))
+    box.send("x", queue=0)
+    reader.latestOffset(at, limit)
+    monkeypatch.setattr("pyrocket.Store.offsets", lambda *_: pytest.fail("asked for offsets"))
+    assert reader.latestOffset(at, limit) is at
+
+
+def test_available_now_and_once_wait_for_no_messages(box, clocked):
+    reader, _ = clocked
+    limit = reader.getDefaultReadLimit()
+    box.send("first", queue=0)
+    at = through_spark(reader.latestOffset(reader.initialOffset(), limit))
+    box.send("x", queue=0)
+    assert reader.latestOffset(at, ALL) != at
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(at, limit) != at
 
 
 def test_available_now_ends_at_what_was_there_when_it_began(box, reader):
@@ -146,8 +213,8 @@ def test_committing_keeps_nothing(reader):
 
 def test_a_reader_is_small_when_pickled_even_after_it_was_used(box, reader):
     pickled = pickle.dumps(make(box))
-    assert len(pickled) < 2_500
-    assert pickle.loads(pickled).getDefaultReadLimit() == ReadAllAvailable()
+    assert len(pickled) < 4_000
+    assert pickle.loads(pickled).getDefaultReadLimit() == ReadMaxBytes(256 << 20)
 
 
 def test_stop_closes_the_store_and_may_come_twice(box, reader):
@@ -162,8 +229,8 @@ def test_a_start_is_logged_with_what_will_be_read(box, caplog):
         make(box).initialOffset()
         make(box, startingOffsets="earliest").initialOffset()
     latest, earliest = caplog.messages
-    assert latest.endswith("starts at latest: 0 existing messages will be read")
-    assert earliest.endswith("starts at earliest: 7 existing messages will be read")
+    assert "starts at latest: 0 existing messages will be read, at most 256 MiB" in latest
+    assert "starts at earliest: 7 existing messages will be read, at most 256 MiB" in earliest
 
 
 def test_outside_of_the_source_runner_a_mistake_is_raised_at_once(box):

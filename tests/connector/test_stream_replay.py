@@ -127,7 +127,7 @@ def test_a_topic_deleted_under_a_running_query_stops_it_by_name(box, stream):
         query.processAllAvailable()
         with Store.open(box.path) as store:
             store.delete_topic("t")
-        with pytest.raises(Exception, match="TOPIC_NOT_FOUND"):
+        with pytest.raises(Exception, match="TOPIC_DELETED"):
             query.awaitTermination(60)
     finally:
         query.stop()

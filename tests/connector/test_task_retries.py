@@ -1,21 +1,17 @@
 """Task failures, speculation and stage retries of a real cluster leave nothing twice."""
 
-import os
-import socket
 import subprocess
 import sys
 from collections import Counter
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
+from clusters import two_workers
 from connector.cluster_job import ROWS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 JOB = Path(__file__).with_name("cluster_job.py")
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
 @pytest.fixture
@@ -24,32 +20,8 @@ def master(checkout_in_children, tmp_path):
     from pyspark_pyrocket.java import use_java
 
     use_java()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    url = f"spark://127.0.0.1:{port}"
-    with ExitStack() as stack:
-        log = stack.enter_context((tmp_path / "cluster.log").open("wb"))
-        stack.enter_context(daemon(log, "master.Master", "127.0.0.1", "--port", str(port)))
-        for number in (1, 2):
-            where = ["--work-dir", str(tmp_path / f"work{number}")]
-            size = ["--cores", "1", "--memory", "600m"]
-            host = f"127.0.0.{number}"
-            stack.enter_context(daemon(log, "worker.Worker", host, *size, *where, url))
+    with two_workers(tmp_path) as url:
         yield url
-
-
-@contextmanager
-def daemon(log, name, host, *arguments):
-    command = [SPARK_CLASS, f"org.apache.spark.deploy.{name}", "--host", host, "--webui-port", "0"]
-    environment = {**os.environ, "SPARK_LOCAL_IP": host}
-    process = subprocess.Popen(
-        [*command, *arguments], stdout=log, stderr=log, env=environment, start_new_session=True
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def test_attempts_that_fail_come_second_or_are_lost_leave_nothing(box, master, tmp_path):

@@ -1,0 +1,124 @@
+"""JSON bodies as columns and columns as JSON bodies, beside memcpy and Spark's own parser."""
+
+import json
+import random
+
+import numpy as np
+import pyarrow as pa
+from bench.pairs import measure
+from pyrocket import Store
+from pyspark.sql.functions import from_json, struct, to_json
+from pyspark_pyrocket.options.ddl import parse_ddl
+from pyspark_pyrocket.payload.decoding import Decoder
+
+DDL = (
+    "id BIGINT, at TIMESTAMP, price DOUBLE, ok BOOLEAN, name STRING, "
+    "items ARRAY<STRUCT<sku: STRING, n: INT>>, note STRING"
+)
+SLICE = 16_384
+TASKS = 2
+
+
+def orders(count):
+    """Bodies of about 270 bytes: some text, some numbers, a list of structs."""
+    chance = random.Random(7)
+    return pa.array(
+        [
+            json.dumps(
+                {
+                    "id": number,
+                    "at": f"2024-01-02T03:04:{number % 60:02}.{number % 1000:03}Z",
+                    "price": chance.random() * 100,
+                    "ok": number % 2 == 0,
+                    "name": f"customer {chance.randrange(1000)}",
+                    "items": [
+                        {"sku": f"sku-{chance.randrange(99)}", "n": chance.randrange(5)}
+                        for _ in range(3)
+                    ],
+                    "note": "x" * 50,
+                }
+            ).encode()
+            for number in range(count)
+        ],
+        pa.binary(),
+    )
+
+
+def to_nowhere(frame):
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def test_decoding_beside_memcpy(large, report):
+    bodies = orders(SLICE if large else 64)
+    rows = len(bodies)
+    batch = pa.record_batch(
+        {
+            "body": bodies,
+            "topic": pa.array(["T"] * rows),
+            "queueId": pa.array([0] * rows, pa.int32()),
+            "queueOffset": pa.array(range(rows), pa.int64()),
+        }
+    )
+    spoiled = bodies.to_pylist()
+    spoiled[rows // 2] = b"{"
+    spoiled = batch.set_column(0, "body", pa.array(spoiled, pa.binary()))
+    source = np.frombuffer(bodies.buffers()[2], np.uint8)
+    target = np.empty_like(source)
+    cases = {
+        "all seven fields": (batch, DDL),
+        "one field of seven": (batch, "id BIGINT"),
+        "all fields, one body of 16384 bad": (spoiled, DDL),
+        "with a map, which is read row by row": (batch, "id BIGINT, m MAP<STRING,INT>"),
+    }
+    for name, (found, ddl) in cases.items():
+        decoder = Decoder("PERMISSIVE", fields=parse_ddl("ddl", ddl))
+        pair = measure(
+            lambda decoder=decoder, found=found: decoder.widen(found),
+            lambda: np.copyto(target, source),
+            9 if large else 1,
+        )
+        report.rate(f"JSON decoding beside memcpy, {name}", pair, len(source) / 1e9, "GB")
+
+
+def test_reading_json_beside_from_json(spark, tmp_path, large, report):
+    rows = 400_000 if large else 400
+    bodies = orders(min(rows, SLICE))
+    with Store.open(tmp_path / "store", create=True) as store:
+        store.create_topic("T", read_queues=TASKS, write_queues=TASKS)
+        for first in range(0, rows, len(bodies)):
+            some = bodies.slice(0, rows - first)
+            queues = pa.array(np.arange(len(some), dtype=np.int32) % TASKS)
+            store.append_batch(pa.record_batch({"body": some, "queueId": queues}), topic="T")
+    path = str(tmp_path / "store")
+    text = spark.read.format("pyrocket").options(topic="T", valueFormat="string")
+    theirs = text.schema("body STRING").load(path).select(from_json("body", DDL).alias("v"))
+    ours = spark.read.format("pyrocket").options(topic="T", valueFormat="json").schema(DDL)
+    ours = ours.load(path)
+    assert ours.where("at IS NOT NULL AND size(items) = 3").count() == theirs.count() == rows
+    pair = measure(
+        lambda: to_nowhere(ours), lambda: to_nowhere(theirs.select("v.*")), 5 if large else 1
+    )
+    size = rows * len(bodies.buffers()[2]) / len(bodies) / 1e6
+    report.rate("Spark read of JSON bodies, beside from_json", pair, size, "MB")
+
+
+def test_writing_json_beside_to_json(spark, tmp_path, large, report):
+    rows = 200_000 if large else 400
+    text = spark.createDataFrame([(body.decode(),) for body in orders(min(rows, 2000)).to_pylist()])
+    frame = text.select(from_json("_1", DDL).alias("v")).select("v.*")
+    if large:
+        frame = frame.crossJoin(spark.range(rows // 2000).toDF("copy"))
+    frame.write.parquet(str(tmp_path / "rows"))
+    frame = spark.read.parquet(str(tmp_path / "rows"))
+    target = {"path": str(tmp_path / "store"), "topic": "T"}
+
+    def ours():
+        writer = frame.write.format("pyrocket").mode("append").options(**target)
+        writer.option("valueFormat", "json").save()
+
+    def theirs():
+        encoded = frame.select(to_json(struct("*")).alias("body"))
+        encoded.write.format("pyrocket").mode("append").options(**target).save()
+
+    pair = measure(ours, theirs, 3 if large else 1)
+    report.rate("Spark write of columns as JSON, beside to_json", pair, rows / 1e6, "M rows")

@@ -1,0 +1,74 @@
+"""How much is in a micro-batch and in a task, seen from Spark."""
+
+import pytest
+from pyrocket import Store
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.splitting import Splitting
+from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.planner import batch_partitions
+
+ROWS = 400
+SIZE = 1_042
+"""Of a message of a thousand bytes in the log, at most."""
+
+
+@pytest.fixture
+def skewed(box):
+    """Nine tenths of the messages lie in one queue of four, and one queue is empty."""
+    box.create(queues=4)
+    for queue, rows in ((0, ROWS * 9 // 10), (1, ROWS // 20), (3, ROWS // 20)):
+        box.send(*(f"{queue}-{n}".ljust(1_000) for n in range(rows)), queue=queue)
+    return box
+
+
+def read(spark, box, **options):
+    schema = "queueId INT, queueOffset BIGINT"
+    return spark.read.format("pyrocket").schema(schema).options(**box.options, **options).load()
+
+
+def places(frame):
+    return sorted(map(tuple, frame.collect()))
+
+
+def test_available_now_in_many_batches(skewed, stream):
+    """With all limits at once it reads everything, and does not wait for more to come."""
+    taken = stream.drain(
+        maxBytesPerTrigger=f"{150 * SIZE}",
+        maxOffsetsPerTrigger="149",
+        minOffsetsPerTrigger="120",
+        maxTriggerDelay="1d",
+    )
+    assert sum(taken) == ROWS
+    assert len(taken) >= 3
+    assert max(taken) <= 149
+    assert [tuple(row[1:3]) for row in stream.output()] == places(read(stream.spark, skewed))
+
+
+def test_oom_on_the_first_backlog_is_prevented_by_a_limit_of_bytes(skewed, stream):
+    taken = stream.drain(maxBytesPerTrigger=f"{100 * SIZE}")
+    assert sum(taken) == ROWS
+    assert 90 <= max(taken) <= 104
+    latest, end = (stream.progress[0]["sources"][0][name] for name in ("latestOffset", "endOffset"))
+    assert sum(latest["offsets"]["t"]["broker-a"].values()) == ROWS
+    assert sum(end["offsets"]["t"]["broker-a"].values()) == taken[0]
+
+
+def test_more_tasks_than_queues(skewed, spark):
+    """Each message is read once, by about as many tasks as asked for, of about equal bytes."""
+    whole = read(spark, skewed, coalesceQueues="false")
+    cut = read(spark, skewed, minPartitions="8")
+    assert (whole.rdd.getNumPartitions(), cut.rdd.getNumPartitions()) == (3, 8)
+    assert places(cut) == places(whole)
+    assert len(places(cut)) == ROWS
+
+
+def test_a_queue_without_new_messages_makes_no_task(skewed):
+    with Store.open(skewed.path, read_only=True) as store:
+        subscription = Subscription(("t",))
+        options = ReadOptions(
+            path=skewed.path, subscription=subscription, splitting=Splitting(coalesce=False)
+        )
+        queues = [
+            each.queue_id for task in batch_partitions(store, options) for each in task.ranges
+        ]
+    assert queues == [0, 1, 3]

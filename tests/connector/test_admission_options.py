@@ -1,0 +1,127 @@
+"""What the options about micro-batches and tasks mean, and every misuse of one."""
+
+import pytest
+from pyrocket.errors import OptionError
+from pyspark_pyrocket.options.admission import DEFAULT_BYTES, DEFAULT_DELAY_MS, Admission
+from pyspark_pyrocket.options.option import BATCH, READ, STREAM
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.splitting import Splitting
+from pyspark_pyrocket.options.target import Request
+
+LIFTED = ["0", "none", "Unlimited", " NONE ", "00"]
+
+
+def read(query=STREAM, **options):
+    return ReadOptions.parse(Request({"path": "/s", "subscribe": "t", **options}, "/"), query)
+
+
+def admission(**options):
+    return read(**options).admission
+
+
+def test_a_stream_without_limits_takes_256_mib_at_a_time():
+    assert admission() == Admission(max_bytes=DEFAULT_BYTES, by_default=True)
+    assert DEFAULT_BYTES == 256 * 1024 * 1024
+    assert "256 MiB" in admission().describe()
+    assert "maxBytesPerTrigger=none" in admission().describe()
+
+
+def test_batches_have_no_limit():
+    assert read(BATCH).admission == Admission()
+
+
+@pytest.mark.parametrize("word", LIFTED)
+@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
+def test_unlimited_can_be_said(option, word):
+    assert admission(**{option: word}) == Admission()
+
+
+def test_a_limit_of_messages_replaces_the_default():
+    assert admission(maxOffsetsPerTrigger="5") == Admission(max_rows=5)
+    assert admission(maxBytesPerTrigger="64m") == Admission(max_bytes=64 << 20)
+    both = admission(maxOffsetsPerTrigger="5", maxBytesPerTrigger="1k")
+    assert both == Admission(max_rows=5, max_bytes=1024)
+    one = admission(maxOffsetsPerTrigger="none", maxBytesPerTrigger="1k")
+    assert one == Admission(max_bytes=1024)
+
+
+def test_messages_to_wait_for_and_how_long():
+    assert admission(minOffsetsPerTrigger="7").min_rows == 7
+    assert admission(minOffsetsPerTrigger="7").max_delay_ms == DEFAULT_DELAY_MS == 900_000
+    assert admission(minOffsetsPerTrigger="7").max_bytes == DEFAULT_BYTES
+    assert admission(minOffsetsPerTrigger="7", maxTriggerDelay="30s").max_delay_ms == 30_000
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "many", "", "99999999999999999999", "²"])
+@pytest.mark.parametrize(
+    "option",
+    ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"],
+)
+def test_a_number_of_messages_or_tasks_is_a_positive_whole_one(option, value):
+    with pytest.raises(OptionError, match=rf"'{option}' is '{value}'. Write a whole number"):
+        read(**{option: value})
+
+
+@pytest.mark.parametrize(
+    "option", ["minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"]
+)
+def test_a_minimum_or_a_share_of_nothing_is_refused(option):
+    with pytest.raises(OptionError, match=option):
+        read(**{option: "0"})
+
+
+@pytest.mark.parametrize("value", ["-1", "much", "", "1.5g", "64mm"])
+@pytest.mark.parametrize("option", ["maxBytesPerTrigger", "maxBytesPerPartition"])
+def test_a_number_of_bytes_is_one(option, value):
+    with pytest.raises(OptionError, match=rf"'{option}' is '{value}'. Write bytes"):
+        read(**{option: value})
+
+
+@pytest.mark.parametrize("value", ["15", "-1s", "soon", ""])
+def test_a_delay_is_a_length_of_time(value):
+    with pytest.raises(OptionError, match=r"maxTriggerDelay.*15m"):
+        read(minOffsetsPerTrigger="7", maxTriggerDelay=value)
+
+
+def test_a_delay_without_messages_to_wait_for_is_refused():
+    with pytest.raises(OptionError, match="minOffsetsPerTrigger") as info:
+        read(maxTriggerDelay="1m")
+    assert info.value.code == "OPTION_MISSING"
+
+
+def test_more_to_wait_for_than_may_be_taken_is_refused():
+    with pytest.raises(OptionError, match="only 5") as info:
+        read(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+    assert info.value.code == "OPTION_CONFLICT"
+    assert admission(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5").min_rows == 5
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxOffsetsPerTrigger"],
+)
+def test_limits_of_micro_batches_are_for_streams(option):
+    with pytest.raises(OptionError, match="stream"):
+        read(BATCH, **{option: "1"})
+
+
+@pytest.mark.parametrize("query", [BATCH, STREAM, READ])
+def test_tasks_are_cut_in_batches_and_streams(query):
+    asked = read(query, minPartitions="8", maxRecordsPerPartition="9", maxBytesPerPartition="1m")
+    assert asked.splitting == Splitting(min_tasks=8, max_rows=9, max_bytes=1 << 20)
+    assert read(query).splitting == Splitting()
+    assert not read(query, coalesceQueues="false").splitting.coalesce
+
+
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [
+        ("maxBytesPerBatch", "maxBytesPerTrigger"),
+        ("minPartition", "minPartitions"),
+        ("maxFilesPerTrigger", "maxOffsetsPerTrigger"),
+        ("maxRecordPerPartition", "maxRecordsPerPartition"),
+    ],
+)
+def test_an_unknown_limit_is_refused_and_not_ignored(typed, nearest):
+    with pytest.raises(OptionError, match=f"'{nearest}'"):
+        read(**{typed: "1"})

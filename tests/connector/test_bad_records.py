@@ -1,0 +1,77 @@
+"""Bad records are sent once each, whoever meets them again, and never to where they come from."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import OptionError, StoreNotSharedError
+from pyspark_pyrocket.bad_records import BadRecords, prepare_bad_records, sender
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.payload.decoding import BadRecord
+
+
+def records(*offsets, reason="r"):
+    return [BadRecord("t", 0, at, b"body %d" % at, reason) for at in offsets]
+
+
+def options(box, topic="bad", **more):
+    given = {"path": box.path, "subscribe": box.topic, "valueFormat": "json", **more}
+    return ReadOptions.parse(Request({**given, "badRecordsTopic": topic}, "/"))
+
+
+@pytest.fixture
+def bad(box):
+    """The topic of bad records, ready."""
+    box.create(queues=1)
+    prepare_bad_records(options(box))
+    with Store.open(box.path, read_only=True) as store:
+        sink = BadRecords(box.path, store.uuid, "bad")
+    box.topic = "bad"
+    return sink
+
+
+def test_a_bad_record_says_where_it_came_from_and_why(box, bad):
+    bad.send(records(7, reason="it is\x01 odd\n" + "x" * 9999))
+    ((body, keys, properties),) = box.read("body", "keysText", "properties")
+    assert (body, keys) == (b"body 7", "t/0/7")
+    found = dict(properties)
+    assert found.pop("reason").startswith("it is? odd?xxx")
+    assert found == {"originTopic": "t", "originQueueId": "0", "originQueueOffset": "7"}
+
+
+def test_what_is_there_already_is_not_sent_again(box, bad):
+    bad.send(records(1, 2))
+    bad.send(records(1, 2, 3))
+    bad.send(records(3))
+    assert box.bodies() == [b"body 1", b"body 2", b"body 3"]
+
+
+def test_a_task_that_sees_another_store_sends_nothing(box, bad):
+    with pytest.raises(StoreNotSharedError):
+        BadRecords(box.path, "another", "bad").send(records(1))
+    assert box.rows() == 0
+
+
+def test_without_the_option_nothing_is_sent():
+    assert sender("/s", "uuid", "") is None
+
+
+@pytest.mark.parametrize("more", [{}, {"subscribe": "a,t"}])
+def test_bad_records_cannot_go_to_a_topic_that_is_read(box, more):
+    box.create()
+    with pytest.raises(OptionError, match="which this query reads") as info:
+        prepare_bad_records(options(box, "t", **more))
+    assert info.value.code == "OPTION_CONFLICT"
+
+
+def test_a_pattern_must_not_cover_the_topic_of_bad_records(box):
+    box.create()
+    given = {"path": box.path, "subscribePattern": "t|bad.*", "valueFormat": "json"}
+    request = Request({**given, "badRecordsTopic": "bad1"}, "/")
+    with pytest.raises(OptionError, match="which this query reads"):
+        prepare_bad_records(ReadOptions.parse(request))
+
+
+def test_views_send_nothing(box):
+    box.create()
+    with pytest.raises(OptionError, match="view=scheduled"):
+        prepare_bad_records(options(box, view="scheduled"))

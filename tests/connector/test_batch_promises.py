@@ -1,0 +1,89 @@
+"""What a batch read promises of a store that is cut, damaged, or in use."""
+
+import subprocess
+import sys
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import StoreDamagedError
+from pyspark.sql.types import StructType
+from pyspark_pyrocket import DefaultSource
+from stores import filled, log_files, numbered, overwrite, reboot
+
+SHOWN = StructType().add("queueId", "integer").add("queueOffset", "long").add("body", "binary")
+
+WRITER = """
+import sys, pyarrow as pa
+from pyrocket import Store
+with Store.open(sys.argv[1]) as store:
+    for batch in range(400):
+        bodies = [b"%06d" % (batch * 50 + row) for row in range(50)]
+        rows = {"body": pa.array(bodies), "queueId": pa.array([batch % 2] * 50, pa.int32())}
+        store.append_batch(pa.record_batch(rows), topic="t")
+"""
+
+
+def rows(path, **options):
+    """What the tasks of a batch read, as (queue, offset, body)."""
+    reader = DefaultSource({"path": str(path), "topic": "t", **options}).reader(SHOWN)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def bodies(path, **options):
+    return [row[-1] for row in rows(path, **options)]
+
+
+def test_batch_read_of_an_offset_range(box):
+    box.create(queues=3)
+    for queue in range(3):
+        box.send(*(b"%d-%d" % (queue, at) for at in range(20)), queue=queue)
+    span = {
+        "startingOffsets": '{"t":{"0":3,"1":"earliest","2":20}}',
+        "endingOffsets": '{"t":{"0":7,"1":2,"2":"latest"}}',
+    }
+    assert rows(box.path, **span) == [
+        *((0, at, b"0-%d" % at) for at in range(3, 7)),
+        *((1, at, b"1-%d" % at) for at in range(2)),
+    ]
+
+
+def test_torn_tail_recovery_and_crc_check_on_read(tmp_path):
+    path = tmp_path / "store"
+    filled(path, count=40).close(clean=False)
+    last = log_files(path)[-1]
+    end = len(last.read_bytes().rstrip(b"\0"))
+    overwrite(last, bytes(30), end - 30)
+    reboot(path)
+    with Store.open(path) as store:  # The machine stopped; whoever writes next recovers.
+        assert store.epoch > 0
+    whole = numbered(39)
+    assert bodies(path, verifyCrc="true") == whole
+    overwrite(log_files(path)[0], b"!", 95)
+    with pytest.raises(StoreDamagedError, match="checksum"):
+        bodies(path, verifyCrc="true")
+    assert bodies(path)[1:] == whole[1:], "nobody asked for the checksum"
+
+
+def test_safe_concurrent_read_while_another_process_writes(box):
+    box.create(queues=2)
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, box.path])
+    try:
+        seen, looks = 0, 0
+        while writer.poll() is None:
+            found = rows(box.path)
+            looks += 1
+            for queue in (0, 1):
+                offsets = [offset for which, offset, _ in found if which == queue]
+                assert offsets == list(range(len(offsets)))
+            numbers = sorted(int(body) for *_, body in found)
+            assert numbers == list(range(len(numbers))), "batches come whole, and in order"
+            assert len(numbers) % 50 == 0
+            assert len(numbers) >= seen
+            seen = len(numbers)
+        assert writer.wait(60) == 0
+    finally:
+        writer.kill()
+        writer.wait()
+    assert looks > 1
+    assert len(rows(box.path)) == 20_000

@@ -1,0 +1,86 @@
+"""Where batches begin and end in a real store, planned as Spark asks for it."""
+
+import json
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import TopicNotFoundError
+from pyrocket.testing import FileClock
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.stores import forget
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+MINUTE = 60_000
+NOON = 1_767_268_800_000  # 2026-01-01T12:00:00Z
+
+
+@pytest.fixture
+def day(box):
+    """One message a minute for ten minutes up to noon in queue 0; queue 1 stays empty."""
+    clock = FileClock(box.path)
+    clock.set(NOON - 10 * MINUTE)
+    box.create(queues=2)
+    for number in range(10):
+        clock.advance(MINUTE)
+        box.send(str(number), queue=0)
+    yield box
+    forget(box.path)
+
+
+def planned(box, **options):
+    reader = DefaultSource({**box.options, **options}).reader(schema=SCHEMA)
+    ranges = [each for task in reader.partitions() for each in task.ranges]
+    return [(each.topic, each.queue_id, each.start, each.end) for each in ranges]
+
+
+@pytest.mark.parametrize(
+    ("options", "ranges"),
+    [
+        ({}, [(0, 10)]),
+        ({"startingTimestamp": "2026-01-01T11:55:00Z"}, [(4, 10)]),
+        ({"startingTimestamp": "-5m", "endingTimestamp": "-2m"}, [(4, 7)]),
+        ({"startingTimestamp": str(NOON - MINUTE), "endingTimestamp": "now"}, [(8, 9)]),
+        ({"startingTimestamp": "2026-01-02"}, []),
+        ({"endingTimestamp": "2026-01-01"}, []),
+        ({"lastN": "3"}, [(7, 10)]),
+        ({"lastN": "3", "endingTimestamp": "-5m"}, [(1, 4)]),
+        (
+            {"startingOffsets": '{"t":{"0":2,"1":0}}', "endingOffsets": '{"t":{"0":3,"1":-1}}'},
+            [(2, 3)],
+        ),
+    ],
+)
+def test_times_and_offsets_choose_exactly_the_messages_between_them(day, options, ranges):
+    assert planned(day, **options) == [("t", 0, *each) for each in ranges]
+
+
+def test_what_a_group_committed_is_where_the_next_batch_begins(day):
+    wanted = {"startingOffsets": "committed", "group": "export"}
+    assert planned(day, **wanted) == [("t", 0, 0, 10)]
+    with Store.open(day.path) as store:
+        store.groups.commit("export", "t", {0: 7, 1: 0})
+    assert planned(day, **wanted) == [("t", 0, 7, 10)]
+    assert planned(day, endingOffsets="committed", group="export") == [("t", 0, 0, 7)]
+
+
+def test_lag_is_not_negative_after_a_topic_was_deleted_and_created_again(day):
+    """The groups' offsets in a topic go with it."""
+    with Store.open(day.path) as store:
+        store.groups.commit("export", "t", {0: 7})
+        store.delete_topic("t")
+        assert store.groups.committed("export", "t") == {}
+    day.create(queues=1).send("new", queue=0)
+    assert planned(day, startingOffsets="committed", group="export") == [("t", 0, 10, 11)]
+
+
+def test_queues_and_patterns_are_planned_as_asked(day):
+    day.send("x", queue=1)
+    type(day)(day.path, "u").create(queues=1).send("y", queue=0)
+    one = {"path": day.path}
+    reader = DefaultSource({**one, "assign": json.dumps({"t": [1]})}).reader(schema=SCHEMA)
+    assert [task.ranges[0].queue_id for task in reader.partitions()] == [1]
+    reader = DefaultSource({**one, "subscribePattern": "[tu]"}).reader(schema=SCHEMA)
+    assert {each.topic for task in reader.partitions() for each in task.ranges} == {"t", "u"}
+    with pytest.raises(TopicNotFoundError):
+        DefaultSource({**one, "subscribePattern": "no-.*"}).schema()

@@ -1,0 +1,162 @@
+"""The boundaries between micro-batches: whatever happens, nothing is lost and nothing repeated."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark_pyrocket.checkpoint import StreamOffset
+from pyspark_pyrocket.options.loss import LossPolicy
+from pyspark_pyrocket.options.offsets import EARLIEST, LATEST, OffsetChoice
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.span import Span
+from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.rate_limit import take_rows
+from pyspark_pyrocket.stream_planner import initial_offset, next_offset, planned_ranges
+
+TOPICS = ("t0", "t1", "t2")
+QUEUES = st.tuples(st.sampled_from(TOPICS), st.integers(0, 3))
+
+STEPS = st.one_of(
+    st.tuples(st.just("append"), QUEUES, st.integers(1, 50)),
+    st.tuples(st.just("clean"), QUEUES, st.integers(1, 60)),
+    st.tuples(st.just("batch"), st.one_of(st.none(), st.integers(1, 30))),
+    st.tuples(st.just("die")),
+)
+EXAMPLES = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+class Query:
+    """What Spark does: it keeps texts of offsets, and replays the last one after a crash."""
+
+    def __init__(self, store, options):
+        self.store, self.options = store, options
+        self.log, self.read, self.last_start = [], {}, None
+
+    def start(self):
+        """The end of the last batch, or a fresh initial offset."""
+        if self.log:
+            return StreamOffset.from_json(json.loads(self.log[-1]))
+        return initial_offset(self.store, self.options)
+
+    def plan(self, max_rows):
+        take = None if max_rows is None else lambda begin, end: take_rows(begin, end, max_rows)
+        start = self.start()
+        end = next_offset(self.store, self.options, start, take=take)
+        if end is None:
+            return []
+        self.log.append(json.dumps(end.to_json()))
+        self.last_start = start
+        return self.ranges(start)
+
+    def ranges(self, start):
+        """What the last batch reads, from the texts alone."""
+        end = StreamOffset.from_json(json.loads(self.log[-1]))
+        return sorted(each for each in planned_ranges(start, end) if each.rows)
+
+    def replay(self):
+        """The last batch again, planned by a new process."""
+        if len(self.log) > 1:
+            return self.ranges(StreamOffset.from_json(json.loads(self.log[-2])))
+        return self.ranges(initial_offset(self.store, self.options))
+
+    def consume(self, ranges):
+        for each in ranges:
+            self.read.setdefault((each.topic, each.queue_id), []).append((each.start, each.end))
+
+
+def run(query, steps):
+    """Go through the steps, then read the rest; a batch is read as it is last planned."""
+    store, planned = query.store, []
+    for kind, *what in [*steps, ("batch", None)]:
+        if kind == "append":
+            (topic, queue), count = what
+            known = store.queue_range(topic, queue)
+            store.grow(topic, queue, known.maximum + count, known.minimum)
+        elif kind == "clean":
+            (topic, queue), count = what
+            known = store.queue_range(topic, queue)
+            if known.maximum:
+                minimum = min(known.minimum + count, known.maximum)
+                store.grow(topic, queue, known.maximum, minimum)
+        elif kind == "batch":
+            query.consume(planned)
+            planned = query.plan(*what)
+        elif query.log:
+            assert query.replay() == query.ranges(query.last_start)
+    query.consume(planned)
+
+
+@EXAMPLES
+@given(st.lists(STEPS.filter(lambda step: step[0] != "clean"), max_size=30))
+def test_boundaries_never_lose_or_repeat(numbers, steps):
+    query = fresh_query(numbers, EARLIEST, "fail")
+    run(query, steps)
+    for key, limits in every_queue(query.store):
+        assert joined(query.read.get(key, [])) == ([(0, limits.maximum)] if limits.maximum else [])
+
+
+@EXAMPLES
+@given(st.lists(STEPS, max_size=30))
+@pytest.mark.parametrize("word", [EARLIEST, LATEST])
+def test_replay_identical_ranges_after_failure(numbers, word, steps):
+    """Also of the first batch, whose initial offset is asked for anew, at another time."""
+    run(fresh_query(numbers, word, "skip"), steps)
+
+
+@EXAMPLES
+@given(st.lists(STEPS, max_size=30))
+def test_no_message_is_skipped_after_a_cleanup_but_those_cleaned_and_counted(numbers, steps):
+    query = fresh_query(numbers, EARLIEST, "skip")
+    run(query, steps)
+    lost = query.start().lost
+    for key, limits in every_queue(query.store):
+        topic, queue = key
+        ranges = query.read.get(key, [])
+        assert ranges == sorted(ranges)
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
+        taken = sum(end - start for start, end in ranges)
+        # What was gone before the query knew the queue is not its loss.
+        before = first_seen(query, key)
+        assert taken + lost.get(topic, {}).get(queue, 0) == limits.maximum - before
+
+
+def fresh_query(numbers, word, policy):
+    options = ReadOptions(
+        path="/s",
+        subscription=Subscription(pattern="t."),
+        span=Span(OffsetChoice("startingOffsets", word)),
+        loss=LossPolicy(policy=policy),
+    )
+    return Query(numbers(t0={0: (0, 0)}), options)
+
+
+def every_queue(store):
+    for topic, queues in store.bounds.items():
+        for queue, limits in queues.items():
+            yield (topic, queue), limits
+
+
+def first_seen(query, key):
+    """Where a queue began when the query came to know it."""
+    topic, queue = key
+    for text in query.log:
+        offset = StreamOffset.from_json(json.loads(text))
+        first = offset.first.get(topic, {}).get(queue)
+        if first is not None:
+            return first
+    return query.store.bounds[topic][queue].minimum
+
+
+def joined(ranges):
+    """Ranges that follow each other as one."""
+    whole = []
+    for start, end in ranges:
+        if whole and whole[-1][1] == start:
+            whole[-1] = (whole[-1][0], end)
+        else:
+            whole.append((start, end))
+    return whole

@@ -1,0 +1,135 @@
+"""`pyrocket checkpoint`: what it shows of a checkpoint, and how groups follow one."""
+
+import json
+import os
+
+import pytest
+from pyrocket import Store
+from pyspark_pyrocket.checkpoints.files import read_checkpoint
+from spark_checkpoints import SETTINGS, reset, run, run_json
+
+
+def test_checkpoint_inspect_and_repair_tool(files):
+    """Shown, moved, shown again; that Spark goes on from there has a test of its own."""
+    shown = run("show", files.path)
+    assert "query q-1 in " in shown
+    assert "micro-batch 1  2023-11-14T22:13:20.000Z  committed  2 messages" in shown
+    assert "t      0      2\n" in shown
+    reset(files, "--to", "earliest", "--yes")
+    assert "from micro-batch 2 on, which reads nothing" in run("show", files.path)
+
+
+def test_how_do_i_read_the_offset_in_the_checkpoint(files):
+    found = run_json("show", files.path)
+    assert found["queryId"] == "q-1"
+    assert [(b["batch"], b["committed"]) for b in found["batches"]] == [(0, True), (1, True)]
+    (source,) = found["batches"][1]["sources"]
+    assert source["offsets"] == {"t": {"broker-a": {"0": 2, "1": 2}}}
+    with Store.open(files.box.path, read_only=True) as store:
+        assert source["store"] == store.uuid
+    assert source["epoch"] == 0
+    assert (found["damaged"], found["foreign"]) == ([], [])
+
+
+def test_offsets_readable_and_versioned_in_checkpoint(files):
+    offset = files.offset(1)
+    assert offset["version"] == 1
+    assert offset["offsets"] == {"t": {"broker-a": {"0": 2, "1": 2}}}
+    (files.path / "offsets/1").write_text(
+        "\n".join(["v1", SETTINGS, json.dumps(offset | {"version": 9})])
+    )
+    (files.path / "offsets/.1.crc").unlink()
+    (damage,) = run_json("show", files.path, status=1)["damaged"]
+    assert damage["file"] == "offsets/1"
+    assert "version 9" in damage["reason"]
+
+
+def test_with_the_store_it_shows_what_is_left_to_read(files):
+    files.box.send("e", queue=0)
+    shown = run("show", files.path, "--store", files.box.path)
+    assert "t      0      2            0      3    1\n" in shown
+
+
+def test_a_batch_that_was_planned_only_is_told_from_one_that_is_over(files):
+    files.box.send("e")
+    files.plan()
+    shown = run("show", files.path)
+    assert "planned, not committed  1 messages" in shown
+    assert "after micro-batch 2, which Spark runs again at the next start" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("offsets/1", b"", "begins with nothing"),
+        ("offsets/1", b"v7\n{}\n{}", "begins with 'v7'"),
+        ("offsets/1", b"v1\n{}", "no settings and offsets"),
+        ("offsets/1", b"v1\nnonsense\n{}", "no settings and offsets"),
+        ("offsets/1", b"\xff\xfe", "cannot be read"),
+        ("commits/1", b"", "begins with nothing"),
+        ("commits/9", b"v1\n{}", "no offsets/9"),
+        ("offsets/.1.crc", b"crc\0\0\0\2\0....", "checksums in .1.crc are wrong"),
+        ("metadata", b"{", "cannot be read"),
+    ],
+)
+def test_a_damaged_file_is_named_with_what_is_wrong(files, name, content, reason):
+    crc = files.path / f"{os.path.dirname(name)}/.{os.path.basename(name)}.crc"
+    crc.unlink(missing_ok=True)
+    (files.path / name).write_bytes(content)
+    damaged = run_json("show", files.path, status=1)["damaged"]
+    assert [d["file"] for d in damaged] == [name.replace(".1.crc", "1")]
+    assert reason.replace("no offsets/9", "There is no offsets/9") in damaged[0]["reason"]
+
+
+def test_files_that_are_not_spark_s_are_named(files):
+    (files.path / "offsets/1.bak").touch()
+    (files.path / "notes.txt").touch()
+    assert run_json("show", files.path)["foreign"] == ["notes.txt", "offsets/1.bak"]
+
+
+def test_no_checkpoint_and_one_elsewhere_are_told_apart(tmp_path):
+    assert run_json("show", tmp_path, status=2)["error"]["code"] == "CHECKPOINT_NOT_FOUND"
+    remote = run_json("show", "s3://bucket/checkpoint", status=2)["error"]
+    assert remote["code"] == "CHECKPOINT_REMOTE"
+    assert run_json("show", f"file:{tmp_path}", status=2)["error"]["code"] == "CHECKPOINT_NOT_FOUND"
+
+
+def test_a_group_is_moved_to_where_a_query_is(files):
+    to = ("--store", files.box.path, "--group", "billing")
+    files.box.send("e", queue=0)
+    files.plan()
+    assert not run_json("to-group", files.path, *to, "--dry-run")["done"]
+    with Store.open(files.box.path, read_only=True) as store:
+        assert store.groups.all() == {}
+    done = run_json("to-group", files.path, *to)
+    assert done["committed"] == {"t": {"0": 2, "1": 2}}, "what is planned only is not read"
+    with Store.open(files.box.path) as store:
+        assert store.groups.committed("billing", "t") == {0: 2, 1: 2}
+        store.groups.commit("billing", "t", {0: 3})
+    assert run_json("to-group", files.path, *to)["committed"] == {"t": {"0": 3, "1": 2}}
+    back = run_json("to-group", files.path, *to, "--backwards")
+    assert back["committed"] == {"t": {"0": 2, "1": 2}}
+
+
+def test_a_checkpoint_begins_where_a_group_stands(box, tmp_path):
+    box.create(queues=2)
+    box.send("a", "b", queue=0)
+    with Store.open(box.path) as store:
+        store.groups.commit("billing", "t", {0: 1})
+    path = tmp_path / "new"
+    arguments = ("from-group", path, "--store", box.path, "--group", "billing", "--topic")
+    done = run_json(*arguments, "t")
+    assert done["after"] == {"t": {"0": 1, "1": 0}}
+    made = read_checkpoint(str(path))
+    assert made.query_id
+    assert made.damaged == ()
+    again = run_json(*arguments, "t", status=2)["error"]
+    assert again["code"] == "CHECKPOINT_EXISTS"
+
+
+def test_a_group_that_has_committed_nothing_begins_no_checkpoint(box, tmp_path):
+    box.create()
+    arguments = ("from-group", tmp_path / "new", "--store", box.path, "--group", "g")
+    error = run_json(*arguments, "--topic", "t", status=2)["error"]
+    assert error["code"] == "GROUP_NOT_COMMITTED"
+    assert not (tmp_path / "new").exists()

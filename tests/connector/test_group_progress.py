@@ -1,0 +1,289 @@
+"""A consumer group that follows a stream: `commitToGroup`, asked as Spark's source runner asks."""
+
+import json
+import logging
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import FileLock, Turns
+from pyrocket.errors import OptionError, StoreLockedError
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark_pyrocket import DefaultSource, group_progress
+from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.group_progress import GroupFollower
+from pyspark_pyrocket.options.option import BATCH, STREAM
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.stores import forget
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def make(box):
+    """Makes readers whose group is `billing`."""
+    yield lambda **options: DefaultSource(
+        {**box.options, "startingOffsets": "earliest", "commitToGroup": "billing", **options}
+    ).streamReader(schema=SCHEMA)
+    forget(box.path)
+
+
+@pytest.fixture
+def alone(box):
+    """Holds the directory as a Java broker does."""
+    locks = []
+
+    def hold():
+        locks.append(FileLock(Layout(box_path(box)).lock))
+        assert locks[0].try_lock()
+
+    yield hold
+    for lock in locks:
+        lock.close()
+
+
+def box_path(box):
+    return Path(box.path)
+
+
+def through_spark(offset):
+    return json.loads(json.dumps(offset))
+
+
+def ask(reader, start, limit=ALL):
+    return through_spark(reader.latestOffset(start, limit))
+
+
+def committed(box, group="billing"):
+    with Store.open(box.path, read_only=True) as store:
+        return store.groups.committed(group, box.topic)
+
+
+def test_group_progress_written_at_batch_commit(box, make):
+    box.create(queues=2)
+    box.send("a", "b", queue=0)
+    reader = make()
+    start = through_spark(reader.initialOffset())
+    end = ask(reader, start)
+    assert committed(box) == {}, "planned is not committed"
+    box.send("c", queue=1)
+    ask(reader, end)
+    assert committed(box) == {0: 2, 1: 0}
+    known = json.loads((box_path(box) / "config/subscriptionGroup.json").read_text())
+    assert list(known["subscriptionGroupTable"]) == ["billing"]
+    offsets = (box_path(box) / "config/consumerOffset.json").read_text()
+    assert '"t@billing":{0:2,1:0' in "".join(offsets.split())
+
+
+def test_the_offset_that_a_new_query_starts_from_moves_no_group(box, make):
+    box.create(queues=1)
+    box.send("a", "b")
+    reader = make(startingOffsets="latest")
+    start = through_spark(reader.initialOffset())
+    for _ in range(3):
+        assert ask(reader, start) == start
+    assert committed(box) == {}
+
+
+def test_a_group_never_goes_back(box, make):
+    box.create(queues=1)
+    box.send("a", "b", "c", queue=0)
+    with Store.open(box.path) as store:
+        store.groups.commit("billing", "t", {0: 3})
+    reader = make()
+    end = ask(reader, reader.initialOffset(), ReadMaxRows(1))
+    ask(make(maxOffsetsPerTrigger="1"), end)
+    assert committed(box) == {0: 3}
+
+
+def test_the_last_batch_before_a_restart_is_committed_by_the_next_run(box, make):
+    box.create(queues=1)
+    box.send("a", queue=0)
+    end = ask(make(), make().initialOffset())
+    assert committed(box) == {}
+    ask(make(), end)
+    assert committed(box) == {0: 1}
+
+
+def test_nothing_is_written_while_nothing_moves(box, make, monkeypatch):
+    box.create(queues=1)
+    box.send("a", queue=0)
+    reader = make()
+    end = ask(reader, reader.initialOffset())
+    ask(reader, end)
+    monkeypatch.setattr(group_progress, "_Writing", lambda *_: pytest.fail("opened"))
+    for _ in range(3):
+        ask(reader, end)
+    type(box)(box.path, "other").send("elsewhere")
+    ask(reader, end)
+
+
+def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, monkeypatch, caplog):
+    box.create(queues=1)
+    box.send("a", queue=0)
+    reader = make()
+    end = ask(reader, reader.initialOffset())
+    layout = Layout(box_path(box))
+    turns = Turns(layout.mutex, layout.turnstile, os.getpid)
+    with turns.turn(1000), caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert ask(reader, end) == end
+    turns.close()
+    assert committed(box) == {}
+    assert len([r for r in caplog.records if "behind its query" in r.message]) == 1
+    monkeypatch.setattr("pyspark_pyrocket.group_progress.time.monotonic", lambda: float("inf"))
+    ask(reader, end)
+    assert committed(box) == {0: 1}
+
+
+def test_small_batches_share_a_commit_and_the_end_of_the_query_makes_the_last(
+    box, make, monkeypatch
+):
+    box.create(queues=1)
+    box.send(*"abc", queue=0)
+    now = [100.0]
+    monkeypatch.setattr("pyspark_pyrocket.group_progress.time.monotonic", lambda: now[0])
+    reader = make(maxOffsetsPerTrigger="1")
+    position = reader.initialOffset()
+    for _ in range(3):
+        position = ask(reader, position, ReadMaxRows(1))
+    assert committed(box) == {0: 1}, "the second comes too soon"
+    now[0] += group_progress.INTERVAL_SECONDS
+    ask(reader, position)
+    assert committed(box) == {0: 3}
+    box.send("d", queue=0)
+    ask(reader, ask(reader, position))
+    assert committed(box) == {0: 3}
+    reader.stop()
+    assert committed(box) == {0: 4}
+
+
+def test_available_now_waits_for_its_last_commit(box, make, monkeypatch):
+    box.create(queues=1)
+    box.send("a", queue=0)
+    reader = make()
+    reader.prepareForTriggerAvailableNow()
+    end = ask(reader, reader.initialOffset())
+    waits, real = [], group_progress._Writing
+    monkeypatch.setattr(
+        group_progress, "_Writing", lambda path, ms: waits.append(ms) or real(path, ms)
+    )
+    assert ask(reader, end) == end
+    assert waits == [group_progress.LAST_PATIENCE_MS]
+    assert committed(box) == {0: 1}
+
+
+def test_another_process_holding_the_directory_fails_the_start_and_says_why(box, make, alone):
+    box.create(queues=1)
+    alone()
+    with pytest.raises(StoreLockedError, match=r"commitToGroup.*Java broker") as caught:
+        make()
+    assert caught.value.code == "STORE_IN_USE"
+    assert "leave 'commitToGroup' out" in caught.value.remedy
+    assert DefaultSource(box.options).streamReader(schema=SCHEMA).initialOffset()
+
+
+def test_a_broker_that_takes_the_directory_later_does_not_end_the_query(box, make, alone):
+    box.create(queues=1)
+    box.send("a", queue=0)
+    reader = make()
+    end = ask(reader, reader.initialOffset())
+    alone()
+    assert ask(reader, end) == end
+    assert committed(box) == {}
+
+
+def test_a_writer_that_is_busy_at_the_start_does_not_fail_it(box, make):
+    box.create(queues=1)
+    layout = Layout(box_path(box))
+    turns = Turns(layout.mutex, layout.turnstile, os.getpid)
+    with turns.turn(1000):
+        make()
+    turns.close()
+
+
+def test_a_queue_or_topic_that_is_gone_does_not_keep_the_others_from_being_committed(box, make):
+    box.create(queues=2)
+    box.send("a", queue=0)
+    box.send("b", queue=1)
+    reader = make()
+    end = ask(reader, reader.initialOffset())
+    box.grow(queues=1)
+    ask(reader, end)
+    assert committed(box) == {0: 1}
+
+
+def test_a_queue_that_was_cut_is_committed_up_to_its_end(box, make):
+    box.create(queues=2)
+    box.send("a", "b", queue=0)
+    box.send("c", queue=1)
+    end = ask(make(), make().initialOffset())
+    end["offsets"]["t"]["broker-a"]["0"] = 9
+    asked = {**box.options, "commitToGroup": "billing"}
+    GroupFollower(ReadOptions.parse(Request(asked, "/"), STREAM)).follow(end)
+    assert committed(box) == {0: 2, 1: 1}
+
+
+def test_progress_is_committed_in_all_topics(box, make):
+    other = type(box)(box.path, "u").create(queues=1)
+    box.create(queues=1)
+    other.send("a", "b")
+    box.send("c")
+    asked = {"path": box.path, "subscribe": "t,u", "startingOffsets": "earliest"}
+    reader = DefaultSource({**asked, "commitToGroup": "billing"}).streamReader(schema=SCHEMA)
+    end = ask(reader, reader.initialOffset())
+    ask(reader, end)
+    assert committed(box) == {0: 1}
+    assert committed(other) == {0: 2}
+
+
+def test_a_read_only_query_writes_nothing_even_when_messages_are_due(box, make, monkeypatch):
+    box.create(queues=1)
+    monkeypatch.setattr("pyrocket.Store.advance", lambda *_: pytest.fail("advanced"))
+    reader = DefaultSource({**box.options, "readOnly": "true"}).streamReader(schema=SCHEMA)
+    reader.prepareForTriggerAvailableNow()
+    reader.latestOffset(reader.initialOffset(), ALL)
+
+
+@pytest.mark.parametrize(
+    ("query", "writes"),
+    [(STREAM, "commitToGroup"), (STREAM, "badRecordsTopic"), (BATCH, "badRecordsTopic")],
+)
+def test_what_writes_and_a_query_that_never_does_exclude_each_other(box, query, writes):
+    decoding = {"valueFormat": "string", "mode": "PERMISSIVE"}
+    asked = {**box.options, **decoding, writes: "x", "readOnly": "true"}
+    with pytest.raises(OptionError, match=f"{writes}.*readOnly") as caught:
+        ReadOptions.parse(Request(asked, "/"), query)
+    assert caught.value.code == "OPTION_CONFLICT"
+
+
+@pytest.mark.parametrize("option", ["group", "commitToGroup"])
+@pytest.mark.parametrize("name", ["", "a b", "a@b", "x" * 256])
+def test_an_illegal_group_name_is_refused(box, make, option, name):
+    asked = {option: name, "startingOffsets": "committed" if option == "group" else "latest"}
+    with pytest.raises(OptionError, match=r"no consumer group|Use 1 to 255"):
+        make(**asked)
+
+
+def test_a_group_that_nothing_asks_for_is_refused(box, make):
+    with pytest.raises(OptionError, match="nothing asks for it") as caught:
+        make(group="billing")
+    assert caught.value.code == "OPTION_CONFLICT"
+    assert "startingOffsets=committed" in caught.value.remedy
+
+
+def test_a_batch_cannot_commit_by_itself_and_the_error_names_what_can(box):
+    box.create()
+    with pytest.raises(OptionError, match=r"groups\.BatchCommit") as caught:
+        DefaultSource({**box.options, "commitToGroup": "g"}).reader(schema=SCHEMA)
+    assert caught.value.code == "OPTION_UNKNOWN"
+
+
+def test_a_reader_with_a_group_goes_to_the_tasks(box, make):
+    box.create()
+    pickle.loads(pickle.dumps(make()))

@@ -1,0 +1,146 @@
+"""Batch reads that go on where a consumer group stands, and move it when they are done."""
+
+import json
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import (
+    GroupNameError,
+    OffsetOutOfRangeError,
+    OptionError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.groups import BatchCommit
+from pyspark_pyrocket.stores import forget
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+
+
+@pytest.fixture
+def full(box):
+    """Three messages in queue 0, two in queue 1."""
+    box.create(queues=2)
+    box.send("a", "b", "c", queue=0)
+    box.send("d", "e", queue=1)
+    yield box
+    forget(box.path)
+
+
+def committed(box, group="export"):
+    with Store.open(box.path, read_only=True) as store:
+        return store.groups.committed(group, box.topic)
+
+
+def planned(batch):
+    """What the tasks of a read with the options of the batch would read."""
+    reader = DefaultSource(dict(batch.options)).reader(schema=SCHEMA)
+    return sorted(
+        (each.topic, each.queue_id, each.start, each.end)
+        for part in reader.partitions()
+        for each in part.ranges
+    )
+
+
+def test_a_batch_read_commits_at_its_end(spark, full):
+    for bodies in (["a", "b", "c", "d", "e"], []):
+        with BatchCommit.plan("export", **full.options) as batch:
+            rows = spark.read.format("pyrocket").options(**batch.options)
+            found = rows.schema("body STRING").load().collect()
+            assert sorted(row.body for row in found) == bodies
+        assert committed(full) == {0: 3, 1: 2}
+
+
+def test_nothing_is_committed_before_the_end_or_after_a_failure(full):
+    batch = BatchCommit.plan("export", **full.options)
+    planned(batch)
+    assert committed(full) == {}
+    with pytest.raises(RuntimeError), batch:
+        raise RuntimeError("the result could not be written")
+    assert committed(full) == {}
+
+
+def test_a_plan_is_fixed_however_often_it_is_read(full):
+    batch = BatchCommit.plan("export", **full.options)
+    full.send("later", queue=0)
+    full.grow(queues=3)
+    first = [("t", 0, 0, 3), ("t", 1, 0, 2)]
+    batch.commit()
+    full.grow(queues=2)
+    assert planned(batch) == planned(batch) == first
+    assert batch.messages == 5
+    assert planned(BatchCommit.plan("export", **full.options)) == [("t", 0, 3, 4)]
+
+
+def test_a_group_that_went_further_meanwhile_is_not_moved_back(full):
+    batch = BatchCommit.plan("export", **full.options)
+    full.send("later", queue=0)
+    BatchCommit.plan("export", **full.options).commit()
+    batch.commit()
+    assert committed(full) == {0: 4, 1: 2}
+
+
+def test_an_end_may_be_given_and_further_options_are_passed_on(full):
+    batch = BatchCommit.plan(
+        "export",
+        path=full.path,
+        subscribe="t",
+        endingOffsets='{"t":{"0":2,"1":0}}',
+        valueFormat="string",
+        verifyCrc=True,
+    )
+    assert batch.messages == 2
+    assert json.loads(batch.options["endingOffsets"]) == {"t": {"0": 2, "1": 0}}
+    assert batch.options["valueFormat"] == "string"
+    assert batch.options["verifyCrc"] == "true"
+
+
+def test_a_start_of_its_own_wins_over_the_group(full):
+    BatchCommit.plan("export", **full.options).commit()
+    assert BatchCommit.plan("export", **full.options).messages == 0
+    assert BatchCommit.plan("export", **full.options, startingOffsets="earliest").messages == 5
+
+
+def test_topics_of_a_pattern_are_those_of_the_plan(full):
+    batch = BatchCommit.plan("export", path=full.path, subscribePattern="t.*")
+    type(full)(full.path, "tt").create()
+    assert planned(batch) == [("t", 0, 0, 3), ("t", 1, 0, 2)]
+
+
+def test_queues_that_are_assigned_are_the_only_ones(full):
+    batch = BatchCommit.plan("export", path=full.path, assign='{"t":[1]}')
+    assert planned(batch) == [("t", 1, 0, 2)]
+    batch.commit()
+    assert committed(full) == {1: 2}
+
+
+def test_a_topic_that_was_created_again_is_not_committed(full):
+    batch = BatchCommit.plan("export", **full.options)
+    with Store.open(full.path) as store:
+        store.delete_topic("t")
+    full.create(queues=2)
+    with pytest.raises(TopicRecreatedError):
+        batch.commit()
+    assert committed(full) == {}
+
+
+def test_what_a_group_has_not_read_and_is_gone_is_a_loss(full):
+    with Store.open(full.path) as store:
+        store.groups.commit("export", "t", {0: 1, 1: 1})
+        store.delete_topic("t")
+        store.create_topic("t", read_queues=2, write_queues=2)
+        store.groups.commit("export", "t", {0: 1, 1: 1})
+    with pytest.raises(OffsetOutOfRangeError, match="group 'export'"):
+        BatchCommit.plan("export", **full.options)
+    assert BatchCommit.plan("export", **full.options, onDataLoss="skip").messages == 0
+
+
+def test_mistakes_are_those_of_a_read(full):
+    with pytest.raises(TopicNotFoundError):
+        BatchCommit.plan("export", path=full.path, subscribe="none")
+    with pytest.raises(OptionError, match="Did you mean 'startingOffsets'"):
+        BatchCommit.plan("export", **full.options, startingOfsets="earliest")
+    with pytest.raises(GroupNameError, match="a b"):
+        BatchCommit.plan("a b", **full.options)

@@ -1,0 +1,161 @@
+"""When a micro-batch begins, and how much all limits together let it take."""
+
+import logging
+
+import pytest
+from byte_sizes import Lengths, ends, starts
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark_pyrocket.intake import Intake
+from pyspark_pyrocket.options.admission import Admission
+from pyspark_pyrocket.rate_limit import backlog_of
+
+MINUTE = 60_000
+
+
+def queue(*lengths):
+    return {("t", 0): list(lengths)}
+
+
+def taken(intake, store, first=0, last=None, **more):
+    """How many messages of queue 0 from `first` on a micro-batch takes."""
+    start = {"t": {0: first}}
+    end = ends(store.queues) if last is None else {"t": {0: last}}
+    return intake.take(store, start, end, **more)["t"][0] - first
+
+
+@pytest.fixture
+def store():
+    return Lengths(queue(*[100] * 1_000), now=10**12)
+
+
+def test_min_rows_and_max_delay(store):
+    """A micro-batch waits for enough messages, or for long enough after the last one."""
+    intake = Intake(Admission(min_rows=50, max_delay_ms=15 * MINUTE))
+    assert taken(intake, store, 0, 5) == 5  # The first of a run waits for nothing.
+    assert taken(intake, store, 5, 54) == 0
+    assert taken(intake, store, 5, 55) == 50
+    store.time += 15 * MINUTE - 1
+    assert taken(intake, store, 55, 56) == 0
+    store.time += 1
+    assert taken(intake, store, 55, 56) == 1
+    assert taken(intake, store, 56, 57) == 0
+
+
+def test_a_bursty_topic_makes_no_small_batches(store):
+    intake = Intake(Admission(min_rows=100, max_delay_ms=MINUTE))
+    at, batches = 0, []
+    for arrived in range(1, 1_001):  # One message a second.
+        store.time += 1_000
+        rows = taken(intake, store, at, arrived)
+        at += rows
+        batches += [rows] if rows else []
+    assert batches == [1, *[60] * 16]
+
+
+def test_messages_held_back_are_over_their_time_without_new_ones(store):
+    intake = Intake(Admission(min_rows=50, max_delay_ms=MINUTE))
+    taken(intake, store, 0, 1)
+    assert not intake.is_over(store)
+    taken(intake, store, 1, 2)
+    assert not intake.is_over(store)
+    store.time += MINUTE
+    assert intake.is_over(store)
+    assert taken(intake, store, 1, 2) == 1
+    assert not intake.is_over(store)
+
+
+def test_nothing_to_read_is_no_time_of_a_micro_batch(store):
+    intake = Intake(Admission(min_rows=50, max_delay_ms=MINUTE))
+    assert taken(intake, store, 7, 7) == 0
+    assert taken(intake, store, 7, 8) == 1
+
+
+def test_a_clock_that_was_set_back_holds_nothing_up(store):
+    intake = Intake(Admission(min_rows=50, max_delay_ms=MINUTE))
+    taken(intake, store, 0, 1)
+    store.time -= 60 * MINUTE
+    assert taken(intake, store, 1, 2) == 1
+
+
+def test_min_rows_do_not_wait_for_ever_where_the_end_is_known(store):
+    intake = Intake(Admission(min_rows=50, max_rows=60))
+    ends_at = [0]
+    while rows := taken(intake, store, ends_at[-1], 130, waits=False):
+        ends_at.append(ends_at[-1] + rows)
+    assert ends_at == [0, 60, 120, 130]
+
+
+def test_max_rows_then_max_bytes_of_the_first_backlog(store):
+    """Whichever limit is smaller counts."""
+    assert taken(Intake(Admission(max_rows=30, max_bytes=10_000)), store) == 30
+    assert taken(Intake(Admission(max_rows=300, max_bytes=10_000)), store) == 100
+    assert taken(Intake(Admission(max_rows=300)), store) == 300
+    assert taken(Intake(Admission()), store) == 1_000
+
+
+def test_enough_messages_are_taken_up_to_the_limit(store):
+    intake = Intake(Admission(min_rows=50, max_rows=60))
+    taken(intake, store, 0, 1)
+    assert taken(intake, store, 1, 1_000) == 60
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.just("t"), st.integers(0, 6)),
+        st.lists(st.integers(91, 5_000), max_size=30),
+        min_size=1,
+    ),
+    st.none() | st.integers(1, 100),
+    st.none() | st.integers(1, 50_000),
+    st.none() | st.integers(1, 100),
+)
+def test_available_now_in_many_batches(queues, max_rows, max_bytes, min_rows):
+    """All limits together read everything, no queue starves, and no limit of rows is passed."""
+    admission = Admission(max_rows=max_rows, max_bytes=max_bytes, min_rows=min_rows)
+    store, intake, at, end = Lengths(queues), Intake(admission), starts(queues), ends(queues)
+    waiting = sum(bool(lengths) for lengths in queues.values())
+    for _ in range(backlog_of(at, end)):
+        if at == end:
+            break
+        after = intake.take(store, at, end, waits=False)
+        left = [queue for queue in at["t"] if at["t"][queue] < end["t"][queue]]
+        assert all(at["t"][queue] < after["t"][queue] for queue in left)
+        assert max_rows is None or backlog_of(at, after) <= max(max_rows, waiting)
+        at = after
+    assert at == end
+
+
+def test_the_default_cap_is_no_surprise(store, caplog):
+    """What a limit holds back is said when it begins and when it is over, and how to lift it."""
+    intake = Intake(Admission(max_bytes=256 << 20, by_default=True))
+    big = Lengths(queue(*[64 << 20] * 9))
+    with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
+        assert [taken(intake, big, at) for at in (0, 4, 8)] == [4, 4, 1]
+    assert caplog.messages == [
+        "9 messages wait, and a micro-batch takes at most 256 MiB at a time "
+        "(maxBytesPerTrigger=none lifts it): the next one has 4",
+        "the backlog has been read: a micro-batch takes all there is again",
+    ]
+
+
+def test_max_bytes_per_trigger_is_not_ignored_and_soft_by_one_message_of_each_queue():
+    queues = {("t", at): [3_000] * 10 for at in range(4)}
+    store, start = Lengths(queues), starts(queues)
+    end = Intake(Admission(max_bytes=5_000)).take(store, start, ends(queues))
+    assert end == {"t": dict.fromkeys(range(4), 1)}
+    end = Intake(Admission(max_bytes=60_000)).take(store, start, ends(queues))
+    assert store.bytes(start, end) == 60_000
+
+
+@pytest.mark.parametrize(
+    ("admission", "said"),
+    [
+        (Admission(), "all that is there at once"),
+        (Admission(max_rows=5), "at most 5 messages at a time"),
+        (Admission(max_bytes=64 << 20), "at most 64 MiB at a time"),
+        (Admission(max_rows=5, max_bytes=1_500), "at most 5 messages and 1500 bytes at a time"),
+    ],
+)
+def test_limits_are_said_in_words(admission, said):
+    assert admission.describe() == said

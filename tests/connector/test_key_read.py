@@ -1,0 +1,196 @@
+"""Look-ups by key and id: exactly those messages, read where they are, and nothing else."""
+
+import json
+import logging
+import shutil
+
+import pyarrow as pa
+import pytest
+from golden.java import CLEAN, GOLDEN
+from pyrocket import Store
+from pyrocket.errors import OptionError, TopicNotFoundError
+from pyspark.sql.types import StructType
+from pyspark_pyrocket import DefaultSource, key_read
+from pyspark_pyrocket.options.lookup import Lookup
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from stores import FakeClock
+
+SHOWN = StructType().add("queueId", "integer").add("queueOffset", "long").add("body", "string")
+
+
+def load(spark, box, **options):
+    return spark.read.format("pyrocket").options(**{**box.options, **options}).load()
+
+
+def reader(box, schema=SHOWN, **options):
+    return DefaultSource({**box.options, **options}).reader(schema)
+
+
+def bodies(box, **options):
+    """What the tasks of a batch read, in their order."""
+    planned = reader(box, **options)
+    batches = [batch for part in planned.partitions() for batch in planned.read(part)]
+    return [body for batch in batches for body in batch.column("body").to_pylist()]
+
+
+def parse(query="batch", **options):
+    return ReadOptions.parse(Request({"path": "/s", "topic": "t", **options}, "/", ""), query)
+
+
+@pytest.fixture
+def orders(box):
+    """Forty messages in two queues, each with a key of its own and one of four others."""
+    box.create(queues=2)
+    for queue in (0, 1):
+        numbers = range(queue, 40, 2)
+        keys = [[f"order-{number}", f"k{number % 4}"] for number in numbers]
+        tags = ["AB"[number // 2 % 2] for number in numbers]
+        box.send(*(str(n) for n in numbers), queue=queue, keys=pa.array(keys), tags=pa.array(tags))
+    return box
+
+
+def test_key_query_as_dataframe(spark, orders):
+    rows = load(spark, orders, keys="order-7, order-12,nothing").collect()
+    assert sorted((row.queueId, row.queueOffset, row.body) for row in rows) == [
+        (0, 6, b"12"),
+        (1, 3, b"7"),
+    ]
+    assert rows[0]["keys"][0].startswith("order-")
+
+
+def test_query_by_key_and_time_range(orders, tmp_path):
+    clock, path = FakeClock(), str(tmp_path / "timed")
+    with Store.open(path, create=True, clock=clock) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        for number in range(10):
+            rows = {"body": [str(number)], "keys": pa.array([["k"]])}
+            store.append_batch(pa.record_batch(rows), topic="t")
+            clock.now += 60_000
+    timed = type(orders)(path)
+    start = FakeClock().now
+    assert bodies(timed, keys="k", startingTimestamp=str(start + 120_000)) == [*"23456789"]
+    span = {
+        "startingTimestamp": str(start + 120_001),
+        "endingTimestamp": str(start + 300_000),
+    }
+    assert bodies(timed, keys="k", **span) == ["3", "4"]
+    later = {"startingTimestamp": str(start + 10**9), "keys": "k"}
+    assert bodies(timed, **later) == []
+    assert len(bodies(timed, **later, startingOffsetsByTimestampStrategy="earliest")) == 10
+
+
+def test_query_by_unique_id_or_offset_id(orders):
+    with Store.open(orders.path, read_only=True) as store:
+        one, two = store.read("t", 0, 3)[0], store.read("t", 1, 5)[0]
+    place = f"7F00000100002A9F{two.physical_offset:016X}"
+    assert bodies(orders, msgId=f"{one.msg_id},{place}") == [
+        *map(bytes.decode, (one.body, two.body))
+    ]
+    assert bodies(orders, msgId=json.dumps([one.msg_id])) == [one.body.decode()]
+
+
+def test_range_and_key_restriction_by_option(orders):
+    everything = bodies(orders, keys="k1,k2")
+    assert sorted(map(int, everything)) == [n for n in range(40) if n % 4 in (1, 2)]
+    offsets = '{"t":{"0":5,"1":8}}', '{"t":{"0":10,"1":"latest"}}'
+    given = {"startingOffsets": offsets[0], "endingOffsets": offsets[1]}
+    expected = [str(n) for n in range(10, 20, 2) if n % 4 == 2]
+    expected += [str(n) for n in range(17, 40, 2) if n % 4 == 1]
+    assert bodies(orders, keys="k1,k2", **given) == expected
+    one_queue = {"path": orders.path, "assign": '{"t":[1]}', "keys": "k1,k2"}
+    planned = DefaultSource(one_queue).reader(SHOWN)
+    found = [batch for part in planned.partitions() for batch in planned.read(part)]
+    assert {queue for batch in found for queue in batch.column("queueId").to_pylist()} == {1}
+    assert bodies(orders, keys="k1,k2", tags="A") == [b for b in everything if int(b) // 2 % 2 == 0]
+    assert bodies(orders, keys="k1,k2", lastN="2") == ["38", "37"]
+
+
+def test_a_look_up_is_planned_into_few_tasks(orders, monkeypatch):
+    assert len(reader(orders, keys="k0,k1,k2,k3").partitions()) == 1
+    monkeypatch.setattr(key_read, "TASK_MESSAGES", 8)
+    planned = reader(orders, keys="k0,k1,k2,k3")
+    tasks = planned.partitions()
+    assert [sum(map(len, task.places)) for task in tasks] == [8, 8, 4, 8, 8, 4]
+    assert len(bodies(orders, keys="k0,k1,k2,k3")) == 40
+    monkeypatch.setattr(key_read, "TASK_BYTES", 1)
+    assert len(bodies(orders, keys="k0,k1,k2,k3")) == 40
+
+
+def test_nothing_found_is_an_empty_dataframe(spark, orders):
+    assert reader(orders, keys="nothing").partitions() == []
+    assert load(spark, orders, keys="nothing").count() == 0
+
+
+def test_a_log_line_tells_what_was_used_and_how_much_was_left_unread(orders, caplog):
+    with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
+        bodies(orders, keys="order-1,order-2,k3", startingOffsets='{"t":{"0":0,"1":1}}')
+    (line,) = [one.getMessage() for one in caplog.records if "compared" in one.getMessage()]
+    assert line.startswith(
+        "3 keys found 11 of 40 messages of t through the key index: 12 compared, files used: 1,"
+    )
+    assert line.endswith("found outside the offsets to read: 1")
+
+
+def test_a_stream_refuses_look_ups_and_says_what_to_do(orders):
+    for option in ("keys", "msgId"):
+        with pytest.raises(OptionError, match="filter its DataFrame") as caught:
+            parse("stream", **{option: "x"})
+        assert caught.value.code == "OPTION_UNKNOWN"
+
+
+@pytest.mark.parametrize("option", ["keys", "msgId"])
+@pytest.mark.parametrize("text", ["", " ", "a,,b", "a b", "[]", '["a", 1]', '[""]', '["a b"]'])
+def test_words_that_no_message_can_have_are_refused(option, text):
+    with pytest.raises(OptionError, match=option) as caught:
+        parse(**{option: text})
+    assert "JSON list" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a", ("a",)),
+        (" a , b,a ", ("a", "b")),
+        ('["a,b", "c"]', ("a,b", "c")),
+        ('["[x]"]', ("[x]",)),
+        ("ключ,#,%", ("ключ", "#", "%")),
+    ],
+)
+def test_words_are_separated_by_commas_or_a_json_list(text, words):
+    assert parse(keys=text).lookup == Lookup(keys=words)
+    assert parse(msgId=text).lookup == Lookup(ids=words)
+
+
+def test_json_that_is_none_is_named():
+    with pytest.raises(OptionError, match="'keys' is not JSON"):
+        parse(keys='["a"')
+
+
+@pytest.mark.parametrize("view", ["half", "commitlog", "topics"])
+def test_a_view_takes_no_keys(view):
+    with pytest.raises(OptionError) as caught:
+        ReadOptions.parse(Request({"path": "/s", "view": view, "keys": "a"}, "/", ""), "batch")
+    assert caught.value.code == "OPTION_CONFLICT"
+
+
+def test_keys_and_ids_are_not_given_together():
+    with pytest.raises(OptionError) as caught:
+        parse(keys="a", msgId="b")
+    assert caught.value.code == "OPTION_CONFLICT"
+    assert parse(view="messages", keys="a").lookup.keys == ("a",)
+
+
+def test_a_missing_topic_is_named_before_anything_is_looked_up(orders):
+    orders.topic = "orders"
+    with pytest.raises(TopicNotFoundError):
+        reader(orders, keys="k1").partitions()
+
+
+def test_messages_of_a_java_broker_are_found_by_key(box):
+    shutil.copytree(GOLDEN / CLEAN, box.path)
+    box.topic = "TopicTest"
+    assert bodies(box, keys="ORDER3,ORDER17") == ["hello3", "hello17"]
+    assert len(bodies(box, keys="K2")) == 25
+    with Store.open(box.path, read_only=True) as store:
+        assert not store.uuid, "nobody else has written there"

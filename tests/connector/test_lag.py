@@ -1,0 +1,271 @@
+"""How far queries are behind: measured, logged, and served to Prometheus."""
+
+import json
+import logging
+import sys
+import urllib.error
+import urllib.request
+
+import pyarrow as pa
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from pyrocket import Store
+from pyrocket.errors import UnsupportedError
+from pyrocket.testing import FileClock
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark_pyrocket import DefaultSource, lag
+from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.lag.metrics import LagMetrics
+from pyspark_pyrocket.stores import forget
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+
+
+@pytest.fixture
+def progress(box):
+    """Makes what Spark tells of a micro-batch that takes so many messages of the box."""
+
+    def make(rows, **more):
+        reader = DefaultSource(
+            {**box.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows)}
+        ).streamReader(schema=SCHEMA)
+        end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(rows))
+        source = {"endOffset": end, "latestOffset": reader.reportLatestOffset()}
+        about = {"id": "q-1", "batchId": 7, "numInputRows": rows, "sources": [source]}
+        return {**about, "durationMs": {"triggerExecution": 230}, **more}
+
+    yield make
+    forget(box.path)
+
+
+def test_offset_lag_as_a_source_metric(box, progress):
+    """Of a query that took three of eight messages."""
+    box.create(queues=2)
+    box.send(*"abcdef", queue=0)
+    box.send(*"gh", queue=1)
+    (source,) = progress(3)["sources"]
+    (found,) = lag.lag_of(source)
+    assert (found.topic, found.messages) == ("t", 8 - sum(taken(source)))
+    assert (found.bytes_left, found.latency_ms, found.lost) == (None, None, 0)
+
+
+def taken(source):
+    return source["endOffset"]["offsets"]["t"]["broker-a"].values()
+
+
+def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
+    clock = FileClock(box.path)
+    clock.set(1_700_000_000_000)
+    box.create(queues=1)
+    box.send("read", queue=0)
+    clock.advance(1_000)
+    box.send("b" * 100, "c" * 100, queue=0)
+    clock.advance(5_000)
+    (source,) = progress(1)["sources"]
+    with Store.open(box.path, read_only=True) as store:
+        (found,) = lag.lag_of(source, store)
+        sizes = pa.concat_arrays(
+            [part.column("storeSize") for part in store.scan("t", 0, 1, 3, ["storeSize"])]
+        )
+        assert found.bytes_left == sum(sizes.to_pylist())
+    assert found.latency_ms == 5_000, "the age of the first that is not read"
+
+
+def test_the_text_of_a_listener_is_read_as_the_json_of_a_progress(box, progress):
+    box.create(queues=1)
+    box.send("a", "b")
+    (source,) = progress(1)["sources"]
+    as_text = {name: json.dumps(value) for name, value in source.items()}
+    assert lag.lag_of(as_text) == lag.lag_of(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {},
+        {"endOffset": None, "latestOffset": None},
+        {"endOffset": "12", "latestOffset": "34"},
+        {"endOffset": '{"t":{"0":1}}', "latestOffset": '{"t":{"0":1}}'},
+        {"endOffset": "no JSON", "latestOffset": "no JSON"},
+    ],
+)
+def test_other_sources_have_no_lag_here(source):
+    assert lag.lag_of(source) == []
+
+
+def test_another_store_adds_nothing(box, progress, tmp_path):
+    box.create(queues=1)
+    box.send("a", "b")
+    (source,) = progress(1)["sources"]
+    with Store.open(tmp_path / "other", create=True) as store:
+        (found,) = lag.lag_of(source, store)
+    assert found.bytes_left is None
+
+
+def test_lost_messages_are_told_beside_the_lag(box, progress):
+    box.create(queues=1)
+    box.send("a", "b")
+    (source,) = progress(1)["sources"]
+    source["endOffset"]["lost"] = {"t": {"broker-a": {"0": 5}}}
+    (found,) = lag.lag_of(source)
+    assert found.lost == 5
+    assert str(found) == "t by 1 messages, 5 lost"
+
+
+def test_a_query_that_waits_for_nothing_is_not_behind(box, progress):
+    box.create(queues=1)
+    box.send("a")
+    (source,) = progress(1)["sources"]
+    with Store.open(box.path, read_only=True) as store:
+        (found,) = lag.lag_of(source, store)
+    assert (found.messages, found.bytes_left, found.latency_ms) == (0, 0, 0)
+
+
+def test_metrics_have_rocketmq_s_names_and_labels(box, progress):
+    box.create(queues=1)
+    box.send("a", "b", "c")
+    registry = CollectorRegistry()
+    listener = lag.LagListener(box.path, targets=[LagMetrics(registry)])
+    listener.report(progress(1, name="flights"))
+    labels = {"consumer_group": "flights", "topic": "t"}
+    rocketmq = labels | {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
+    rocketmq |= {"is_retry": "false", "is_system": "false"}
+    get = registry.get_sample_value
+    assert get("rocketmq_consumer_lag_messages", rocketmq) == 2
+    assert get("rocketmq_consumer_lag_latency", rocketmq) >= 0
+    assert get("pyrocket_spark_lag_bytes", labels) > 2 * 91
+    assert get("pyrocket_spark_lost_messages", labels) == 0
+    query = {"consumer_group": "flights"}
+    assert get("pyrocket_spark_batch_id", query) == 7
+    assert get("pyrocket_spark_batch_rows", query) == 1
+    assert get("pyrocket_spark_batch_duration_ms", query) == 230
+    listener.close()
+
+
+def test_a_query_that_has_ended_leaves_no_metrics(box, progress):
+    box.create(queues=1)
+    box.send("a", "b")
+    registry = CollectorRegistry()
+    listener = lag.LagListener(targets=[LagMetrics(registry)])
+    listener.report(progress(1))
+    assert b'topic="t"' in generate_latest(registry)
+    listener.onQueryTerminated(type("Event", (), {"id": "q-1"})())
+    assert b"{" not in generate_latest(registry)
+
+
+def test_a_line_is_logged_now_and_then(box, progress, caplog):
+    box.create(queues=1)
+    box.send("a", "b")
+    asked = progress(1, name="flights")
+    often, seldom, never = (lag.LagListener(log_seconds=s) for s in (0, 3600, None))
+    with caplog.at_level(logging.INFO, "pyspark_pyrocket.lag"):
+        for listener, lines in ((often, 2), (seldom, 1), (never, 0)):
+            caplog.clear()
+            listener.report(asked)
+            listener.report(asked)
+            told = ["query flights is behind in t by 1 messages"] * lines
+            assert [record.message for record in caplog.records] == told
+
+
+def test_a_store_that_is_not_there_leaves_lag_in_messages(box, progress, tmp_path, caplog):
+    box.create(queues=1)
+    box.send("a", "b")
+    listener = lag.LagListener(str(tmp_path / "none"))
+    with caplog.at_level(logging.INFO, "pyspark_pyrocket.lag"):
+        listener.report(progress(1))
+        listener.report(progress(1))
+    warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "messages only" in warnings[0].message
+
+
+def test_a_listener_never_raises(caplog):
+    event = type("Event", (), {"progress": type("Progress", (), {"json": "{}"})()})()
+    lag.LagListener().onQueryProgress(event)
+    assert "could not be told" in caplog.text
+
+
+def test_without_prometheus_there_are_log_lines_and_a_port_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(UnsupportedError, match="prometheus-client") as caught:
+        lag.watch(None, port=0)
+    assert caught.value.code == "UNSUPPORTED_METRICS"
+    assert "pyrocket[metrics]" in caught.value.remedy
+
+
+class Recorder:
+    """A target of lags that remembers them."""
+
+    def __init__(self):
+        self.seen, self.forgotten = [], []
+
+    def report(self, query, lags, batch):
+        self.seen.append((query, batch.number, [(each.topic, each.messages) for each in lags]))
+
+    def forget(self, query):
+        self.forgotten.append(query)
+
+
+def test_lag_in_query_progress(spark, box, stream):
+    """Of five messages, two at a time; a listener hears the same."""
+    box.create(queues=1)
+    box.send(*"abcde", queue=0)
+    recorder = Recorder()
+    listener = lag.LagListener(box.path, targets=[recorder])
+    spark.streams.addListener(listener)
+    try:
+        stream.drain(maxOffsetsPerTrigger="2")
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        spark.streams.removeListener(listener)
+        listener.close()
+    sources = [progress["sources"][0] for progress in stream.progress]
+    assert [lag.lag_of(source)[0].messages for source in sources] == [3, 1, 0]
+    name = stream.progress[0]["id"]
+    assert recorder.seen == [(name, n, [("t", left)]) for n, left in enumerate([3, 1, 0])]
+    assert recorder.forgotten == [name]
+
+
+class Session:
+    """What `watch` needs of a SparkSession."""
+
+    def __init__(self):
+        self.streams, self.listeners = self, []
+        self.addListener, self.removeListener = self.listeners.append, self.listeners.remove
+
+
+def test_one_line_serves_metrics_until_it_is_stopped(box, progress):
+    box.create(queues=1)
+    box.send("a", "b", "c")
+    session = Session()
+    watching = lag.watch(session, store=box.path, port=0, log_seconds=None)
+    (listener,) = session.listeners
+    listener.report(progress(1, name="flights"))
+    assert 'consumer_group="flights"' in scrape(watching.port)
+    watching.stop()
+    assert session.listeners == []
+    with pytest.raises(urllib.error.URLError):
+        scrape(watching.port)
+
+
+def test_a_registry_of_one_s_own_needs_no_port(box, progress):
+    box.create(queues=1)
+    box.send("a", "b")
+    session, registry = Session(), CollectorRegistry()
+    watching = lag.watch(session, registry=registry)
+    session.listeners[0].report(progress(1, name="flights"))
+    assert b'consumer_group="flights"' in generate_latest(registry)
+    watching.stop()
+
+
+def test_lines_alone_need_nothing_else(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    session = Session()
+    watching = lag.watch(session)
+    assert (watching.registry, watching.port) == (None, None)
+    watching.stop()
+
+
+def scrape(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return answer.read().decode()

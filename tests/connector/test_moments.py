@@ -1,0 +1,61 @@
+"""Times as users write them."""
+
+import pytest
+from pyrocket.errors import OptionError
+from pyspark_pyrocket.options.moments import read_moment
+
+NOON = 1_767_268_800_000  # 2026-01-01T12:00:00Z
+HOUR = 3_600_000
+
+
+def at(text, now=NOON):
+    return read_moment("Option 'startingTimestamp'", text).at(now)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1767268800000", NOON),
+        (1_767_268_800_000, NOON),
+        ("0", 0),
+        ("2026-01-01T12:00:00Z", NOON),
+        ("2026-01-01T12:00:00.250z", NOON + 250),
+        ("2026-01-01T14:00:00+02:00", NOON),
+        ("2026-01-01 12:00:00", NOON),
+        ("2026-01-01", NOON - 12 * HOUR),
+        (" 2026-01-01T12:00 ", NOON),
+        ("-1h", NOON - HOUR),
+        ("-15m", NOON - HOUR // 4),
+        ("-2h30m", NOON - 5 * HOUR // 2),
+        ("- 1D", NOON - 24 * HOUR),
+        ("now", NOON),
+    ],
+)
+def test_a_time_is_ms_or_iso_or_so_long_ago(text, ms):
+    assert at(text) == ms
+
+
+def test_a_fraction_of_a_millisecond_does_not_let_an_earlier_message_in():
+    assert at("2026-01-01T12:00:00.000001Z") == NOON + 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "yesterday", "1h", "+1h", "-", "-1", "-1w", "2026-13-01", "12:00", "1.5"),
+        *("1767268800.0", "9" * 19, True, None, 1.5, [], -1),
+    ],
+)
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(OptionError, match=r"is not a time.*-15m"):
+        at(text)
+
+
+def test_a_time_without_a_zone_is_said_to_be_utc():
+    assert "taken as UTC" in read_moment("Option 'x'", "2026-01-01T12:00").note
+    assert not read_moment("Option 'x'", "2026-01-01T12:00Z").note
+
+
+def test_seconds_are_suspected_where_milliseconds_are_meant():
+    note = read_moment("Option 'x'", "1767268800").note
+    assert "1970-01-21; were seconds meant" in note

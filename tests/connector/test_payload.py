@@ -1,0 +1,238 @@
+"""Bodies as columns and columns as bodies, through Spark, in batches and in streams."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from pyrocket import Store
+from pyspark.sql.utils import AnalysisException
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.reader import default_schema
+
+JSON = {"valueFormat": "json", "valueSchema": "id BIGINT, at TIMESTAMP, tags_ ARRAY<STRING>"}
+ORDER = '{"id":7,"at":"2024-01-02T03:04:05Z","tags_":["a","b"],"more":{"x":1}}'
+
+
+def read(spark, box, schema=None, **options):
+    reader = spark.read.format("pyrocket").options(**box.options, **options)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def values(frame):
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def test_all_system_fields_as_columns(spark, box):
+    properties = pa.array([[("a", "1")]], pa.map_(pa.string(), pa.string()))
+    box.create(queues=1).send("x", queue=0, tags=pa.array(["T"]), keys=pa.array([["k1", "k2"]]))
+    box.send("y", queue=0, properties=properties)
+    frame = read(
+        spark,
+        box,
+        "topic STRING, brokerName STRING, queueId INT, queueOffset BIGINT, msgId STRING, "
+        "tags STRING, keys ARRAY<STRING>, bornTimestamp TIMESTAMP, storeTimestamp TIMESTAMP, "
+        "bornHost STRING, storeHost STRING, flag INT, sysFlag INT, reconsumeTimes INT, "
+        "physicalOffset BIGINT, storeSize INT, preparedTransactionOffset BIGINT, "
+        "systemProperties MAP<STRING,STRING>",
+    )
+    first, second = (row.asDict() for row in frame.orderBy("queueOffset").collect())
+    with Store.open(box.path, read_only=True) as store:
+        stored = store.read("t", 0, 0, 2)
+    for row, message in zip((first, second), stored, strict=True):
+        assert (row["queueId"], row["queueOffset"]) == (0, message.queue_offset)
+        assert row["msgId"] == message.msg_id
+        assert row["storeTimestamp"].timestamp() * 1000 == message.store_timestamp
+    assert (first["tags"], first["keys"]) == ("T", ["k1", "k2"])
+    assert (second["tags"], second["keys"]) == (None, [])
+    assert (first["reconsumeTimes"], first["flag"], first["topic"]) == (0, 0, "t")
+    assert first["physicalOffset"] + first["storeSize"] == second["physicalOffset"]
+
+
+@pytest.mark.parametrize("mode", ["rocketmq", "kafka"])
+def test_properties_as_map_column(spark, box, mode):
+    """Headers, which Kafka's users had to ask for, are always there."""
+    properties = pa.array([[("a", "1"), ("b", "2")]], pa.map_(pa.string(), pa.string()))
+    box.send("x", properties=properties)
+    (row,) = read(spark, box, "properties MAP<STRING,STRING>", schemaMode=mode).collect()
+    assert row.properties == {"a": "1", "b": "2"}
+
+
+def test_payload_decode_by_option(spark, box):
+    box.create(queues=1).send(ORDER, '{"id":8}', queue=0)
+    frame = read(spark, box, **JSON)
+    assert "body" not in frame.columns
+    assert frame.columns.index("id") == frame.columns.index("keys") + 1
+    found = values(frame.selectExpr("id", "cast(at AS STRING)", "tags_", "queueOffset"))
+    assert found == [(7, "2024-01-02 03:04:05", ["a", "b"], 0), (8, None, None, 1)]
+    text = read(spark, box, valueFormat="string")
+    assert values(text.select("body")) == [(ORDER,), ('{"id":8}',)]
+
+
+def test_a_kafka_job_gets_the_fields_in_the_place_of_the_value(spark, box):
+    box.send(ORDER)
+    frame = read(spark, box, schemaMode="kafka", **JSON)
+    assert frame.columns[:5] == ["key", "id", "at", "tags_", "topic"]
+
+
+def test_column_subset_to_avoid_copying_bodies(spark, box):
+    box.create(queues=1).send(ORDER, ORDER, queue=0)
+    frame = read(spark, box, "queueOffset BIGINT, tags STRING", **JSON)
+    assert values(frame) == [(0, None), (1, None)]
+    frame = read(spark, box, "tags_ ARRAY<STRING>, QueueOffset BIGINT, ID BIGINT", **JSON)
+    assert frame.collect()[1].asDict() == {"tags_": ["a", "b"], "QueueOffset": 1, "ID": 7}
+
+
+POISON = ["{", '{"id":"seven","at":"2024-01-01"}', b'{"id":"\xff"}', '{"id":9}']
+
+
+def poisoned(box):
+    bodies = [each.encode() if isinstance(each, str) else each for each in POISON]
+    box.create(queues=1).send(*bodies, queue=0)
+    with Store.open(box.path) as store:
+        store.create_topic("sound")
+    return box
+
+
+def bad_messages(box, topic="bad"):
+    with Store.open(box.path, read_only=True) as store:
+        found = [
+            message
+            for queue, offsets in store.offsets(topic).items()
+            for message in store.read(topic, queue, 0, offsets.maximum)
+        ]
+    return sorted(found, key=lambda message: message.properties["originQueueOffset"])
+
+
+def test_permissive_mode_corrupt_column_and_bad_record_topic(spark, box):
+    poisoned(box)
+    options = {**JSON, "valueSchema": "id BIGINT, at DATE, _corrupt_record STRING"}
+    frame = read(spark, box, badRecordsTopic="bad", **options)
+    for _ in range(2):  # A DataFrame that is read again sends nothing again.
+        found = frame.selectExpr("queueOffset", "id", "string(at)", "_corrupt_record").collect()
+        assert sorted(map(tuple, found)) == [
+            (0, None, None, "{"),
+            (1, None, "2024-01-01", POISON[1]),
+            (2, None, None, '{"id":"�"}'),
+            (3, 9, None, None),
+        ]
+    sent = bad_messages(box)
+    assert [message.body for message in sent] == [POISON[0].encode(), POISON[1].encode(), POISON[2]]
+    assert [message.properties["originQueueOffset"] for message in sent] == ["0", "1", "2"]
+    assert {message.properties["originTopic"] for message in sent} == {"t"}
+    assert [message.properties["reason"].split(":")[0] for message in sent] == [
+        "it is not JSON",
+        "id is seven, not bigint",
+        "it is not UTF-8",
+    ]
+    assert sent[1].keys == ("t/0/1",)
+
+
+def test_poison_records_do_not_stop_the_pipeline(spark, box, stream):
+    poisoned(box)
+    stream.schema = "topic STRING, queueId INT, queueOffset BIGINT, id BIGINT"
+    options = {**JSON, "mode": "DROPMALFORMED", "badRecordsTopic": "bad"}
+    stream.drain(maxOffsetsPerTrigger=2, **options)
+    assert stream.output() == [("t", 0, 3, 9)]
+    assert len(bad_messages(box)) == 3
+    box.send("{}", "}", queue=0)
+    # As if the driver had died before the commit: the replayed batch sends nothing again.
+    assert sum(stream.drain()) == 1
+    stream.forget_commit(stream.batches()[-1])
+    stream.drain()
+    assert len(bad_messages(box)) == 4
+    assert stream.output() == [("t", 0, 3, 9), ("t", 0, 4, None)]
+
+
+def test_failfast_stops_at_the_first_bad_body_and_says_where_it_is(spark, box):
+    poisoned(box)
+    with pytest.raises(Exception, match=r"BODY_MALFORMED.*'t' queue 0 offset 0.*not JSON"):
+        read(spark, box, mode="FAILFAST", **JSON).collect()
+
+
+def test_text_that_is_no_utf8(spark, box):
+    box.create(queues=1).send(b"a", b"\xff", queue=0)
+    schema = "body STRING, _corrupt_record STRING"
+    options = {"valueFormat": "string", "mode": "permissive"}
+    assert values(read(spark, box, schema, **options).na.fill("")) == [("", "�"), ("a", "")]
+    options["mode"] = "dropmalformed"
+    assert values(read(spark, box, "body STRING", **options)) == [("a",)]
+    with pytest.raises(Exception, match=r"BODY_NOT_UTF8.*offset 1"):
+        read(spark, box, valueFormat="string").collect()
+
+
+def test_a_schema_needs_no_registry(spark, box, caplog):
+    box.create(queues=2).send('{"id":1,"when":{"day":"x"}}', queue=0)
+    box.send('{"id":2.5,"ok":true}', queue=1)
+    frame = read(spark, box, valueFormat="json")
+    pasted = "id DOUBLE, when STRUCT<day: STRING>, ok BOOLEAN"
+    again = read(spark, box, valueFormat="json", valueSchema=pasted)
+    assert again.schema == frame.schema
+    wanted = ("id", "ok", "when.day")
+    assert values(frame.select(*wanted)) == values(again.select(*wanted))
+    default_schema(Request({**box.options, "valueFormat": "json"}, "/"))
+    assert f"to be pasted there: {pasted}" in caplog.text
+
+
+def test_a_stream_needs_its_schema_and_is_told_it(spark, box, stream):
+    box.send('{"id":1}')
+    stream.options |= {"valueFormat": "json"}
+    stream.schema = ""
+    with pytest.raises(Exception, match=r"OPTION_MISSING.*'valueSchema'.*would be: id BIGINT"):
+        stream.drain()
+
+
+def test_fields_with_names_of_ours_go_into_one_column(spark, box):
+    box.create(queues=1).send('{"topic":"mine","timestamp":3}', queue=0)
+    options = {"valueFormat": "json", "valueSchema": "topic STRING, timestamp INT"}
+    with pytest.raises(AnalysisException, match=r"VALUE_COLUMN_TAKEN.*'topic'.*'valueColumn'"):
+        read(spark, box, **options)
+    with pytest.raises(AnalysisException, match=r"VALUE_COLUMN_TAKEN.*'topic'"):
+        read(spark, box, valueFormat="json")
+    frame = read(spark, box, valueColumn="payload", **options)
+    assert values(frame.selectExpr("topic", "payload.topic", "payload.timestamp")) == [
+        ("t", "mine", 3)
+    ]
+
+
+def test_write_any_dataframe_auto_json_encode(spark, box):
+    frame = spark.sql(
+        "SELECT 'T' AS tags, concat('k', id) AS key, id, id / 2 AS half, "
+        "CASE id WHEN 1 THEN named_struct('at', DATE'2024-01-02', 'xs', array(1.5D)) END AS r, "
+        "timestamp_seconds(id) AS timestamp FROM range(2)"
+    )
+    writer = frame.write.format("pyrocket").mode("append").options(**box.options)
+    writer.option("valueFormat", "json").save()
+    stored = sorted(box.read("body", "tags", "keysText"))
+    assert [json.loads(body) for body, *_ in stored] == [
+        {"id": 0, "half": 0.0, "timestamp": "1970-01-01T00:00:00.000000Z"},
+        {
+            "id": 1,
+            "half": 0.5,
+            "r": {"at": "2024-01-02", "xs": [1.5]},
+            "timestamp": "1970-01-01T00:00:01.000000Z",
+        },
+    ]
+    assert [rest for _, *rest in stored] == [["T", "k0"], ["T", "k1"]]
+
+
+def test_a_struct_column_goes_there_and_back(spark, box):
+    frame = spark.sql(
+        "SELECT named_struct('topic', 'a', 'key', 1, 'body', X'00ff', 'm', map('x', 1.25BD)) "
+        "AS payload"
+    )
+    options = {**box.options, "valueFormat": "json", "valueColumn": "payload"}
+    frame.write.format("pyrocket").mode("append").options(**options).save()
+    ddl = "topic STRING, key INT, body BINARY, m MAP<STRING,DECIMAL(3,2)>"
+    back = spark.read.format("pyrocket").options(**options, valueSchema=ddl).load()
+    assert back.select("payload.*").collect() == frame.select("payload.*").collect()
+
+
+def test_a_stream_is_written_as_json(spark, box, tmp_path):
+    box.create(queues=1).send('{"id":1,"zz":2}', '{"id":2}', queue=0)
+    source = spark.readStream.format("pyrocket").options(**box.options, startingOffsets="earliest")
+    frame = source.options(valueFormat="json", valueSchema="id INT").schema("id INT").load()
+    writer = frame.writeStream.format("pyrocket").options(path=box.path, topic="copy")
+    writer = writer.options(valueFormat="json", checkpointLocation=str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination(60)
+    box.topic = "copy"
+    assert box.bodies() == [b'{"id":1}', b'{"id":2}']

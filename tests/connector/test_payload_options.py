@@ -1,0 +1,84 @@
+"""What the options of bodies mean, and which of them go together."""
+
+import pytest
+from pyrocket.errors import InvalidInputError, OptionError
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.options.write import WriteOptions
+
+
+def read(**options):
+    return ReadOptions.parse(Request({"path": "/s", "subscribe": "t", **options}, "/"))
+
+
+def write(**options):
+    return WriteOptions.parse(Request({"path": "/s", **options}, "/"))
+
+
+JSON = {"valueFormat": "json"}
+
+
+def test_json_is_asked_for_with_its_schema():
+    schema = "id BIGINT, _corrupt_record STRING, s STRUCT<a: INT>"
+    payload = read(**JSON, valueSchema=schema, valueColumn="p").payload
+    assert (payload.value_format, payload.value_column, payload.mode) == ("json", "p", "PERMISSIVE")
+    assert payload.value_schema.simpleString() == "struct<id:bigint,s:struct<a:int>>"
+    assert payload.shows_corrupt
+    assert not read(**JSON, valueSchema="id BIGINT").payload.shows_corrupt
+    renamed = read(**JSON, valueSchema="bad STRING", columnNameOfCorruptRecord="bad").payload
+    assert (renamed.value_schema.names, renamed.shows_corrupt) == ([], True)
+
+
+def test_text_that_is_bad_fails_unless_told_otherwise():
+    assert read(valueFormat="string").payload.mode == "FAILFAST"
+    options = {"valueFormat": "string", "mode": "dropMalformed", "badRecordsTopic": "bad"}
+    payload = read(**options).payload
+    assert (payload.mode, payload.bad_topic) == ("DROPMALFORMED", "bad")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"valueFormat": "avro"}, "'valueFormat' is 'avro'.*binary or string or json"),
+        ({"valueSchema": "id INT"}, "'valueSchema' is given, and it needs valueFormat=json"),
+        ({"valueColumn": "p"}, "'valueColumn' is given, and it needs valueFormat=json"),
+        ({"valueColumn": "p", "valueFormat": "string"}, "needs valueFormat=json"),
+        ({"mode": "FAILFAST"}, "'mode' is given, and it needs valueFormat=string or"),
+        ({"badRecordsTopic": "bad"}, "'badRecordsTopic' is given, and it needs valueFormat"),
+        ({**JSON, "mode": "LENIENT"}, "permissive or dropmalformed or failfast"),
+        ({**JSON, "mode": "FAILFAST", "badRecordsTopic": "b"}, "another mode than FAILFAST"),
+        ({"valueFormat": "string", "badRecordsTopic": "b"}, "another mode than FAILFAST"),
+        ({**JSON, "valueColumn": " "}, "Write the name of a column"),
+        ({**JSON, "columnNameOfCorruptRecord": ""}, "Write the name of a column"),
+        ({**JSON, "valueSchema": "_corrupt_record INT"}, "make it STRING"),
+    ],
+)
+def test_what_does_not_go_with_the_format_is_refused(options, error):
+    with pytest.raises(OptionError, match=error):
+        read(**options)
+
+
+def test_a_name_that_is_no_topic_and_ddl_that_is_none_are_refused():
+    with pytest.raises(InvalidInputError, match=r"TOPIC_ILLEGAL"):
+        read(**JSON, mode="permissive", badRecordsTopic="a b")
+    with pytest.raises(InvalidInputError, match=r"SCHEMA_INVALID.*INTT is no type"):
+        read(**JSON, valueSchema="id INTT")
+
+
+def test_a_write_encodes_json_or_nothing():
+    assert not write(topic="t").encodes_json
+    options = write(topic="t", valueFormat="JSON", valueColumn="p")
+    assert (options.encodes_json, options.value_column) == (True, "p")
+    with pytest.raises(OptionError, match=r"'valueFormat' is 'string'.*Use json"):
+        write(topic="t", valueFormat="string")
+    with pytest.raises(OptionError, match="'valueColumn' is given, and it needs valueFormat=json"):
+        write(topic="t", valueColumn="p")
+
+
+@pytest.mark.parametrize("view", ["groups", "topics"])
+@pytest.mark.parametrize("option", [{"valueFormat": "json"}, {"schemaMode": "kafka"}])
+def test_a_view_without_messages_has_no_bodies_to_decode(view, option):
+    given = Request({"path": "/s", "view": view, **option}, "/")
+    with pytest.raises(OptionError, match=f"view={view}, which has no messages") as info:
+        ReadOptions.parse(given)
+    assert info.value.code == "OPTION_CONFLICT"

@@ -1,0 +1,178 @@
+"""Progress that is seen, and moved, outside of Spark: groups and checkpoints with real queries."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+from pyrocket import Store
+from pyrocket.cli import main
+from pyspark.errors import StreamingQueryException
+
+
+def committed(box, group="billing"):
+    with Store.open(box.path, read_only=True) as store:
+        return store.groups.committed(group, box.topic)
+
+
+def command(*arguments):
+    done = CliRunner().invoke(main, ["checkpoint", *map(str, arguments), "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+def test_spark_progress_visible_to_external_tooling(box, stream):
+    """Under AvailableNow the last micro-batch is in it, too."""
+    box.create(queues=2)
+    box.send(*"abcde", queue=0)
+    box.send(*"fg", queue=1)
+    assert stream.drain(commitToGroup="billing", maxOffsetsPerTrigger="3") == [3, 3, 1]
+    assert committed(box) == {0: 5, 1: 2}
+
+
+def test_a_running_query_commits_its_last_batch_at_the_next_poll(box, stream):
+    box.create(queues=1)
+    stream.options["commitToGroup"] = "billing"
+    query = stream.start()
+    try:
+        box.send("x")
+        query.processAllAvailable()
+        box.send("y")
+        query.processAllAvailable()
+        until = time.monotonic() + 30
+        while committed(box) != {0: 2} and time.monotonic() < until:
+            time.sleep(0.05)
+        assert committed(box) == {0: 2}
+    finally:
+        query.stop()
+
+
+def test_group_offsets_move_only_after_the_batch_is_committed(spark, box, tmp_path):
+    """A sink that fails leaves the group where it was, and nothing is lost or skipped."""
+    box.create(queues=1)
+    box.send("a", "b", queue=0)
+    seen = []
+
+    def run(fails):
+        def sink(frame, batch):
+            seen.extend(row.body for row in frame.collect())
+            if fails:
+                raise RuntimeError("the sink fails")
+
+        asked = {**box.options, "startingOffsets": "earliest", "commitToGroup": "billing"}
+        frame = spark.readStream.format("pyrocket").options(**asked).schema("body STRING").load()
+        writer = frame.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.awaitTermination(60)
+
+    with pytest.raises(StreamingQueryException):
+        run(fails=True)
+    assert committed(box) == {}
+    run(fails=False)
+    assert committed(box) == {0: 2}
+    assert seen == ["a", "b"] * 2
+
+
+def test_checkpoint_lost_start_where_my_group_stopped(box, stream, tmp_path):
+    box.create(queues=1)
+    box.send("a", "b")
+    stream.drain(commitToGroup="billing")
+    box.send("c")
+    stream.folder = tmp_path / "again"
+    assert stream.drain(startingOffsets="committed", group="billing") == [1]
+    assert stream.bodies() == ["c"]
+    assert committed(box) == {0: 3}
+
+
+def test_a_query_goes_on_from_where_it_was_moved_and_its_file_sink_is_whole(box, stream):
+    box.create(queues=1)
+    box.send("a", "b")
+    stream.drain()
+    checkpoint = stream.folder / "checkpoint"
+    command("reset", checkpoint, "--store", box.path, "--to", '{"t":{"0":1}}', "--yes")
+    assert stream.drain() == [0, 1]
+    box.send("c")
+    assert stream.drain() == [1]
+    assert stream.bodies() == ["a", "b", "b", "c"]
+    assert stream.batches("commits") == [0, 1, 2, 3]
+
+
+def test_offsets_that_mismatch_after_cleaning_need_no_new_checkpoint(box, stream):
+    """A planned micro-batch whose messages are gone would be tried again for ever."""
+    box.create(queues=1)
+    box.send("a", "b")
+    stream.drain()
+    box.send("c", "d")
+    stream.drain()
+    stream.forget_commit(1)
+    for name in ("1", ".1.crc"):
+        (stream.folder / "out/_spark_metadata" / name).unlink(missing_ok=True)
+    with Store.open(box.path) as store:
+        store.delete_topic("t")
+    box.create(queues=1)
+    with pytest.raises(StreamingQueryException, match="TOPIC_RECREATED"):
+        stream.drain()
+    checkpoint = stream.folder / "checkpoint"
+    done = command("reset", checkpoint, "--store", box.path, "--to", "earliest", "--yes")
+    assert done["replaces"] == [1]
+    box.send("new")
+    assert stream.drain() == [0, 1]
+    assert stream.bodies()[-1] == "new"
+
+
+@pytest.mark.parametrize("kind", ["offsets", "commits"])
+def test_a_checkpoint_that_lost_power_is_mended_and_goes_on(box, stream, kind):
+    box.create(queues=1)
+    box.send("a")
+    stream.drain()
+    box.send("b")
+    stream.drain()
+    checkpoint = stream.folder / "checkpoint"
+    (checkpoint / kind / "1").write_bytes(b"")
+    (checkpoint / kind / ".1.crc").unlink(missing_ok=True)
+    with pytest.raises(StreamingQueryException):
+        stream.drain()
+    command("reset", checkpoint, "--store", box.path, "--to", "latest", "--yes")
+    box.send("c")
+    stream.drain()
+    assert stream.bodies() == ["a", "b", "c"]
+
+
+def test_a_state_survives_a_reset(spark, box, tmp_path):
+    box.create(queues=1)
+    box.send("a", "b")
+
+    def run():
+        frame = spark.readStream.format("pyrocket").options(**box.options)
+        frame = frame.option("startingOffsets", "earliest").schema("body STRING").load()
+        counted = frame.groupBy("body").count().writeStream.outputMode("update")
+        rows = []
+        query = (
+            counted.foreachBatch(lambda part, _: rows.extend(map(tuple, part.collect())))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+        return sorted(rows)
+
+    assert run() == [("a", 1), ("b", 1)]
+    arguments = ("--store", box.path, "--to", '{"t":{"0":1}}', "--yes")
+    command("reset", tmp_path / "checkpoint", *arguments)
+    assert run() == [("b", 2)]
+
+
+def test_groups_and_checkpoints_in_both_directions(box, stream, tmp_path):
+    box.create(queues=2)
+    box.send("a", "b", queue=0)
+    box.send("c", "d", queue=1)
+    with Store.open(box.path) as store:
+        store.groups.commit("billing", "t", {0: 1, 1: 2})
+    checkpoint = stream.folder / "checkpoint"
+    store = ("--store", box.path, "--group")
+    command("from-group", checkpoint, *store, "billing", "--topic", "t")
+    assert stream.drain() == [0, 1], "the first reads nothing; startingOffsets does not count"
+    assert stream.bodies() == ["b"]
+    command("to-group", checkpoint, *store, "other")
+    assert committed(box, "other") == {0: 2, 1: 2}
+    assert committed(box) == {0: 1, 1: 2}

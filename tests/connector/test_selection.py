@@ -1,0 +1,158 @@
+"""Which messages a read wants: by their tags, and by SQL on their properties."""
+
+import logging
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyrocket import Store
+from pyrocket.errors import OptionError
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.options.option import BATCH, STREAM
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+
+MAP = pa.map_(pa.string(), pa.string())
+SCHEMA = "queueOffset BIGINT, body STRING"
+FIELDS = StructType([StructField("queueOffset", LongType()), StructField("body", StringType())])
+
+
+def read(query=BATCH, **options):
+    return ReadOptions.parse(Request({"path": "/s", "subscribe": "t", **options}, "/"), query)
+
+
+def fill(box, first=0):
+    """Twelve messages in queue 0: tagged paid, shipped or nothing in turn, at rising prices."""
+    numbers = range(first, first + 12)
+    box.send(
+        *(f"m{number}" for number in numbers),
+        queue=0,
+        tags=pa.array([("paid", "shipped", None)[number % 3] for number in numbers]),
+        properties=pa.array(
+            [[("price", str(number)), ("region", "EU")] for number in numbers], MAP
+        ),
+    )
+
+
+@pytest.fixture
+def filled(box):
+    box.create(queues=2)
+    fill(box)
+    return box
+
+
+def directly(box, **options):
+    """What the tasks of a batch read give, without Spark; the reader travels to them."""
+    source = DefaultSource({**box.options, **options})
+    reader = source.reader(FIELDS)
+    parts, reader = reader.partitions(), pickle.loads(pickle.dumps(reader))
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    return [(row["queueOffset"], row["body"]) for row in rows]
+
+
+def numbers(rows):
+    return [int(body[1:]) for _, body in rows]
+
+
+def test_tag_filter_at_the_source(spark, filled):
+    """Damaged records of other tags prove that the log is not looked at there."""
+    with Store.open(filled.path, read_only=True) as store:
+        other = store.read("t", 0, 2, 1)[0].physical_offset
+        (log,) = (store.path / "commitlog").iterdir()
+        with log.open("r+b") as file:
+            file.seek(other - int(log.name))
+            file.write(b"\xff" * 80)
+    frame = spark.read.format("pyrocket").options(**filled.options).schema(SCHEMA)
+    rows = frame.option("tags", "paid || shipped").load().collect()
+    assert sorted(map(tuple, rows)) == [(n, f"m{n}") for n in range(12) if n % 3 < 2]
+
+
+def test_sql92_property_filter(spark, filled):
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW some USING pyrocket OPTIONS ("
+        f"path '{filled.path}', topic 't', "
+        "sql \"region = 'EU' AND price BETWEEN 5 AND 7 OR TAGS = 'paid' AND price < 2\")"
+    )
+    rows = spark.sql("SELECT queueOffset FROM some ORDER BY queueOffset").collect()
+    assert [row.queueOffset for row in rows] == [0, 5, 6, 7]
+
+
+def test_a_stream_goes_on_behind_what_it_does_not_want(stream, filled):
+    stream.options["sql"] = "price >= 6"
+    stream.schema = SCHEMA
+    assert stream.drain(maxOffsetsPerTrigger="4") == [0, 2, 4]
+    fill(filled, first=12)
+    assert stream.drain(maxOffsetsPerTrigger="1000") == [12]
+    assert stream.output() == [(number, f"m{number}") for number in range(6, 24)]
+
+
+def test_tags_are_separated_by_bars(filled):
+    assert numbers(directly(filled, tags="paid")) == [0, 3, 6, 9]
+    assert numbers(directly(filled, tags=" shipped||paid ")) == [0, 1, 3, 4, 6, 7, 9, 10]
+    assert directly(filled, tags="returned") == []
+
+
+@pytest.mark.parametrize("tags", ["*", "", "  "])
+def test_a_star_and_nothing_want_every_message(filled, tags):
+    assert numbers(directly(filled, tags=tags)) == [*range(12)]
+
+
+def test_sub_expression_is_another_name_for_tags(filled):
+    assert numbers(directly(filled, subExpression="paid")) == [0, 3, 6, 9]
+    with pytest.raises(OptionError, match="same") as caught:
+        read(tags="a", subExpression="b")
+    assert caught.value.code == "OPTION_CONFLICT"
+
+
+def test_tags_and_sql_have_to_be_true_both(filled):
+    assert numbers(directly(filled, tags="paid", sql="price > 5")) == [6, 9]
+
+
+def test_messages_with_bars_in_their_tags_are_read_with_sql():
+    for option in ("tags", "subExpression"):
+        with pytest.raises(OptionError, match=r"Separate tags by \|\|.*TAGS = 'a \| b'"):
+            read(**{option: "a | b"})
+    assert read(sql="TAGS = 'a | b'").selection.where.matches({"TAGS": "a | b"})
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "reason"),
+    [
+        ({"tags": "||"}, "TAGS_INVALID", "'tags'"),
+        ({"subExpression": "|| ||"}, "TAGS_INVALID", "'subExpression'"),
+        ({"sql": "price >"}, "SQL_INVALID", "'sql'.*character 8"),
+        ({"sql": "price > 'x'"}, "SQL_INVALID", "character 7"),
+        ({"sql": " "}, "OPTION_INVALID", "condition on properties"),
+        ({"tags": "a", "view": "half"}, "OPTION_CONFLICT", "'tags'.*view=half"),
+        ({"sql": "a = 1", "view": "scheduled"}, "OPTION_CONFLICT", "'sql'.*view=scheduled"),
+    ],
+)
+def test_a_filter_that_cannot_be_is_refused_on_the_driver(options, code, reason):
+    with pytest.raises(OptionError, match=reason) as caught:
+        read(**options)
+    assert caught.value.code == code
+    assert caught.value.remedy
+
+
+def test_both_kinds_of_reads_have_filters_and_writes_have_not():
+    assert read(BATCH, tags="a").selection == read(STREAM, tags="a").selection
+    source = DefaultSource({"path": "/s", "topic": "t", "tags": "a"})
+    with pytest.raises(OptionError, match="for batch and stream queries"):
+        source.writer(None, False)
+
+
+def test_a_task_says_what_it_chose_by_and_what_it_passed_over(filled, caplog):
+    with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
+        directly(filled, tags="paid || shipped", sql="price > 8")
+    (line,) = caplog.messages
+    assert line == (
+        "tags paid || shipped and sql price > 8 chose 2 of 12 messages of t/0:"
+        " 4 were passed over by the hash of their tags, 6 when their properties had been read"
+    )
+
+
+def test_a_task_without_a_filter_says_nothing(filled, caplog):
+    with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
+        directly(filled)
+    assert not caplog.messages

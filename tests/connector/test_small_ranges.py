@@ -1,0 +1,69 @@
+"""A task with a few messages of each of many queues."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import OffsetOutOfRangeError
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark_pyrocket.options.loss import LossPolicy
+from pyspark_pyrocket.projection import Projection
+from pyspark_pyrocket.ranges import QueuePartition, QueueRange
+from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.task import read_partition
+from stores import batch
+
+QUEUES = 20
+TYPES = {
+    "topic": StringType(),
+    "queueId": IntegerType(),
+    "queueOffset": LongType(),
+    "body": StringType(),
+}
+PLACE = Projection.of(StructType([StructField(name, kind) for name, kind in TYPES.items()]))
+
+
+@pytest.fixture
+def task(tmp_path):
+    """A task with three messages of each queue of two topics."""
+    path = str(tmp_path / "store")
+    with Store.open(path, create=True) as store:
+        for topic in "tu":
+            store.create_topic(topic, read_queues=QUEUES, write_queues=QUEUES)
+            places = [(queue, at) for at in range(3) for queue in range(QUEUES)]
+            bodies = [f"{topic}-{queue}-{at}".encode() for queue, at in places]
+            store.append_batch(batch(bodies, [queue for queue, _ in places]), topic=topic)
+        uuid = store.uuid
+    ranges = [QueueRange(topic, queue, 0, 3) for topic in "tu" for queue in range(QUEUES)]
+    yield QueuePartition(path, uuid, tuple(ranges))
+    forget(path)
+
+
+def rows(task, **more):
+    batches = list(read_partition(task, PLACE, verify_crc=True, **more))
+    return batches, [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def expected(*gone):
+    every = [(topic, queue, at) for topic in "tu" for queue in range(QUEUES) for at in range(3)]
+    return [(*at, f"{at[0]}-{at[1]}-{at[2]}") for at in every if at not in gone]
+
+
+def test_many_queues_with_few_messages_come_in_one_batch_of_each_topic(task, monkeypatch):
+    monkeypatch.setattr("pyrocket.Store.scan", lambda *_, **__: pytest.fail("one by one"))
+    batches, found = rows(task)
+    assert found == expected()
+    assert len(batches) == 2
+
+
+def test_what_cannot_be_read_together_is_read_one_by_one(task, monkeypatch):
+    monkeypatch.setattr("pyrocket.Store.scan_together", lambda *_, **__: None)
+    batches, found = rows(task)
+    assert found == expected()
+    assert len(batches) == 2 * QUEUES
+
+
+def test_messages_that_are_gone_are_named_or_passed_over(task):
+    gone = QueueRange("t", 5, 3, 6)
+    beyond = QueuePartition(task.path, task.store, (*task.ranges, gone))
+    with pytest.raises(OffsetOutOfRangeError, match=r"queue 5 of 't'.*\[3, 6\)"):
+        rows(beyond)
+    assert rows(beyond, loss=LossPolicy(policy="skip"))[1] == expected()

@@ -1,0 +1,115 @@
+"""Messages that go while a task reads, or before a planned micro-batch is replayed."""
+
+import pyarrow as pa
+import pytest
+from pyrocket import Store
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, TopicNotFoundError
+from pyspark_pyrocket.options.loss import LossPolicy
+from pyspark_pyrocket.ranges import QueueRange
+from pyspark_pyrocket.surviving import read_range
+from stores import SMALL, batch
+
+SKIP = LossPolicy(policy="skip")
+
+
+@pytest.fixture
+def store(tmp_path):
+    """60 messages in several small log files, open for writing."""
+    with Store.open(tmp_path / "store", create=True, config=SMALL) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        store.append_batch(batch([f"{n:0200}".encode() for n in range(60)], 0), topic="t")
+        yield store
+
+
+def offsets(store, loss=SKIP, start=0, end=60, columns=("body", "queueOffset"), on_batch=None):
+    """The offsets that are read; `on_batch` is called behind each batch."""
+    read = []
+    scan = lambda start, end, columns: store.scan("t", 0, start, end, columns)  # noqa: E731
+    for part in read_range(store, QueueRange("t", 0, start, end), columns, loss, scan):
+        assert part.schema.names == list(columns)
+        read += [int(body) for body in part.column("body").to_pylist()]
+        if on_batch:
+            on_batch()
+    return read
+
+
+def clean(store):
+    assert store.clean(hours=0).removals
+    return store.min_offset("t", 0)
+
+
+@pytest.mark.parametrize("columns", [("body",), ("queueOffset", "body"), ("body", "queueOffset")])
+@pytest.mark.parametrize("policy", ["skip", "earliest", "latest"])
+def test_what_was_cleaned_before_a_task_read_it_is_passed_over_and_counted(
+    store, caplog, policy, columns
+):
+    first = clean(store)
+    assert 0 < first < 60
+    read = offsets(store, LossPolicy(policy=policy), start=3, end=58, columns=columns)
+    assert read == list(range(first, 58))
+    assert f"has lost {first - 3} messages" in caplog.text
+    assert f"what is left of [3, 58): [{first}, 58)" in caplog.text
+
+
+def test_what_is_cleaned_while_a_task_reads_is_passed_over_and_counted(store, caplog):
+    cleaned = []
+    read = offsets(store, on_batch=lambda: cleaned or cleaned.append(clean(store)))
+    gone = [number for number in range(60) if number not in read]
+    assert read == sorted(read)
+    assert gone == list(range(gone[0], cleaned[0]))
+    assert f"has lost {len(gone)} messages" in caplog.text
+
+
+def test_by_default_a_task_fails_by_name(store):
+    clean(store)
+    with pytest.raises(OffsetOutOfRangeError, match="set the option onDataLoss to skip"):
+        offsets(store, LossPolicy())
+
+
+def test_nothing_is_left_of_a_topic_that_was_deleted(store, caplog):
+    store.delete_topic("t")
+    assert offsets(store) == []
+    assert "has lost 60 messages" in caplog.text
+    with pytest.raises(TopicNotFoundError):
+        offsets(store, LossPolicy())
+
+
+def test_messages_of_a_topic_created_again_are_not_read_for_older_ones(store):
+    store.delete_topic("t")
+    store.create_topic("t", read_queues=1, write_queues=1)
+    store.append_batch(batch([b"1000"] * 5, 0), topic="t")
+    assert offsets(store) == []
+
+
+def test_a_range_that_was_cut_off_by_a_crash_is_read_as_far_as_it_goes(store, caplog):
+    assert offsets(store, start=55, end=70) == list(range(55, 60))
+    assert "has lost 10 messages" in caplog.text
+
+
+def test_what_cannot_be_read_though_it_is_there_is_no_loss(store):
+    """Neither damage nor an error that will pass may be skipped."""
+
+    def damaged(start, end, columns):
+        raise StoreDamagedError("a bad entry")
+        yield
+
+    def odd(start, end, columns):
+        raise OffsetOutOfRangeError("said without a reason")
+        yield
+
+    for scan, error in ((damaged, StoreDamagedError), (odd, OffsetOutOfRangeError)):
+        with pytest.raises(error):
+            list(read_range(store, QueueRange("t", 0, 0, 60), ["body"], SKIP, scan))
+
+
+def test_a_batch_without_rows_moves_nothing(store):
+    def scan(start, end, columns):
+        whole = pa.record_batch({"queueOffset": pa.array(range(start, end), pa.int64())})
+        yield whole.slice(0, 0)
+        if start == 0:
+            raise OffsetOutOfRangeError("gone")
+        yield whole
+
+    first = clean(store)
+    (*_, rest) = read_range(store, QueueRange("t", 0, 0, 60), ["queueOffset"], SKIP, scan)
+    assert rest.num_rows == 60 - first

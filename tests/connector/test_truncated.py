@@ -1,0 +1,85 @@
+"""A crash of the machine that takes messages which a stream has read already."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import LogTruncatedError
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.stores import forget
+from stores import batch, filled, log_files, message, overwrite, reboot
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+
+
+@pytest.fixture
+def crashed(box):
+    """The checkpoint of a stream that has read 30 messages; the last 5 are not in the log any more.
+
+    Four other messages have come since, the first of them at offset 25.
+    """
+    path = Path(box.path)
+    store = filled(path, count=30)
+    reader = stream(box)
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    first_lost = store.read("t", 0, 25)[0].physical_offset
+    store.close(clean=False)
+    forget(box.path)
+    reboot(path)
+    file = next(one for one in log_files(path) if 0 <= first_lost - int(one.name) < 4096)
+    overwrite(file, b"\1" * 200, first_lost - int(file.name))
+    with Store.open(path) as recovered:
+        assert recovered.max_offset("t", 0) == 25
+        recovered.append(message(b"n25"))
+        recovered.append_batch(batch([b"n26", b"n27", b"n28"], 0), topic="t")
+    yield box, json.loads(json.dumps(start))
+    forget(box.path)
+
+
+def stream(box, **options):
+    options = {**box.options, "startingOffsets": "earliest", **options}
+    return DefaultSource(options).streamReader(schema=SCHEMA)
+
+
+def bodies(reader, start):
+    end = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
+    tasks = reader.partitions(start, end)
+    read = [batch.column("body").to_pylist() for task in tasks for batch in reader.read(task)]
+    return [body[:6] for part in read for body in part], end
+
+
+def test_by_default_the_cut_is_named(crashed):
+    box, start = crashed
+    with pytest.raises(LogTruncatedError, match=r"'t' queue 0 at offset 25.*read up to 30"):
+        stream(box).latestOffset(start, ReadAllAvailable())
+
+
+@pytest.mark.parametrize(
+    ("policy", "first"), [("skip", b"n25"), ("earliest", b"000000"), ("latest", None)]
+)
+def test_a_policy_goes_on_with_what_has_come_since(crashed, policy, first):
+    box, start = crashed
+    reader = stream(box, onDataLoss=policy)
+    read, end = bodies(reader, start)
+    assert (read or [None])[0] == first
+    assert len(read) == {"skip": 4, "earliest": 29, "latest": 0}[policy]
+    assert end["epoch"] == 1
+    assert end["lost"] == {"t": {"broker-a": {"0": 4 if policy == "latest" else 0}}}
+    with Store.open(box.path) as store:
+        store.append(message(b"later"))
+    assert bodies(reader, end)[0] == [b"later"]
+
+
+def test_a_replay_reads_nothing_that_has_the_offsets_of_what_is_gone(crashed):
+    """The micro-batch ended at 30; offsets 25 to 28 belong to other messages now."""
+    box, end = crashed
+    before = {**end, "offsets": {"t": {"broker-a": {"0": 20}}}}
+    end = {key: value for key, value in end.items() if key != "from"}
+    with pytest.raises(LogTruncatedError):
+        stream(box).partitions(before, end)
+    (task,) = stream(box, onDataLoss="skip").partitions(before, end)
+    assert [(each.start, each.end) for each in task.ranges] == [(20, 25)]
+    assert bodies(stream(box, onDataLoss="skip"), end)[0][0] == b"n25"

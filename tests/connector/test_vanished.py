@@ -1,0 +1,154 @@
+"""Topics and queues that go while a stream reads them, over a store of numbers only."""
+
+import pytest
+from pyrocket import QueueOffsets
+from pyrocket.errors import DataLossError, OffsetOutOfRangeError, TopicRecreatedError
+from pyspark_pyrocket.options.loss import FAIL, SKIP, LossPolicy
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.stream_planner import initial_offset, latest_offset, next_offset
+
+GO_ON = ("skip", "earliest", "latest")
+
+
+def options(policy, subscription=None):
+    return ReadOptions(
+        path="/s",
+        subscription=subscription or Subscription(("t",)),
+        loss=LossPolicy(policy=policy),
+    )
+
+
+@pytest.fixture
+def stopped(numbers):
+    """A store, and a query that has read ten messages of it."""
+    store = numbers(t={0: (0, 10)})
+    start, _ = store.step(initial_offset(store, options(FAIL)))
+    return store, start
+
+
+def test_fewer_queues_are_no_loss_while_their_messages_are_there(stopped):
+    """RocketMQ's way to take queues away: they are still read to their ends."""
+    store, start = stopped
+    store.grow("t", 1, 4)
+    del store.bounds["t"][1]
+    start = initial_offset(store, options(FAIL))
+    store.grow("t", 1, 4)
+    start, _ = store.step(start, take=lambda begin, end: {"t": {0: 10, 1: 2}})
+    store.bounds["t"].pop(1)
+    store.left["t", 1] = QueueOffsets(0, 4)
+    start, seen = store.step(start)
+    assert seen == [("t", 1, 2, 4)]
+    assert next_offset(store, options(FAIL), start) is None
+
+
+def test_a_lost_queue_that_was_cleaned_before_it_was_read_is_a_loss(numbers):
+    store = numbers(t={0: (0, 1), 1: (0, 4)})
+    start, _ = store.step(initial_offset(store, options(FAIL)))
+    store.bounds["t"].pop(1)
+    store.left["t", 1] = QueueOffsets(9, 12)
+    with pytest.raises(OffsetOutOfRangeError, match="queue 1: offset 4 is outside 9 to 12"):
+        next_offset(store, options(FAIL), start)
+    assert store.step(start, options(SKIP))[1] == [("t", 1, 9, 12)]
+
+
+def test_an_assigned_queue_that_its_topic_lost_is_read_to_its_end(numbers):
+    store = numbers(t={0: (0, 1), 1: (0, 4)})
+    asked = Subscription(("t",), queues={"t": (1,)})
+    start = initial_offset(store, options(FAIL, asked))
+    store.bounds["t"].pop(1)
+    store.left["t", 1] = QueueOffsets(0, 4)
+    start, seen = store.step(start, options(FAIL, asked))
+    assert seen == [("t", 1, 0, 4)]
+    assert next_offset(store, options(FAIL, asked), start) is None
+    assert latest_offset(store, options(FAIL, asked), known=start.offsets).offsets == {"t": {}}
+
+
+def test_available_now_reads_lost_queues_to_their_ends_of_that_moment(numbers):
+    store = numbers(t={0: (0, 1), 1: (0, 4)})
+    start = initial_offset(store, options(FAIL))
+    store.bounds["t"].pop(1)
+    store.left["t", 1] = QueueOffsets(0, 4)
+    target = {"t": {0: 1}}
+    start, seen = store.step(start, target=target, take=lambda begin, end: {"t": {0: 1, 1: 3}})
+    store.left["t", 1] = QueueOffsets(0, 9)
+    start, more = store.step(start, target=target)
+    assert (seen, more) == ([("t", 0, 0, 1), ("t", 1, 0, 3)], [("t", 1, 3, 4)])
+
+
+def test_a_topic_deleted_by_name_fails_even_if_all_of_it_was_read(stopped):
+    store, start = stopped
+    store.delete("t")
+    with pytest.raises(DataLossError, match="'t' was deleted while it was read") as info:
+        next_offset(store, options(FAIL), start)
+    assert info.value.code == "TOPIC_DELETED"
+
+
+def test_a_deleted_topic_that_a_pattern_had_found_is_a_loss_if_it_had_more(numbers):
+    store = numbers(t1={0: (0, 10)}, t2={0: (0, 5)})
+    asked = Subscription(pattern="t.*")
+    start, _ = store.step(
+        initial_offset(store, options(FAIL, asked)),
+        options(FAIL, asked),
+        take=lambda begin, end: {"t1": {0: 10}, "t2": {0: 2}},
+    )
+    store.delete("t1")
+    store.grow("t2", 0, 6)
+    start, seen = store.step(start, options(FAIL, asked))
+    assert seen == [("t2", 0, 2, 6)]
+    assert start.offsets["t1"] == {0: 10}
+    store.grow("t2", 0, 9)
+    store.delete("t2")
+    with pytest.raises(DataLossError, match="'t2' was deleted") as info:
+        next_offset(store, options(FAIL, asked), start)
+    assert info.value.code == "TOPIC_DELETED"
+
+
+@pytest.mark.parametrize("go_on", ["skip", "latest"])
+def test_a_re_creation_noticed_late_repeats_nothing(stopped, go_on):
+    """The micro-batch was planned while the topic was being made: it has the old id."""
+    store, start = stopped
+    store.grow("t", 0, minimum=12, maximum=30)
+    start, seen = store.step(start, options("skip"))
+    assert seen == [("t", 0, 12, 30)]
+    store.ids["t"] = "another"
+    start, seen = store.step(start, options(go_on))
+    assert (seen, start.offsets, start.lost) == ([], {"t": {0: 30}}, {"t": {0: 2}})
+
+
+@pytest.mark.parametrize("go_on", GO_ON)
+def test_what_a_deleted_topic_still_had_is_counted_once(stopped, go_on, caplog):
+    store, start = stopped
+    store.delete("t", ended=14)
+    start, seen = store.step(start, options(go_on))
+    assert (seen, start.lost, start.offsets) == ([], {"t": {0: 4}}, {"t": {0: 14}})
+    assert next_offset(store, options(go_on), start) is None
+    assert "topic 't' is deleted; the query waits for it" in caplog.text
+    store.grow("t", 0, minimum=14, maximum=20)
+    store.ids["t"] = "another"
+    begins = {"latest": 20}.get(go_on, 14)
+    start, seen = store.step(start, options(go_on))
+    assert seen == [("t", 0, begins, 20)][: begins < 20]
+    assert start.lost == {"t": {0: 4 + begins - 14}}
+
+
+def test_topic_re_creation_detected_in_every_way_to_subscribe(numbers):
+    for asked in (
+        Subscription(("t",)),
+        Subscription(("t", "u"), wait=True),
+        Subscription(pattern="t"),
+        Subscription(("t",), queues={"t": (0,)}),
+    ):
+        store = numbers(t={0: (0, 3)})
+        start, _ = store.step(initial_offset(store, options(FAIL, asked)), options(FAIL, asked))
+        store.ids["t"] = "another"
+        with pytest.raises(TopicRecreatedError):
+            next_offset(store, options(FAIL, asked), start)
+        end = next_offset(store, options(SKIP, asked), start)
+        assert end.topic_ids["t"] == "another"
+
+
+def test_the_end_for_the_progress_needs_no_deleted_topic(stopped):
+    store, start = stopped
+    store.delete("t")
+    assert latest_offset(store, options(SKIP), known=start.offsets).offsets == {}

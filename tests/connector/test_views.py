@@ -1,0 +1,216 @@
+"""Views of a store: the log, retries, dead letters, groups and topics as DataFrames."""
+
+import logging
+import shutil
+
+import pytest
+from golden.java import CLEAN, GOLDEN, listing
+from pyrocket import VIEW_COLUMNS, Store
+from pyrocket.errors import GroupNotFoundError, OptionError, SchemaError, StoreDamagedError
+from pyspark.sql.types import StructType
+from pyspark_pyrocket import DefaultSource, view_read
+from pyspark_pyrocket.columns import ROCKETMQ_DEFAULT
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.reader import default_schema
+from pyspark_pyrocket.view_columns import columns_besides, table_schema
+from stores import filled, log_files, numbered, overwrite
+
+JAVA5 = "java550-clean"
+
+
+def schema_of(path, **options):
+    return default_schema(Request({"path": str(path), **options}, "/", ""))
+
+
+def rows(path, schema=None, **options):
+    """What the tasks of a batch read, as dictionaries."""
+    source = DefaultSource({"path": str(path), **options})
+    reader = source.reader(schema or schema_of(path, **options))
+    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def parse(view, **options):
+    return ReadOptions.parse(Request({"path": "/s", "view": view, **options}, "/", ""), "batch")
+
+
+@pytest.fixture
+def java5(tmp_path):
+    return shutil.copytree(GOLDEN / JAVA5, tmp_path / "copy")
+
+
+def test_forensic_sql_on_a_copied_store(spark, java5):
+    before = listing(java5)
+    for view in ("commitlog", "retry", "dlq", "groups", "topics"):
+        frame = spark.read.format("pyrocket").options(path=str(java5), view=view).load()
+        frame.createOrReplaceTempView(view)
+    unread = """
+        SELECT c.topic, count(*) AS records, t.kind FROM commitlog c JOIN topics t USING (topic)
+        WHERE t.kind <> 'user' GROUP BY ALL ORDER BY topic"""
+    assert [tuple(row) for row in spark.sql(unread).collect()] == [
+        ("%DLQ%workers", 1, "dead-letter"),
+        ("%RETRY%workers", 1, "retry"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 3, "system"),
+        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, "system"),
+        ("SCHEDULE_TOPIC_XXXX", 3, "system"),
+    ]
+    dead = "SELECT consumerGroup, originTopic, string(body), reconsumeTimes FROM dlq"
+    assert [tuple(row) for row in spark.sql(dead).collect()] == [("workers", "work", "bad", 2)]
+    behind = "SELECT topic, sum(lag) FROM groups WHERE consumerGroup = 'workers' GROUP BY topic"
+    assert dict(map(tuple, spark.sql(behind).collect())) == {"work": 0, "%RETRY%workers": 0}
+    queues = """
+        SELECT queue.queueId, queue.maxOffset FROM
+        (SELECT explode(queues) AS queue FROM topics WHERE topic = 'TopicTest')"""
+    assert [tuple(row) for row in spark.sql(queues).collect()] == [(0, 13), (1, 12)]
+    assert listing(java5) == before, "nothing has been written"
+
+
+@pytest.mark.parametrize("view", ["commitlog", "retry", "dlq", "groups", "topics"])
+def test_every_column_of_a_view_can_be_read(java5, view):
+    schema = schema_of(java5, view=view)
+    assert rows(java5, view=view)
+    names = set(VIEW_COLUMNS[view]) - {"keysText", "bodyText"}
+    if view in ("groups", "topics"):
+        assert schema.names == [*VIEW_COLUMNS[view]]
+        return
+    assert schema.names == [*ROCKETMQ_DEFAULT, *(field.name for field in columns_besides(view))]
+    for name in sorted(names):
+        (field,) = [one for one in [*schema, *columns_besides(view)] if one.name == name][:1] or [
+            None
+        ]
+        if field is not None:
+            assert len(rows(java5, StructType([field]), view=view)) == len(rows(java5, view=view))
+
+
+def test_the_log_is_split_by_its_files(java5, monkeypatch):
+    def tasks():
+        reader = DefaultSource({"path": str(java5), "view": "commitlog"}).reader(
+            StructType().add("topic", "string")
+        )
+        return [len(task.parts) for task in reader.partitions()]
+
+    assert tasks() == [4]
+    monkeypatch.setattr(view_read, "TASK_BYTES", 8192)
+    assert tasks() == [2, 2]
+
+
+def test_the_log_of_some_topics(java5):
+    found = rows(java5, view="commitlog", subscribe="work,%DLQ%workers,never-was")
+    assert [row["topic"] for row in found] == ["work", "work", "%DLQ%workers"]
+
+
+def test_a_damaged_log_is_named_or_left_out(tmp_path, caplog):
+    store = filled(tmp_path / "store", count=60)
+    bad = store.read("t", 0, 30)[0].physical_offset
+    store.close()
+    file = next(one for one in log_files(store.path) if 0 <= bad - int(one.name) < 4096)
+    overwrite(file, b"!", bad % 4096 + 95)
+    with pytest.raises(StoreDamagedError, match=f"log offsets {bad} to"):
+        rows(store.path, view="commitlog")
+    expected = numbered(60)
+    del expected[30]
+    with caplog.at_level(logging.WARNING):
+        found = rows(store.path, view="commitlog", onDamage="skip")
+    assert [row["body"] for row in found] == expected
+    assert "left out" in caplog.text
+
+
+@pytest.mark.parametrize("view", ["retry", "dlq", "groups"])
+def test_one_group_is_chosen_by_the_option_group(java5, view):
+    assert {row["consumerGroup"] for row in rows(java5, view=view, group="workers")} == {"workers"}
+    with pytest.raises(GroupNotFoundError, match="Did you mean 'workers'"):
+        rows(java5, view=view, group="worker")
+
+
+def test_what_waits_can_be_read_of_all_topics(tmp_path):
+    root = shutil.copytree(GOLDEN / JAVA5, tmp_path / "copy")
+    for file in (root / "config").glob("delayOffset*"):
+        file.unlink()
+    waiting = rows(root, view="scheduled")
+    assert sorted(row["topic"] for row in waiting) == ["%RETRY%workers", "late", "late"]
+    assert [row["topic"] for row in rows(root, view="half")] == ["paid"]
+
+
+def test_a_table_s_schema_is_a_projection(java5):
+    schema = StructType().add("maxOffset", "long").add("topic", "string")
+    found = rows(java5, schema, view="groups", group="workers")
+    assert {"maxOffset": 2, "topic": "work"} in found
+    assert set(found[0]) == {"maxOffset", "topic"}
+
+
+@pytest.mark.parametrize(
+    ("field", "remedy"),
+    [(("topik", "string"), "Did you mean 'topic'"), (("lag", "string"), "Its type is bigint")],
+)
+def test_a_column_that_a_table_has_not_is_refused(java5, field, remedy):
+    with pytest.raises(SchemaError) as caught:
+        rows(java5, StructType().add(*field), view="groups")
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("view", "column"), [("messages", "inQueue"), ("scheduled", "inQueue"), ("half", "consumed")]
+)
+def test_a_column_of_another_view_is_refused(java5, view, column):
+    schema = StructType().add(column, "boolean")
+    with pytest.raises(SchemaError, match="Only messages of view="):
+        rows(java5, schema, view=view, topic="work")
+
+
+@pytest.mark.parametrize(
+    ("view", "given"),
+    [
+        ("commitlog", {"startingOffsets": "earliest"}),
+        ("commitlog", {"subscribePattern": ".*"}),
+        ("commitlog", {"group": "g"}),
+        ("retry", {"subscribe": "t"}),
+        ("retry", {"onDamage": "skip"}),
+        ("topics", {"group": "g"}),
+        ("topics", {"topic": "t"}),
+        ("groups", {"startingTimestamp": "-1h"}),
+        ("scheduled", {"lastN": "1"}),
+        ("messages", {"topic": "t", "onDamage": "skip"}),
+    ],
+)
+def test_what_does_not_go_with_a_view_is_refused(view, given):
+    with pytest.raises(OptionError, match=f"view={view}") as caught:
+        parse(view, **given)
+    assert caught.value.code == "OPTION_CONFLICT"
+
+
+def test_damage_is_failed_at_or_skipped():
+    assert parse("commitlog", onDamage="skip").skips_damage
+    assert not parse("commitlog").skips_damage
+    with pytest.raises(OptionError, match="'onDamage' is 'ignore'"):
+        parse("commitlog", onDamage="ignore")
+
+
+def test_tables_have_the_types_of_the_store():
+    lag = table_schema("groups")["lag"]
+    assert (lag.dataType.simpleString(), lag.nullable) == ("bigint", True)
+    assert (
+        table_schema("topics")["queues"]
+        .dataType.simpleString()
+        .startswith("array<struct<queueId:int")
+    )
+
+
+def test_a_view_of_a_store_in_use_is_as_of_its_plan(box):
+    box.create(queues=1)
+    box.send("a")
+    reader = DefaultSource({"path": box.path, "view": "commitlog"}).reader(
+        StructType().add("body", "binary")
+    )
+    (task,) = reader.partitions()
+    box.send("b")
+    assert [body for batch in reader.read(task) for body in batch.column(0).to_pylist()] == [b"a"]
+
+
+def test_a_store_of_java_s_is_listed_without_naming_a_topic():
+    with Store.open(GOLDEN / CLEAN, read_only=True) as store:
+        known = set(store.topics())
+    listed = {row["topic"]: row for row in rows(GOLDEN / CLEAN, view="topics")}
+    assert known < listed.keys(), "4.9 has half messages in topics that are not in its table"
+    assert listed["RMQ_SYS_TRANS_HALF_TOPIC"]["readQueues"] is None
+    assert listed["RMQ_SYS_TRANS_HALF_TOPIC"]["messages"] == 1

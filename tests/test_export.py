@@ -1,0 +1,259 @@
+"""The export to Parquet: each message once, whatever dies, and one run at a time."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from datetime import date, datetime, timezone
+from pathlib import Path
+
+import export_parquet
+import export_steps
+import pyarrow as pa
+import pytest
+from export_steps import Export, UnfitOutputError, the_only_one
+from pyarrow import parquet
+from pyrocket import Store
+from stores import FakeClock, batch
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    with Store.open(tmp_path / "store", create=True, clock=clock) as one:
+        one.create_topic("t", read_queues=2, write_queues=2)
+        yield one
+
+
+@pytest.fixture
+def output(tmp_path):
+    (tmp_path / "out" / "_export").mkdir(parents=True)
+    return tmp_path / "out"
+
+
+def write_rows(export, plan, store):
+    """What Spark does, without it: a file for each queue, on one of two days."""
+    place = Path(export.place(plan).removeprefix("file://"))
+    for queue_id, (start, end) in plan.ranges.items():
+        if start == end:
+            continue
+        columns = ("queueId", "queueOffset", "body")
+        rows = pa.Table.from_batches(store.scan("t", queue_id, start, end, columns))
+        (place / f"date=2026-01-0{queue_id + 1}").mkdir(parents=True)
+        name = f"part-{queue_id}-{plan.rows}.parquet"
+        parquet.write_table(rows, place / f"date=2026-01-0{queue_id + 1}" / name)
+
+
+def run(store, output):
+    """One run of the export, as the job does it."""
+    export = Export(store, "t", "g", str(output))
+    begun = export.unfinished()
+    if begun is not None:
+        export.finish(begun)
+    plan = export.plan()
+    if plan.count:
+        write_rows(export, plan, store)
+        export.complete(plan)
+        export.finish(plan)
+
+
+def exported(output):
+    rows = parquet.read_table(output, columns=["queueId", "queueOffset"]).to_pylist()
+    return sorted((row["queueId"], row["queueOffset"]) for row in rows)
+
+
+class Killed(BaseException):
+    """Nothing catches it: the process is gone."""
+
+
+def die_at(monkeypatch, step):
+    """Have the step-th change of the disk, counted from 0, be the one that is not made any more."""
+    left = [step]
+
+    def dying(real):
+        def change(*arguments, **options):
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return real(*arguments, **options)
+
+        return change
+
+    for owner, name in [
+        (export_steps, "_sync"),
+        (Path, "mkdir"),
+        (Path, "rename"),
+        (Path, "replace"),
+        (Path, "write_text"),
+        (Path, "unlink"),
+        (shutil, "rmtree"),
+        (parquet, "write_table"),
+    ]:
+        monkeypatch.setattr(owner, name, dying(getattr(owner, name)))
+    return left
+
+
+def test_a_run_that_dies_at_any_step_loses_and_repeats_nothing(store, output, monkeypatch):
+    store.append_batch(batch([b"x"] * 6, [0, 1] * 3), topic="t")
+    step, sent, died = 0, 3, True
+    while died:
+        with monkeypatch.context() as patch:
+            die_at(patch, step)
+            try:
+                run(store, output)
+                died = False
+            except Killed:
+                pass
+        # The next run is whole, and something has come meanwhile.
+        store.append_batch(batch([b"y"] * 2, [0, 1]), topic="t")
+        sent += 1
+        run(store, output)
+        assert exported(output) == [(queue, n) for queue in (0, 1) for n in range(sent)]
+        assert store.groups.committed("g", "t") == {0: sent, 1: sent}
+        store.append_batch(batch([b"z"] * 2, [0, 1]), topic="t")
+        sent += 1
+        step += 1
+    assert step > 20
+    assert os.listdir(output / "_export") == []
+
+
+def test_only_one_run_at_a_time(output):
+    with the_only_one(str(output)) as first:
+        assert first
+        with the_only_one(str(output)) as second:
+            assert not second
+    with the_only_one(str(output)) as third:
+        assert third
+
+
+def test_a_second_run_says_so_and_leaves(store, output, capsys):
+    arguments = ["--path", str(store.path), "--topic", "t", "--output", str(output)]
+    with the_only_one(str(output)):
+        assert export_parquet.main(arguments) == 0
+    assert "Another run exports to" in capsys.readouterr().out
+
+
+def test_a_dry_run_says_what_there_is_and_changes_nothing(store, tmp_path, capsys):
+    store.append_batch(batch([b"x"] * 5, 1), topic="t")
+    store.groups.commit("export-parquet", "t", {1: 2})
+    arguments = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "none")]
+    assert export_parquet.main([*arguments, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "queue 0: 0 messages, 0 to 0",
+        "queue 1: 3 messages, 2 to 5",
+        f"3 messages of t would go to {tmp_path / 'none'}",
+    ]
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_output_in_use_for_another_export_is_refused(store, output, capsys):
+    store.append_batch(batch([b"x"], 0), topic="t")
+    export = Export(store, "t", "g", str(output))
+    plan = export.plan()
+    write_rows(export, plan, store)
+    export.complete(plan)
+    with pytest.raises(UnfitOutputError, match="in use for an export of t for the group g"):
+        Export(store, "t", "other", str(output)).unfinished()
+    arguments = ["--path", str(store.path), "--topic", "t", "--output", str(output)]
+    assert export_parquet.main(arguments) == 2
+    assert "in use" in capsys.readouterr().out
+
+
+def test_a_topic_that_is_not_there_is_named(store, output, capsys):
+    arguments = ["--path", str(store.path), "--topic", "ttt", "--output", str(output)]
+    assert export_parquet.main(arguments) == 2
+    assert "TOPIC_NOT_FOUND" in capsys.readouterr().out
+
+
+def test_messages_cleaned_away_are_passed_over(store, output):
+    """The group stands where nothing is left, and behind the end after a cut."""
+    store.append_batch(batch([b"x"] * 3, 0), topic="t")
+    export = Export(store, "t", "g", str(output))
+    store.groups.commit("g", "t", {0: 3})
+    assert export.plan().ranges == {0: (3, 3), 1: (0, 0)}
+
+
+def test_export_by_days_of_a_field_of_the_body(spark, store, clock, tmp_path, capsys):
+    """Two runs of the job: dates from the body, a null where there is none, nothing twice."""
+    bodies = [b'{"day":"2026-01-01"}', b'{"day":"2026-01-02T10:00:00"}', b'{"day":"?"}', b"?"]
+    store.append_batch(batch(bodies, 0), topic="t")
+    places = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "my out")]
+    asked = [*places, "--date", "$.day", "--columns", "queueOffset BIGINT"]
+    assert export_parquet.main(asked) == 0
+    assert "4 new messages of t" in capsys.readouterr().out
+    store.append_batch(batch([b'{"day":"2026-01-02"}'], 0), topic="t")
+    assert export_parquet.main(asked) == 0
+    assert "1 new messages of t" in capsys.readouterr().out
+    assert export_parquet.main(asked) == 0
+    assert "0 new messages of t" in capsys.readouterr().out
+    found = spark.read.parquet(str(tmp_path / "my out")).orderBy("queueOffset").collect()
+    first, second = date(2026, 1, 1), date(2026, 1, 2)
+    assert [tuple(row) for row in found] == [
+        *((0, first), (1, second), (2, None), (3, None), (4, second))
+    ]
+
+
+def test_export_by_days_of_the_store_time(spark, store, clock, tmp_path):
+    store.append_batch(batch([b"x"], 0), topic="t")
+    clock.now += DAY_MS
+    store.append_batch(batch([b"y"], 0), topic="t")
+    arguments = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "out")]
+    assert export_parquet.main(arguments) == 0
+    days = {path.name for path in (tmp_path / "out").glob("date=*")}
+    first = datetime.fromtimestamp((clock.now - DAY_MS) / 1000, timezone.utc).date()
+    second = datetime.fromtimestamp(clock.now / 1000, timezone.utc).date()
+    assert days == {f"date={first}", f"date={second}"}
+
+
+KILLED_JOB = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import export_parquet, export_steps
+from pyspark_pyrocket.java import use_java
+use_java()
+point, export = sys.argv[2], export_steps.Export
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+if point == "complete":
+    export.complete = die
+if point == "finish":
+    finish = export.finish
+    def finish_but_for_the_group(self, plan):
+        type(self._store.groups).commit = die
+        finish(self, plan)
+    export.finish = finish_but_for_the_group
+sys.exit(export_parquet.main(sys.argv[3:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("point", ["complete", "finish"])
+def test_a_job_that_is_killed_is_taken_up_by_the_next(store, tmp_path, point, checkout_in_children):
+    """By SIGKILL, when Spark has written its rows, and between the moves and the commit."""
+    store.append_batch(batch([b"x"] * 100, [0, 1] * 50), topic="t")
+    examples = str(Path(export_parquet.__file__).parent)
+    arguments = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "out")]
+    for where, code in ((point, -9), ("none", 0)):
+        command = [sys.executable, "-c", KILLED_JOB, examples, where, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stderr[-3000:]
+    assert exported(tmp_path / "out") == [(queue, n) for queue in (0, 1) for n in range(50)]
+    assert store.groups.committed("export-parquet", "t") == {0: 50, 1: 50}
+
+
+def test_a_plan_survives_its_file(store, output):
+    store.append_batch(batch([b"x"] * 3, 0), topic="t")
+    export = Export(store, "t", "g", str(output))
+    plan = export.plan()
+    (output / "_export" / plan.rows).mkdir()
+    export.complete(plan)
+    assert export.unfinished() == plan
+    assert json.loads(plan.ends) == {"t": {"0": 3, "1": 0}}
