@@ -40,6 +40,11 @@ CONNECTOR_MAY_IMPORT = (
     "pyrocket.rpc.client.",
 )
 CONNECTOR_MAY_IMPORT += ("pyrocket.cli.frame.",)  # What all commands share.
+CONNECTOR_ORDER = [
+    *("support", "processes", "options", "arrays", "payload", "frame", "stores", "planning"),
+    *("reading", "writing", "datasource", ""),
+    *("java", "doctor", "groups", "lag", "checkpoints", "notebook"),
+]
 
 
 def sources(*folders):
@@ -80,8 +85,11 @@ def store_fault(module, name):
     return f"{layer} is above {own_layer}" if RANKS[layer] > RANKS[own_layer] else None
 
 
-def connector_fault(name, public):
+def connector_fault(module, name, public):
     """Why a module of `pyspark_pyrocket` may not import this name, or None."""
+    if name.startswith("pyspark_pyrocket."):
+        own, other = (CONNECTOR_ORDER.index(each.split(".")[1]) for each in (f"{module}.", name))
+        return f"{name} comes after {module}" if other > own else None
     if name == "pyrocket." or not name.startswith("pyrocket."):
         return None
     if name.startswith(CONNECTOR_MAY_IMPORT):
@@ -92,7 +100,7 @@ def connector_fault(name, public):
 def import_faults(module, source, public=()):
     for name in imported_names(ast.parse(source)):
         in_store = module.split(".")[0] == "pyrocket"
-        fault = store_fault(module, name) if in_store else connector_fault(name, public)
+        fault = store_fault(module, name) if in_store else connector_fault(module, name, public)
         if fault:
             yield f"{module} imports {name}: {fault}"
 
@@ -171,8 +179,9 @@ def test_torn_words_and_hidden_clocks_are_banned():
         ("pyrocket.helpers", "from pyrocket.errors import StoreDamagedError"),
         ("pyrocket.cli", "import pyspark_pyrocket.doctor"),
         ("pyrocket.store", "from pyspark.sql import SparkSession"),
-        ("pyspark_pyrocket.reader", "from pyrocket.formats.record import Record"),
-        ("pyspark_pyrocket.reader", "from pyrocket import formats"),
+        ("pyspark_pyrocket.reading.reader", "from pyrocket.formats.record import Record"),
+        ("pyspark_pyrocket.planning.planner", "from pyspark_pyrocket.reading.task import LOG"),
+        ("pyspark_pyrocket.reading.reader", "from pyrocket import formats"),
     ],
 )
 def test_an_import_upwards_or_sideways_is_caught(module, source):
@@ -188,8 +197,8 @@ def test_an_import_upwards_or_sideways_is_caught(module, source):
         ("pyrocket.services.delay", "from pyrocket.log.commit_log import CommitLog"),
         ("pyrocket.services", "from pyrocket.services.delay import Delay"),
         ("pyrocket.log.flusher", "from pyrocket.log.commit_log import CommitLog\nimport numpy"),
-        ("pyspark_pyrocket.reader", "from pyrocket import Store\nimport pyspark.sql"),
-        ("pyspark_pyrocket.reader", "from pyrocket.errors import OptionError"),
+        ("pyspark_pyrocket.reading.reader", "from pyrocket import Store\nimport pyspark.sql"),
+        ("pyspark_pyrocket.reading.reader", "from pyrocket.errors import OptionError"),
     ],
 )
 def test_an_import_downwards_is_fine(module, source):

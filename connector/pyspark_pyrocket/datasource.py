@@ -66,35 +66,35 @@ class RocketDataSource(DataSource):
     def schema(self) -> "StructType":
         """Return the default columns, after checking the options, the store and the topics."""
         require_pyspark()
-        from pyspark_pyrocket.reader import default_schema
+        from pyspark_pyrocket.reading.reader import default_schema
 
         return default_schema(self._request())
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """Return the reader of a batch; `schema` is the projection."""
         require_pyspark()
-        from pyspark_pyrocket.reader import RocketReader
+        from pyspark_pyrocket.reading.reader import RocketReader
 
         return RocketReader(self._request(), schema)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         """Return the reader of a stream; `schema` is the projection."""
         require_pyspark()
-        from pyspark_pyrocket.stream_start import stream_reader
+        from pyspark_pyrocket.reading.stream_start import stream_reader
 
         return stream_reader(self._request(), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
         """Return the writer of a batch, after checking and, if asked to, creating the target."""
         require_pyspark()
-        from pyspark_pyrocket.writer import batch_writer
+        from pyspark_pyrocket.writing.writer import batch_writer
 
         return batch_writer(self._request(), schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":
         """Return the writer of a micro-batch, after checking the target as `writer` does."""
         require_pyspark()
-        from pyspark_pyrocket.writer import stream_writer
+        from pyspark_pyrocket.writing.writer import stream_writer
 
         return stream_writer(self._request(), schema, overwrite)
 

@@ -25,14 +25,14 @@ from types import TracebackType
 from pyrocket import Store, check_group_name
 from pyrocket.errors import TopicRecreatedError
 
-from pyspark_pyrocket.losses import Losses
 from pyspark_pyrocket.options.offsets import QueueNumbers
 from pyspark_pyrocket.options.option import BATCH
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import ROWS as SPAN_ROWS
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.places import find_span
-from pyspark_pyrocket.planner import read_bounds
+from pyspark_pyrocket.planning.losses import Losses
+from pyspark_pyrocket.planning.places import find_span
+from pyspark_pyrocket.planning.planner import read_bounds
 
 _FIXED = {row.name.lower() for row in SPAN_ROWS} | {
     *("topic", "subscribe", "subscribepattern", "missingtopic", "group")

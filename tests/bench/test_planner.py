@@ -10,7 +10,7 @@ from bench.pairs import MIB, measure
 from bench.trivial import Trivial
 from pyrocket import Store
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.stores import forget
 
 QUEUES = 64

@@ -8,7 +8,7 @@ import pytest
 from bench.data import fill
 from bench.pairs import MIB, measure, touch
 from pyrocket import Message, Store
-from pyspark_pyrocket.projection import Projection
+from pyspark_pyrocket.frame.projection import Projection
 
 TASKS = 2
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from pyrocket import QueueOffsets, Store, TopicConfig
 from pyrocket.errors import TopicNotFoundError
-from pyspark_pyrocket.checkpoint import StreamOffset
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.stream_planner import next_offset, planned_ranges
 from pyspark_pyrocket.stores import forget
-from pyspark_pyrocket.stream_planner import next_offset, planned_ranges
 
 
 @dataclass

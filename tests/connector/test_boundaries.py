@@ -6,14 +6,14 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark_pyrocket.checkpoint import StreamOffset
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.offsets import EARLIEST, LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.rate_limit import take_rows
-from pyspark_pyrocket.stream_planner import initial_offset, next_offset, planned_ranges
+from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.rate_limit import take_rows
+from pyspark_pyrocket.planning.stream_planner import initial_offset, next_offset, planned_ranges
 
 TOPICS = ("t0", "t1", "t2")
 QUEUES = st.tuples(st.sampled_from(TOPICS), st.integers(0, 3))

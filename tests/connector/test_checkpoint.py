@@ -5,7 +5,7 @@ import random
 
 import pytest
 from pyrocket.errors import DataLossError
-from pyspark_pyrocket.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.checkpoint import StreamOffset
 
 
 def offset(**changes):

@@ -4,9 +4,9 @@ import pytest
 from byte_sizes import Lengths
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_pyrocket.cutting import SMALL_BYTES, TASK_BYTES, cut
 from pyspark_pyrocket.options.splitting import Splitting
-from pyspark_pyrocket.ranges import QueueRange
+from pyspark_pyrocket.planning.cutting import SMALL_BYTES, TASK_BYTES, cut
+from pyspark_pyrocket.planning.ranges import QueueRange
 
 MIB = 1 << 20
 limits = st.none() | st.integers(1, 50)

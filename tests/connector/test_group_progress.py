@@ -12,12 +12,13 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, Turns
 from pyrocket.errors import OptionError, StoreLockedError
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark_pyrocket import DefaultSource, group_progress
-from pyspark_pyrocket.columns import default_columns
-from pyspark_pyrocket.group_progress import GroupFollower
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.options.option import BATCH, STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.reading import group_progress
+from pyspark_pyrocket.reading.group_progress import GroupFollower
 from pyspark_pyrocket.stores import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
@@ -136,7 +137,9 @@ def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, mo
     turns.close()
     assert committed(box) == {}
     assert len([r for r in caplog.records if "behind its query" in r.message]) == 1
-    monkeypatch.setattr("pyspark_pyrocket.group_progress.time.monotonic", lambda: float("inf"))
+    monkeypatch.setattr(
+        "pyspark_pyrocket.reading.group_progress.time.monotonic", lambda: float("inf")
+    )
     ask(reader, end)
     assert committed(box) == {0: 1}
 
@@ -147,7 +150,7 @@ def test_small_batches_share_a_commit_and_the_end_of_the_query_makes_the_last(
     box.create(queues=1)
     box.send(*"abc", queue=0)
     now = [100.0]
-    monkeypatch.setattr("pyspark_pyrocket.group_progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pyspark_pyrocket.reading.group_progress.time.monotonic", lambda: now[0])
     reader = make(maxOffsetsPerTrigger="1")
     position = reader.initialOffset()
     for _ in range(3):

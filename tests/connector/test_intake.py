@@ -6,9 +6,9 @@ import pytest
 from byte_sizes import Lengths, ends, starts
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_pyrocket.intake import Intake
 from pyspark_pyrocket.options.admission import Admission
-from pyspark_pyrocket.rate_limit import backlog_of
+from pyspark_pyrocket.planning.intake import Intake
+from pyspark_pyrocket.planning.rate_limit import backlog_of
 
 MINUTE = 60_000
 

@@ -10,10 +10,11 @@ from golden.java import CLEAN, GOLDEN
 from pyrocket import Store
 from pyrocket.errors import OptionError, TopicNotFoundError
 from pyspark.sql.types import StructType
-from pyspark_pyrocket import DefaultSource, key_read
+from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.options.lookup import Lookup
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.reading import key_read
 from stores import FakeClock
 
 SHOWN = StructType().add("queueId", "integer").add("queueOffset", "long").add("body", "string")

@@ -16,15 +16,15 @@ from pyspark.sql.types import (
     _parse_datatype_json_string,
 )
 from pyspark_pyrocket.arrays import arrow_schema, headers_of_map
-from pyspark_pyrocket.columns import (
+from pyspark_pyrocket.frame.columns import (
     COLUMNS,
     HEADERS,
     KAFKA_DEFAULT,
     ROCKETMQ_DEFAULT,
     default_columns,
 )
+from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.options.payload import Payload
-from pyspark_pyrocket.projection import Projection
 
 MAP = pa.map_(pa.string(), pa.string())
 SCANNED = {**PENDING_COLUMNS, **VIEW_COLUMNS["commitlog"], **VIEW_COLUMNS["retry"]}

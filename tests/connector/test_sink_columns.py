@@ -17,8 +17,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
-from pyspark_pyrocket.columns import COLUMNS, HEADERS, default_columns
-from pyspark_pyrocket.sink_columns import plan_columns, plan_json
+from pyspark_pyrocket.frame.columns import COLUMNS, HEADERS, default_columns
+from pyspark_pyrocket.writing.sink_columns import plan_columns, plan_json
 
 TEXT = StringType()
 STRINGS = MapType(StringType(), StringType())

@@ -4,11 +4,11 @@ import pytest
 from pyrocket import Store
 from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.options.loss import LossPolicy
-from pyspark_pyrocket.projection import Projection
-from pyspark_pyrocket.ranges import QueuePartition, QueueRange
+from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange
+from pyspark_pyrocket.reading.task import read_partition
 from pyspark_pyrocket.stores import forget
-from pyspark_pyrocket.task import read_partition
 from stores import batch
 
 QUEUES = 20

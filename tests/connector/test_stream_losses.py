@@ -7,14 +7,14 @@ from pyrocket.errors import (
     OffsetOutOfRangeError,
     TopicRecreatedError,
 )
-from pyspark_pyrocket.checkpoint import StreamOffset
-from pyspark_pyrocket.losses import Losses
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.ranges import QueueRange
-from pyspark_pyrocket.resuming import what_remains
-from pyspark_pyrocket.stream_planner import initial_offset, next_offset, planned_ranges
+from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.losses import Losses
+from pyspark_pyrocket.planning.ranges import QueueRange
+from pyspark_pyrocket.planning.resuming import what_remains
+from pyspark_pyrocket.planning.stream_planner import initial_offset, next_offset, planned_ranges
 
 
 def options(*topics, **changes):

@@ -17,8 +17,9 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark_pyrocket import DefaultSource, source_runner, stream_start
-from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket import DefaultSource, processes
+from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.reading import stream_start
 from pyspark_pyrocket.stores import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
@@ -256,13 +257,13 @@ def test_in_the_source_runner_a_mistake_waits_for_the_first_question(box, monkey
 
 
 def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
-    assert not source_runner.in_source_runner()
+    assert not processes.in_source_runner()
     code = """
         import sys, types
-        from pyspark_pyrocket import source_runner
+        from pyspark_pyrocket import processes
         name = "pyspark.sql.streaming.python_streaming_source_runner"
         sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=name)
-        assert source_runner.in_source_runner()
+        assert processes.in_source_runner()
     """
     subprocess.run([sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))], check=True)
 
@@ -270,7 +271,7 @@ def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
 def test_sigterm_lets_the_runner_close_what_it_has_open():
     code = (
         "import os, signal, time\n"
-        "from pyspark_pyrocket.source_runner import exit_on_sigterm\n"
+        "from pyspark_pyrocket.processes import exit_on_sigterm\n"
         "exit_on_sigterm()\n"
         "try:\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -284,7 +285,7 @@ def test_sigterm_lets_the_runner_close_what_it_has_open():
 
 def test_the_runner_logs_to_standard_error():
     code = (
-        "from pyspark_pyrocket.source_runner import LOG, log_to_stderr\n"
+        "from pyspark_pyrocket.processes import LOG, log_to_stderr\n"
         "log_to_stderr()\n"
         "log_to_stderr()\n"
         "LOG.info('hello')\n"

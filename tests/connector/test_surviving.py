@@ -5,8 +5,8 @@ import pytest
 from pyrocket import Store
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, TopicNotFoundError
 from pyspark_pyrocket.options.loss import LossPolicy
-from pyspark_pyrocket.ranges import QueueRange
-from pyspark_pyrocket.surviving import read_range
+from pyspark_pyrocket.planning.ranges import QueueRange
+from pyspark_pyrocket.reading.surviving import read_range
 from stores import SMALL, batch
 
 SKIP = LossPolicy(policy="skip")

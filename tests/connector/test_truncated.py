@@ -8,7 +8,7 @@ from pyrocket import Store
 from pyrocket.errors import LogTruncatedError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.stores import forget
 from stores import batch, filled, log_files, message, overwrite, reboot
 

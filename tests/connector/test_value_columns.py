@@ -15,13 +15,13 @@ from pyspark.sql.types import (
     VariantType,
     YearMonthIntervalType,
 )
-from pyspark_pyrocket.columns import default_columns
+from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.frame.value_columns import require_value_schema
 from pyspark_pyrocket.options.ddl import parse_ddl
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.projection import Projection
-from pyspark_pyrocket.reader import RocketReader, default_schema
-from pyspark_pyrocket.value_columns import require_value_schema
+from pyspark_pyrocket.reading.reader import RocketReader, default_schema
 
 
 def asked(ddl):

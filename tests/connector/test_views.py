@@ -8,12 +8,13 @@ from golden.java import CLEAN, GOLDEN, listing
 from pyrocket import VIEW_COLUMNS, Store
 from pyrocket.errors import GroupNotFoundError, OptionError, SchemaError, StoreDamagedError
 from pyspark.sql.types import StructType
-from pyspark_pyrocket import DefaultSource, view_read
-from pyspark_pyrocket.columns import ROCKETMQ_DEFAULT
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.frame.columns import ROCKETMQ_DEFAULT
+from pyspark_pyrocket.frame.view_columns import columns_besides, table_schema
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.reader import default_schema
-from pyspark_pyrocket.view_columns import columns_besides, table_schema
+from pyspark_pyrocket.reading import view_read
+from pyspark_pyrocket.reading.reader import default_schema
 from stores import filled, log_files, numbered, overwrite
 
 JAVA5 = "java550-clean"

@@ -10,12 +10,12 @@ from pyrocket import Store, check_group_name
 from pyrocket.cli.frame import FOUND, OK, as_json, directory, dry_run, exits, show_json
 from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, StoreUnavailableError
 
-from pyspark_pyrocket.checkpoint import StreamOffset
 from pyspark_pyrocket.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
 from pyspark_pyrocket.checkpoints.reset import Move, place_options, plan_new, plan_reset, write_move
 from pyspark_pyrocket.checkpoints.running import queries_on
 from pyspark_pyrocket.checkpoints.show import document, show_checkpoint, show_table
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+from pyspark_pyrocket.planning.checkpoint import StreamOffset
 
 _store = click.option("--store", help="The store's directory; else that of PYROCKET_STORE.")
 _topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")

@@ -19,8 +19,8 @@ from typing import Any
 
 from pyrocket.errors import DataLossError, InvalidInputError, OptionError
 
-from pyspark_pyrocket.checkpoint import StreamOffset
 from pyspark_pyrocket.options.target import absolute_path
+from pyspark_pyrocket.planning.checkpoint import StreamOffset
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
 BACKUPS = "pyrocket-backup"

@@ -20,7 +20,6 @@ from uuid import uuid4
 from pyrocket import Store
 from pyrocket.errors import InvalidInputError
 
-from pyspark_pyrocket.checkpoint import StreamOffset
 from pyspark_pyrocket.checkpoints.files import (
     BACKUPS,
     COMMITS,
@@ -34,8 +33,9 @@ from pyspark_pyrocket.checkpoints.files import (
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.resuming import Changes
-from pyspark_pyrocket.stream_planner import initial_offset
+from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.resuming import Changes
+from pyspark_pyrocket.planning.stream_planner import initial_offset
 
 _WORDS = ("earliest", "latest", "committed")
 

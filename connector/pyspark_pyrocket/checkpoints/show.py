@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from pyspark_pyrocket.checkpoint import StreamOffset
 from pyspark_pyrocket.checkpoints.files import Checkpoint, PlannedBatch
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+from pyspark_pyrocket.planning.checkpoint import StreamOffset
 
 _MOST_BATCHES = 10
 

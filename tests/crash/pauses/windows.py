@@ -200,8 +200,8 @@ def _path(descriptor):
 _PATCHES = {
     "pyrocket.disk.io": _patch_io,
     "pyrocket.disk.state_page": _patch_page,
-    "pyspark_pyrocket.task": _patch_tasks,
-    "pyspark_pyrocket.stream_reader": _patch_source,
-    "pyspark_pyrocket.sink": _patch_sink,
-    "pyspark_pyrocket.write_staged": _patch_writer,
+    "pyspark_pyrocket.reading.task": _patch_tasks,
+    "pyspark_pyrocket.reading.stream_reader": _patch_source,
+    "pyspark_pyrocket.writing.sink": _patch_sink,
+    "pyspark_pyrocket.writing.write_staged": _patch_writer,
 }

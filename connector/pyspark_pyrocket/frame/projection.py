@@ -1,0 +1,129 @@
+"""A DataFrame's schema as a projection of the store's scan: what is not asked for is not read."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyrocket.errors import SchemaError
+from pyspark.sql.types import StructField, StructType
+
+from pyspark_pyrocket.arrays import arrow_schema
+from pyspark_pyrocket.frame.columns import COLUMNS, PAYLOADS, Convert, Variant
+from pyspark_pyrocket.frame.value_columns import ValueColumns, value_columns
+from pyspark_pyrocket.options.payload import Payload
+from pyspark_pyrocket.options.table import nearest
+from pyspark_pyrocket.payload.decoding import PLACE, Decoder, OnBad
+
+_AS_IS = Payload()
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Turns batches of the columns `scan` into batches of exactly `schema`.
+
+    Each output column is `sources[i]`, an index into `scan` and, behind it, what `decoder` adds,
+    through `converts[i]`, if any.
+    """
+
+    scan: tuple[str, ...]
+    schema: pa.Schema
+    sources: tuple[int, ...]
+    converts: tuple[Convert | None, ...]
+    decoder: Decoder | None = None
+
+    @classmethod
+    def of(cls, schema: StructType, payload: Payload = _AS_IS) -> "Projection":
+        """Match every field by name and type, or raise SchemaError."""
+        _check_names(schema)
+        values = value_columns(schema, payload)
+        variants = {
+            field.name: _variant(field, payload.value_format)
+            for field in schema
+            if field.name not in values.places
+        }
+        scanned = [variant.scan for variant in variants.values()]
+        if values.decoder is not None:
+            scanned += ["body", *PLACE]
+        scan = tuple(dict.fromkeys(scanned))
+        return cls(
+            scan=scan,
+            schema=arrow_schema(schema),
+            sources=tuple(_source(name, scan, variants, values) for name in schema.names),
+            converts=tuple(
+                variants[name].convert if name in variants else None for name in schema.names
+            ),
+            decoder=values.decoder,
+        )
+
+    def apply(self, batch: pa.RecordBatch, on_bad: OnBad | None = None) -> pa.RecordBatch:
+        """Return the batch that Spark expects; its buffers are those of `batch`.
+
+        `on_bad` is given the messages whose bodies cannot be decoded.
+        """
+        if self.decoder is not None:
+            batch = self.decoder.widen(batch, on_bad)
+        columns = [
+            self._column(field, batch.column(source), convert)
+            for field, source, convert in zip(self.schema, self.sources, self.converts, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def apply_all(
+        self, batches: Iterator[pa.RecordBatch], on_bad: OnBad | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Apply to each batch that has rows."""
+        return (self.apply(batch, on_bad) for batch in batches if batch.num_rows)
+
+    @staticmethod
+    def _column(field: pa.Field, column: pa.Array, convert: Convert | None) -> pa.Array:
+        if convert is not None:
+            column = convert(column, field.type)
+        if column.null_count and not field.nullable:
+            raise SchemaError(
+                f"Column {field.name!r} is NOT NULL in the schema, but {column.null_count} of "
+                f"{len(column)} messages have no value for it.",
+                remedy="Drop NOT NULL from this column.",
+                code="COLUMN_NULL",
+            )
+        return column
+
+
+def _source(
+    name: str, scan: tuple[str, ...], variants: Mapping[str, Variant], values: ValueColumns
+) -> int:
+    if name in variants:
+        return scan.index(variants[name].scan)
+    return len(scan) + values.places[name]
+
+
+def _check_names(schema: StructType) -> None:
+    names = [name.lower() for name in schema.fieldNames()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not names:
+        happened = f"The schema names {', '.join(twice)} twice." if twice else "It is empty."
+        raise SchemaError(happened, remedy="Name at least one column, and each only once.")
+
+
+def _variant(field: StructField, value_format: str) -> Variant:
+    name = {known.lower(): known for known in COLUMNS}.get(field.name.lower())
+    if name is None:
+        near = nearest(field.name, COLUMNS)
+        raise SchemaError(
+            f"There is no column {field.name!r}.",
+            remedy=(f"Did you mean {near!r}? " if near else "")
+            + f"The columns are: {', '.join(COLUMNS)}.",
+            code="COLUMN_UNKNOWN",
+        )
+    # Spark's short form leaves nullability out, which any column can have either way.
+    wanted = field.dataType.simpleString()
+    variants = {variant.spark_type.simpleString(): variant for variant in COLUMNS[name]}
+    if name in PAYLOADS and value_format in variants:
+        variants = {value_format: variants[value_format]}
+    if wanted not in variants:
+        reason = f" with valueFormat={value_format}" if name in PAYLOADS and value_format else ""
+        raise SchemaError(
+            f"Column {field.name!r} cannot be {wanted}{reason}.",
+            remedy=f"Its type is {' or '.join(variants)}.",
+            code="COLUMN_TYPE",
+        )
+    return variants[wanted]

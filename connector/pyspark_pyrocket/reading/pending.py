@@ -1,0 +1,67 @@
+"""Batch reads of what waits in a store: delayed messages, and undecided ones of transactions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyrocket import PendingPart, Store
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.view import HALF
+from pyspark_pyrocket.planning.planner import topics_to_read
+from pyspark_pyrocket.processes import freeze_imports
+from pyspark_pyrocket.stores import store_of_driver
+
+_TASK_MESSAGES = 32_768
+
+
+@dataclass(frozen=True)
+class PendingPartition(InputPartition):
+    """One task: places in a store's own topics, in which messages for `topics`, or any, wait."""
+
+    path: str
+    store: str
+    topics: tuple[str, ...]
+    parts: tuple[PendingPart, ...]
+
+
+def pending_partitions(store: Store, options: ReadOptions) -> list[PendingPartition]:
+    """Return the tasks that read what waits now; messages of other topics are left out there."""
+    topics = tuple(topics_to_read(store, options))
+    parts = store.pending("half" if options.view == HALF else "scheduled")
+    groups = _grouped(parts)
+    return [PendingPartition(options.path, store.uuid, topics, group) for group in groups]
+
+
+def read_pending(
+    partition: InputPartition, projection: Projection, *, verify_crc: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of one task."""
+    freeze_imports()
+    # Spark makes up a partition of its own when there are none.
+    if not isinstance(partition, PendingPartition):
+        return iter(())
+    return projection.apply_all(_scan(partition, projection.scan, verify_crc))
+
+
+def _scan(
+    partition: PendingPartition, columns: tuple[str, ...], verify_crc: bool
+) -> Iterator[pa.RecordBatch]:
+    store = store_of_driver(partition.path, partition.store)
+    for part in partition.parts:
+        yield from store.scan_pending(part, partition.topics, columns, verify_crc=verify_crc)
+
+
+def _grouped(parts: list[PendingPart]) -> Iterator[tuple[PendingPart, ...]]:
+    group: list[PendingPart] = []
+    messages = 0
+    for part in parts:
+        if group and messages + part.messages > _TASK_MESSAGES:
+            yield tuple(group)
+            group, messages = [], 0
+        group.append(part)
+        messages += part.messages
+    if group:
+        yield tuple(group)

@@ -1,0 +1,98 @@
+"""Batch reads: planned once on the driver, read by tasks."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.frame.view_columns import (
+    check_columns,
+    columns_besides,
+    table_projection,
+    table_schema,
+)
+from pyspark_pyrocket.options.option import BATCH, READ
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.options.view import COMMITLOG, MESSAGES, TABLES, WAITING
+from pyspark_pyrocket.planning.planner import batch_partitions, topics_to_read
+from pyspark_pyrocket.reading.bad_records import prepare_bad_records
+from pyspark_pyrocket.reading.key_read import located_partitions, read_located
+from pyspark_pyrocket.reading.pending import pending_partitions, read_pending
+from pyspark_pyrocket.reading.task import read_partition
+from pyspark_pyrocket.reading.value_fields import value_fields
+from pyspark_pyrocket.reading.view_read import read_view, view_partitions
+from pyspark_pyrocket.stores import shared_store
+
+
+def default_schema(request: Request) -> StructType:
+    """Return the columns of a read without `.schema(...)`, if its store and topics exist."""
+    options = ReadOptions.parse(request, READ)
+    store = shared_store(options.path)
+    if options.view in TABLES:
+        return table_schema(options.view)
+    # The log has topics that have been deleted since.
+    topics = [] if options.view == COMMITLOG else topics_to_read(store, options)
+    columns = default_columns(
+        kafka=options.payload.kafka_columns,
+        headers=options.payload.include_headers,
+        text=options.payload.value_format == "string",
+        fields=value_fields(store, topics, options),
+    )
+    return StructType([*columns, *columns_besides(options.view)])
+
+
+def projection_of(schema: StructType, options: ReadOptions) -> Projection:
+    """Return what makes a DataFrame of the view's rows, or raise SchemaError."""
+    if options.view in TABLES:
+        return table_projection(options.view, schema)
+    projection = Projection.of(schema, options.payload)
+    check_columns(options.view, projection.scan)
+    return projection
+
+
+class RocketReader(DataSourceReader):
+    """A batch read: ranges fixed by the first action of a DataFrame, which Spark remembers."""
+
+    def __init__(self, request: Request, schema: StructType) -> None:
+        self._options = ReadOptions.parse(request, BATCH)
+        self._projection = projection_of(schema, self._options)
+        prepare_bad_records(self._options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan on the driver; raises about missing topics and offsets before any task runs."""
+        options = self._options
+        store = shared_store(options.path)
+        if options.lookup:
+            return located_partitions(store, options)
+        if options.view == MESSAGES:
+            return batch_partitions(store, options)
+        plan = pending_partitions if options.view in WAITING else view_partitions
+        return plan(store, options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the ranges of one task."""
+        options, projection = self._options, self._projection
+        checks, bad_topic = options.verify_crc, options.payload.bad_topic
+        if options.lookup:
+            return read_located(
+                partition,
+                projection,
+                verify_crc=checks,
+                selection=options.selection,
+                bad_topic=bad_topic,
+            )
+        if options.view == MESSAGES:
+            return read_partition(
+                partition,
+                projection,
+                verify_crc=checks,
+                selection=options.selection,
+                bad_topic=bad_topic,
+                loss=options.loss,
+            )
+        read = read_pending if options.view in WAITING else read_view
+        return read(partition, projection, verify_crc=checks)

@@ -1,0 +1,197 @@
+"""Streaming reads: what Spark asks of a source between micro-batches, and the traps in it.
+
+Spark makes this object twice: in the source runner, a process of its own on the driver, where it
+lives as long as the query and answers everything about offsets; and in a planner, from where it
+is pickled to the tasks, which only `read`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyrocket import Position, Store
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.options.offsets import QueueNumbers
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.intake import Intake
+from pyspark_pyrocket.planning.losses import Losses
+from pyspark_pyrocket.planning.planner import partitions, read_bounds
+from pyspark_pyrocket.planning.resuming import what_remains
+from pyspark_pyrocket.planning.stream_planner import (
+    initial_offset,
+    latest_offset,
+    maxima,
+    next_offset,
+    planned_ranges,
+)
+from pyspark_pyrocket.processes import LOG
+from pyspark_pyrocket.reading.group_progress import GroupFollower
+from pyspark_pyrocket.reading.task import read_partition
+from pyspark_pyrocket.stores import forget, shared_store
+
+Json = dict[str, Any]
+
+_Look = tuple[Store, Position]
+"""One look at a store: nothing has changed as long as the next one is equal."""
+
+
+class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The offsets and tasks of a streaming query."""
+
+    def __init__(self, options: ReadOptions, projection: Projection) -> None:
+        self._options, self._projection = options, projection
+        self._intake = Intake(options.admission)
+        self._follower = GroupFollower(options)
+        self._losses = Losses(options.loss)
+        self._topics: tuple[str, ...] | None = None
+        self._initial: Json | None = None
+        self._target: QueueNumbers | None = None
+        self._idle: tuple[_Look, Json] | None = None
+        self._latest: tuple[_Look, Json] | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the offsets at which `Trigger.AvailableNow` will end: those of this moment."""
+        self._advance()
+        self._target = maxima(read_bounds(self._store, self._options))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return one of the limits; Spark hands it back to `latestOffset`, which uses them all."""
+        limits = self._options.admission
+        if limits.max_rows is not None:
+            return ReadMaxRows(limits.max_rows)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadAllAvailable() if limits.min_rows is None else ReadMinRows(limits.min_rows)
+
+    def initialOffset(self) -> Json:
+        """Return where a new query starts: the same each time this query asks."""
+        if self._initial is None:
+            offset = initial_offset(self._store, self._options)
+            self._log_start(offset)
+            self._initial = offset.to_json()
+        return self._initial
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """Return where the next micro-batch ends; `start` itself if there is nothing to read.
+
+        Asked 85 times a second when idle, so it costs one look at the store's words then. Where
+        nobody writes, delayed messages are delivered from here.
+        """
+        self._advance()
+        look = self._look()
+        if self._idle == (look, start) and not self._intake.is_over(look[0]):
+            self._follower.retry()
+            return start
+        since = StreamOffset.from_json(start)
+        if self._topics is None and start != self._initial:
+            self._log_resumption(since)
+        self._topics = tuple(since.offsets)
+        end = next_offset(
+            self._store,
+            self._options,
+            since,
+            take=None if isinstance(limit, ReadAllAvailable) else self._take,
+            target=self._target,
+            losses=self._losses,
+        )
+        # Under AvailableNow nobody asks again when nothing is left.
+        self._follower.follow(start, last=end is None and self._target is not None)
+        if end is not None:
+            return end.to_json()
+        self._idle = (look, start)
+        return start
+
+    def reportLatestOffset(self) -> Json:
+        """Return the end of all queues, for the progress: its distance to endOffset is the lag."""
+        look = self._look()
+        if self._latest is None or self._latest[0] != look:
+            latest = latest_offset(self._store, self._options, self._topics or ())
+            self._latest = (look, latest.to_json())
+        return self._latest[1]
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """Return the tasks of a micro-batch: the same for the same offsets, replayed or not."""
+        until = StreamOffset.from_json(end)
+        ranges = planned_ranges(StreamOffset.from_json(start), until)
+        remaining = what_remains(self._store, until, ranges, Losses(self._options.loss))
+        return partitions(self._store, self._options, remaining)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the ranges of one task."""
+        return read_partition(
+            partition,
+            self._projection,
+            verify_crc=self._options.verify_crc,
+            selection=self._options.selection,
+            bad_topic=self._options.payload.bad_topic,
+            loss=self._options.loss,
+        )
+
+    def commit(self, end: Json) -> None:
+        """Do nothing: Spark calls this one batch late, and never for the last batch of a run.
+
+        A group that follows the query is told in `latestOffset` instead.
+        """
+
+    def stop(self) -> None:
+        """Tell the group that follows the query, and close the store."""
+        self._follower.stop()
+        forget(self._options.path)
+
+    @property
+    def _store(self) -> Store:
+        return shared_store(self._options.path)
+
+    def _advance(self) -> None:
+        if not self._options.progress.read_only:
+            self._store.advance()
+
+    def _take(self, start: QueueNumbers, end: QueueNumbers) -> QueueNumbers:
+        return self._intake.take(self._store, start, end, waits=self._target is None)
+
+    def _look(self) -> _Look:
+        store = self._store
+        return store, store.position()
+
+    def _log_start(self, offset: StreamOffset) -> None:
+        for note in self._options.span.notes:
+            LOG.info("%s", note)
+        LOG.info(
+            "a new query on %s in %s starts at %s: %d existing messages will be read, %s",
+            ", ".join(offset.offsets),
+            self._options.path,
+            self._options.span.starting.describe(),
+            self._behind(offset),
+            self._options.admission.describe(),
+        )
+
+    def _log_resumption(self, offset: StreamOffset) -> None:
+        LOG.info(
+            "resuming from the checkpoint on %s in %s; where to start (%s) is ignored: %d "
+            "messages are to be read, %s",
+            ", ".join(offset.offsets),
+            self._options.path,
+            self._options.span.starting.describe(),
+            self._behind(offset),
+            self._options.admission.describe(),
+        )
+
+    def _behind(self, offset: StreamOffset) -> int:
+        """Return how many messages lie behind an offset, in topics that are still there."""
+        bounds = maxima(read_bounds(self._store, self._options, known=offset.offsets))
+        return sum(
+            max(0, end - offset.offsets.get(topic, {}).get(queue, 0))
+            for topic, queues in bounds.items()
+            for queue, end in queues.items()
+        )

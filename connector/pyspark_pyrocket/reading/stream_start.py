@@ -1,0 +1,70 @@
+"""How a streaming read begins: everything is checked before Spark asks for an offset."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyrocket.errors import PyrocketError
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.frame.value_columns import require_value_schema
+from pyspark_pyrocket.frame.view_columns import check_columns
+from pyspark_pyrocket.options.option import STREAM
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.planning.planner import topics_to_read
+from pyspark_pyrocket.processes import exit_on_sigterm, in_source_runner, log_to_stderr
+from pyspark_pyrocket.reading.bad_records import prepare_bad_records
+from pyspark_pyrocket.reading.group_progress import check_group_can_follow
+from pyspark_pyrocket.reading.stream_reader import Json, RocketStreamReader
+from pyspark_pyrocket.stores import shared_store
+
+
+class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises what was wrong with a query at the first question about it."""
+
+    def __init__(self, error: PyrocketError) -> None:
+        self._error = error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Raise."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Raise."""
+        raise self._error
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """Raise."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise."""
+        raise self._error
+
+
+def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReader:
+    """Return the reader of a query whose options, columns, store and topics have been checked.
+
+    Where Spark's source runner asks, an error must not be raised at once: Spark would fail on its
+    own unbound variable and show that instead.
+    """
+    try:
+        options = ReadOptions.parse(request, STREAM)
+        projection = Projection.of(schema, options.payload)
+        require_value_schema(options.payload, schema)
+        check_columns(options.view, projection.scan)
+        reader = RocketStreamReader(options, projection)
+        topics_to_read(shared_store(options.path), options)
+        check_group_can_follow(options)
+        prepare_bad_records(options)
+    except PyrocketError as error:
+        if not in_source_runner():
+            raise
+        return FailedReader(error)
+    if in_source_runner():
+        log_to_stderr()
+        exit_on_sigterm()
+    return reader

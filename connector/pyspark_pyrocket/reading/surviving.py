@@ -1,0 +1,96 @@
+"""Reading a range of which a part may be gone by the time a task comes to it.
+
+Log files are cleaned while tasks read, and a micro-batch may be replayed long after it was planned.
+Its range is fixed; with `onDataLoss` other than `fail` what is left of it is read.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import pyarrow as pa
+from pyrocket import QueueOffsets
+from pyrocket.errors import (
+    DataLossError,
+    OffsetOutOfRangeError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
+
+from pyspark_pyrocket.options.loss import LossPolicy
+from pyspark_pyrocket.planning.losses import GO_ON, Losses
+from pyspark_pyrocket.planning.ranges import QueueRange
+from pyspark_pyrocket.processes import log_to_stderr
+
+Scan = Callable[[int, int, Sequence[str]], Iterator[pa.RecordBatch]]
+"""Scans some of the range's messages, [start, end), for some columns."""
+
+_OFFSET = "queueOffset"
+
+
+class Ranges(Protocol):
+    """A store, or what stands for one in tests."""
+
+    def queue_range(self, topic: str, queue_id: int) -> QueueOffsets:
+        """Return what a queue has now."""
+        ...
+
+
+def read_range(
+    store: Ranges, each: QueueRange, columns: Sequence[str], loss: LossPolicy, scan: Scan
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of the range, or raise what `scan` does about those that are gone.
+
+    Unless the policy is to go on: then they are passed over, counted and warned of. What cannot
+    be read though it is there is raised all the same.
+    """
+    if loss.fails:
+        yield from _all_or_nothing(each, columns, scan)
+        return
+    left: QueueRange | None = each
+    while left is not None:
+        left = yield from _read_on(store, left, columns, Losses(loss), scan)
+
+
+def _all_or_nothing(
+    each: QueueRange, columns: Sequence[str], scan: Scan
+) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from scan(each.start, each.end, columns)
+    except OffsetOutOfRangeError as error:
+        way_out = f"{error.remedy} {GO_ON}".lstrip()
+        raise OffsetOutOfRangeError(error.message, remedy=way_out, code=error.code) from error
+
+
+def _read_on(
+    store: Ranges, each: QueueRange, columns: Sequence[str], losses: Losses, scan: Scan
+) -> Generator[pa.RecordBatch, None, QueueRange | None]:
+    """Yield messages up to some that are gone; return what is left to read behind them."""
+    at = each.start
+    try:
+        for batch in scan(each.start, each.end, _with_offset(columns)):
+            if batch.num_rows:
+                at = batch.column(_OFFSET)[-1].as_py() + 1
+            yield batch.select(list(columns))
+    except (OffsetOutOfRangeError, TopicNotFoundError, QueueNotFoundError) as error:
+        has = store.queue_range(each.topic, each.queue_id)
+        end = min(each.end, max(at, has.maximum))
+        begin = min(max(at, has.minimum), end)
+        gone = begin - at + each.end - end
+        if not gone:
+            raise
+        log_to_stderr()
+        outcome = f"reads what is left of [{at}, {each.end}): [{begin}, {end})"
+        losses.note(each.topic, each.queue_id, gone, outcome, _as_loss(error))
+        return replace(each, start=begin, end=end) if begin < end else None
+    return None
+
+
+def _with_offset(columns: Sequence[str]) -> Sequence[str]:
+    return columns if _OFFSET in columns else (*columns, _OFFSET)
+
+
+def _as_loss(error: DataLossError | TopicNotFoundError | QueueNotFoundError) -> DataLossError:
+    if isinstance(error, DataLossError):
+        return error
+    return DataLossError(error.message, code=error.code)

@@ -1,0 +1,229 @@
+"""A DataFrame's columns as those of messages to send. Planned on the driver, pure.
+
+Kafka's names stand for ours: `value`, `key`, `headers`, `partition`. Columns that only a source
+has (`queueOffset`, `timestamp`, ...) are left out, so that a topic can be piped into another.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyrocket.errors import SchemaError
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_pyrocket.arrays import arrow_type
+from pyspark_pyrocket.frame.columns import COLUMNS, HEADERS
+from pyspark_pyrocket.options.table import nearest
+
+_TEXT, _BYTES = StringType(), BinaryType()
+_NUMBER = (IntegerType(), LongType())
+
+_SENT: dict[str, tuple[str, tuple[DataType, ...]]] = {
+    "body": ("body", (_TEXT, _BYTES)),
+    "value": ("body", (_TEXT, _BYTES)),
+    "topic": ("topic", (_TEXT,)),
+    "tags": ("tags", (_TEXT,)),
+    "keys": ("keys", (_TEXT, ArrayType(_TEXT))),
+    "key": ("keys", (_TEXT, _BYTES)),
+    "properties": ("properties", (MapType(_TEXT, _TEXT),)),
+    "headers": ("properties", (HEADERS,)),
+    "queueId": ("queueId", _NUMBER),
+    "partition": ("queueId", _NUMBER),
+    "shardingKey": ("shardingKey", (_TEXT,)),
+    "flag": ("flag", (IntegerType(),)),
+    "delayLevel": ("delayLevel", (IntegerType(),)),
+    "delay": ("delay", (_TEXT,)),
+    "deliverTimestamp": ("deliverTimestamp", (TimestampType(),)),
+}
+"""Column of the DataFrame → what it is sent as, and the types it may have."""
+
+_IGNORED = frozenset(COLUMNS) - frozenset(_SENT)
+
+
+@dataclass(frozen=True)
+class SinkColumn:
+    """One column that is sent.
+
+    source: its name here, as in `_SENT`; position: where it is in the DataFrame.
+    arrow: the type in which it is worked on, whatever variant of it Spark hands over.
+    """
+
+    source: str
+    position: int
+    arrow: pa.DataType
+
+
+SinkColumns = Mapping[str, SinkColumn]
+"""What it is sent as → the column."""
+
+
+@dataclass(frozen=True)
+class JsonBody:
+    """Columns that are written as the fields of a JSON object, which is the body.
+
+    positions: where they are in the DataFrame.
+    whole: whether there is only one, a struct that is the object itself.
+    """
+
+    names: tuple[str, ...]
+    positions: tuple[int, ...]
+    whole: bool = False
+
+
+def plan_columns(schema: StructType, topic: str) -> SinkColumns:
+    """Match every field, or raise SchemaError; `topic` is the option, or empty."""
+    chosen = _matched(enumerate(schema))
+    if "body" not in chosen:
+        raise SchemaError(
+            f"There is no column 'body' (or 'value') among {', '.join(schema.fieldNames())}.",
+            remedy="Select the payload AS body (string or binary), or set the option "
+            "valueFormat=json, which makes it of all columns that are not a message's own.",
+            code="BODY_COLUMN_MISSING",
+        )
+    return _with_topic(chosen, topic)
+
+
+def plan_json(
+    schema: StructType, topic: str, value_column: str = ""
+) -> tuple[SinkColumns, JsonBody]:
+    """Match the columns of messages, and take the others for the body, or raise SchemaError.
+
+    `value_column` is the struct that is the body, if there is one; then no other column is.
+    """
+    inside = {
+        position: field
+        for position, field in enumerate(schema)
+        if _is_inside(field.name, value_column)
+    }
+    chosen = _matched((at, field) for at, field in enumerate(schema) if at not in inside)
+    if "body" in chosen:
+        raise SchemaError(
+            f"valueFormat=json makes the body of the other columns, and there is a column "
+            f"{chosen['body'].source!r}.",
+            remedy="Remove 'valueFormat', or the column. A field of this name is possible inside "
+            "a struct that the option 'valueColumn' names.",
+            code="COLUMN_TWICE",
+        )
+    if not inside:
+        wanted = f"column {value_column!r}" if value_column else "column for the body"
+        raise SchemaError(
+            f"There is no {wanted} among {', '.join(schema.fieldNames())}.",
+            remedy="Select what the JSON objects shall have.",
+            code="BODY_COLUMN_MISSING",
+        )
+    return _with_topic(chosen, topic), _json_body(inside, whole=bool(value_column))
+
+
+def _is_inside(name: str, value_column: str) -> bool:
+    if value_column:
+        return name.lower() == value_column.lower()
+    # What only a source has is data like any other here: nothing is lost unseen.
+    return name.lower() not in {sent.lower() for sent in _SENT}
+
+
+def _json_body(inside: Mapping[int, StructField], *, whole: bool) -> JsonBody:
+    names = tuple(field.name for field in inside.values())
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SchemaError(
+            f"There are two columns {twice!r}.", remedy="Drop one of them.", code="COLUMN_TWICE"
+        )
+    for field in inside.values():
+        _check_json(field, whole=whole)
+    return JsonBody(names, tuple(inside), whole)
+
+
+def _check_json(field: StructField, *, whole: bool) -> None:
+    kind = field.dataType
+    if whole and not isinstance(kind, StructType):
+        raise SchemaError(
+            f"Column {field.name!r} is {kind.simpleString()}, and 'valueColumn' names it.",
+            remedy="It has to be a struct: select struct(...) AS it.",
+            code="COLUMN_TYPE",
+        )
+    try:
+        arrow_type(_without_void(kind))
+    except KeyError:
+        raise SchemaError(
+            f"Column {field.name!r} is {kind.simpleString()}, which has no form in JSON.",
+            remedy="Cast it, for example to string, or drop it.",
+            code="COLUMN_TYPE",
+        ) from None
+
+
+def _without_void(kind: DataType) -> DataType:
+    """Return the type with something that Arrow knows for what is always null.
+
+    Not in arrays and maps: what Spark hands over of them then is damaged.
+    """
+    if isinstance(kind, NullType):
+        return _TEXT
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, _without_void(each.dataType)) for each in kind])
+    return kind
+
+
+def _matched(fields: Iterable[tuple[int, StructField]]) -> dict[str, SinkColumn]:
+    chosen: dict[str, SinkColumn] = {}
+    for position, field in fields:
+        name = _known_name(field)
+        if name in _IGNORED:
+            continue
+        sent, types = _SENT[name]
+        spark_type = _check_type(field, types)
+        if sent in chosen:
+            raise SchemaError(
+                f"Columns {chosen[sent].source!r} and {name!r} mean the same.",
+                remedy="Drop one of them.",
+                code="COLUMN_TWICE",
+            )
+        chosen[sent] = SinkColumn(name, position, arrow_type(spark_type))
+    return chosen
+
+
+def _with_topic(chosen: SinkColumns, topic: str) -> SinkColumns:
+    if "topic" not in chosen and not topic:
+        raise SchemaError(
+            "It is not said where the rows go: there is no option 'topic' and no column 'topic'.",
+            remedy="Set the option, or select a column of that name.",
+            code="TOPIC_COLUMN_MISSING",
+        )
+    return {sent: column for sent, column in chosen.items() if not (topic and sent == "topic")}
+
+
+def _known_name(field: StructField) -> str:
+    name = {known.lower(): known for known in (*_SENT, *_IGNORED)}.get(field.name.lower())
+    if name is not None:
+        return name
+    near = nearest(field.name, _SENT)
+    raise SchemaError(
+        f"A message has no column {field.name!r}.",
+        remedy=(f"Did you mean {near!r}? " if near else "")
+        + f"The sink takes {', '.join(_SENT)}. Put other columns into the body, for example "
+        "with to_json(struct(*)) AS body, or with the option valueFormat=json.",
+        code="COLUMN_UNKNOWN",
+    )
+
+
+def _check_type(field: StructField, types: tuple[DataType, ...]) -> DataType:
+    # Spark's short form leaves nullability out: rows are checked when they come.
+    allowed = {each.simpleString(): each for each in types}
+    if field.dataType.simpleString() not in allowed:
+        raise SchemaError(
+            f"Column {field.name!r} is {field.dataType.simpleString()}.",
+            remedy=f"It has to be {' or '.join(allowed)}: cast it.",
+            code="COLUMN_TYPE",
+        )
+    return allowed[field.dataType.simpleString()]

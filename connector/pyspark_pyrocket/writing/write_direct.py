@@ -1,0 +1,92 @@
+"""`delivery=at-least-once`: tasks append Arrow batches straight to the log.
+
+What a task has appended stays when the task is tried again, or when a micro-batch is replayed.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyrocket import Store
+from pyrocket.errors import StoreLockedError
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
+from pyspark_pyrocket.processes import freeze_imports
+from pyspark_pyrocket.writing.sink import Sink, open_for_writing
+from pyspark_pyrocket.writing.task_rows import send_rows, with_rows
+
+
+@dataclass(frozen=True)
+class RowsAppended(WriterCommitMessage):
+    """How many rows one task has appended, and to which store."""
+
+    store: str
+    rows: int
+
+
+class DirectWriter(DataSourceArrowWriter):
+    """A batch write; the tasks' rows are visible since they were appended."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Append the rows of one task; durable when it returns, unless `flush=async`."""
+        return append_rows(self._sink, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """End the store cleanly, unless `flush=async` or somebody else is writing.
+
+        After that the next start of the machine need not read the log again.
+        """
+        if self._sink.options.flush != FLUSH_ASYNC:
+            with contextlib.suppress(StoreLockedError):
+                Store.open(self._sink.options.path).close()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Do nothing: rows of tasks that succeeded stay; a log takes nothing back."""
+
+
+class DirectStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming write; Spark makes it anew for each micro-batch and again for its commit."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Append the rows of one task; durable when it returns, unless `flush=async`."""
+        return append_rows(self._sink, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: the tasks' rows are visible since they were appended."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: rows of tasks that succeeded stay; a log takes nothing back."""
+
+
+def append_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
+    """Append every batch whole or not at all, in order; an error names the row's place."""
+    freeze_imports()
+    some = with_rows(batches)
+    if some is None:
+        return RowsAppended(sink.store, 0)
+    flush = sink.options.flush
+    store = open_for_writing(sink, flush="manual" if flush == FLUSH_TASK else flush)
+    try:
+        rows = send_rows(sink, some, store.append_batch, _what_stays)
+        if flush == FLUSH_TASK:
+            store.flush()
+    finally:
+        # The clean end makes every queue of the store durable: not for a task to do.
+        store.close(clean=False)
+    return RowsAppended(sink.store, rows)
+
+
+def _what_stays(rows_before: int) -> str:
+    return f"Nothing of this Arrow batch was appended; {rows_before} rows before it were."

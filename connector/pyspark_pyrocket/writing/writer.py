@@ -1,0 +1,26 @@
+"""Which writer a write gets, by the option `delivery`; everything is checked on the way."""
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql.types import StructType
+
+from pyspark_pyrocket.options.delivery import AT_LEAST_ONCE
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.writing.sink import prepare_sink
+from pyspark_pyrocket.writing.write_direct import DirectStreamWriter, DirectWriter
+from pyspark_pyrocket.writing.write_staged import StagedStreamWriter, StagedWriter
+
+
+def batch_writer(request: Request, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    """Return the writer of a batch, after checking and, if asked to, creating the target."""
+    sink = prepare_sink(request, schema, overwrite)
+    direct = sink.options.delivery == AT_LEAST_ONCE
+    return DirectWriter(sink) if direct else StagedWriter(sink)
+
+
+def stream_writer(
+    request: Request, schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """Return the writer of a micro-batch, after checking the target as `batch_writer` does."""
+    sink = prepare_sink(request, schema, overwrite, streaming=True)
+    direct = sink.options.delivery == AT_LEAST_ONCE
+    return DirectStreamWriter(sink) if direct else StagedStreamWriter(sink)
