@@ -32,12 +32,16 @@ class Wheel:
         return reversed(found)
 
     def dequeued(self):
-        """(slot, physical offset, magic) of all that is to come."""
+        """(slot, physical offset, magic) of all that is to come.
+
+        A unit of magic 4 is never delivered: `TimerMessageStore.needDelete`.
+        """
         return [
             (slot, *unit)
             for slot in sorted(self.slots)
             if slot >= self.check.read_ms
             for unit in self.slots[slot]
+            if not unit[1] & 4
         ]
 
 

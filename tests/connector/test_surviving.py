@@ -1,8 +1,10 @@
 """Messages that go while a task reads, or before a planned micro-batch is replayed."""
 
+from functools import partial
+
 import pyarrow as pa
 import pytest
-from pyrocket import Store
+from pyrocket import MessageFilter, ScanTally, Store
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, TopicNotFoundError
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.planning.ranges import QueueRange
@@ -21,11 +23,13 @@ def store(tmp_path):
         yield store
 
 
-def offsets(store, loss=SKIP, start=0, end=60, columns=("body", "queueOffset"), on_batch=None):
+def offsets(
+    store, loss=SKIP, start=0, end=60, columns=("body", "queueOffset"), on_batch=None, **filtered
+):
     """The offsets that are read; `on_batch` is called behind each batch."""
-    read = []
-    scan = lambda start, end, columns: store.scan("t", 0, start, end, columns)  # noqa: E731
-    for part in read_range(store, QueueRange("t", 0, start, end), columns, loss, scan):
+    read, scan = [], partial(store.scan, "t", 0, **filtered)
+    each, tally = QueueRange("t", 0, start, end), ScanTally()
+    for part in read_range(store, each, columns, loss, scan, tally):
         assert part.schema.names == list(columns)
         read += [int(body) for body in part.column("body").to_pylist()]
         if on_batch:
@@ -89,27 +93,56 @@ def test_a_range_that_was_cut_off_by_a_crash_is_read_as_far_as_it_goes(store, ca
 def test_what_cannot_be_read_though_it_is_there_is_no_loss(store):
     """Neither damage nor an error that will pass may be skipped."""
 
-    def damaged(start, end, columns):
+    def damaged(start, end, columns, tally):
         raise StoreDamagedError("a bad entry")
         yield
 
-    def odd(start, end, columns):
+    def odd(start, end, columns, tally):
         raise OffsetOutOfRangeError("said without a reason")
         yield
 
     for scan, error in ((damaged, StoreDamagedError), (odd, OffsetOutOfRangeError)):
+        parts = read_range(store, QueueRange("t", 0, 0, 60), ["body"], SKIP, scan, ScanTally())
         with pytest.raises(error):
-            list(read_range(store, QueueRange("t", 0, 0, 60), ["body"], SKIP, scan))
+            list(parts)
 
 
-def test_a_batch_without_rows_moves_nothing(store):
-    def scan(start, end, columns):
-        whole = pa.record_batch({"queueOffset": pa.array(range(start, end), pa.int64())})
-        yield whole.slice(0, 0)
-        if start == 0:
-            raise OffsetOutOfRangeError("gone")
-        yield whole
+@pytest.fixture
+def sparse(store, monkeypatch):
+    """Sixty more messages, at 60 to 119; 60, 90 and 119 are wanted. Each slice is handed on."""
+    monkeypatch.setattr("pyrocket.index.batches._ROWS_WORTH", 1)
+    wanted = [n in (0, 30, 59) for n in range(60)]
+    rows = batch(
+        [f"{n:0200}".encode() for n in range(60, 120)],
+        0,
+        tags=pa.array(["A" if one else "B" for one in wanted]),
+        properties=pa.array(
+            [[("price", "9" if one else "1")] for one in wanted], pa.map_(pa.string(), pa.string())
+        ),
+    )
+    store.append_batch(rows, topic="t")
+    return store
 
-    first = clean(store)
-    (*_, rest) = read_range(store, QueueRange("t", 0, 0, 60), ["queueOffset"], SKIP, scan)
-    assert rest.num_rows == 60 - first
+
+def last_of_file(store, offset):
+    """The last queue offset that lies in the same log file as that of `offset`."""
+    files = [one.physical_offset // SMALL.log_file_bytes for one in store.read("t", 0, 0, 120)]
+    return max(at for at, file in enumerate(files) if file == files[offset])
+
+
+@pytest.mark.parametrize("options", [{"sql": "price > 5"}, {"tags": "A"}], ids=str)
+def test_messages_that_a_filter_has_passed_over_are_not_counted_as_lost(sparse, caplog, options):
+    """By their hashes they are passed over without a look at the log, there or not."""
+    came_to = 90 if "tags" in options else last_of_file(sparse, 60) + 1
+    cleaned = []
+    read = offsets(
+        sparse,
+        start=60,
+        end=120,
+        on_batch=lambda: cleaned or cleaned.append(clean(sparse)),
+        where=MessageFilter.parse(**options),
+    )
+    assert read == [60, 119]
+    assert 90 < cleaned[0] < 119
+    assert f"has lost {cleaned[0] - came_to} messages" in caplog.text
+    assert f"what is left of [{came_to}, 120): [{cleaned[0]}, 120)" in caplog.text

@@ -79,6 +79,24 @@ def test_a_broker_delivers_what_was_pending_with_us(java5, store_path):
     assert everything_later(store_path) == sorted([*found, b"hour", b"month"])
 
 
+def test_a_broker_delivers_nothing_again_though_something_else_is_hours_late(java5, store_path):
+    """It begins with the second of what is late: what was delivered since lies behind that."""
+    clock = FakeClock(int(time.time() * 1000) - 4 * HOUR)
+    with open_store(store_path, clock=clock) as store:
+        for body, after_ms in ((b"late", 2 * HOUR), (b"delivered", 1)):
+            due = clock.now + after_ms
+            store.append(Message(topic="t", body=body, queue_id=0, deliver_at_ms=due))
+        clock.now += 1
+        assert drained(store) == [b"delivered"]
+        store._services.stop()
+        clock.now += 4 * HOUR
+    with java5.broker(store_path, **SMALL) as broker:
+        wait_until(arrived(broker, [b"late"]))
+        java5.peer.send("t", [_timer(b"last", 1500)])
+        wait_until(arrived(broker, [b"last"]))
+        assert bodies(broker.pull([("t", 0)]), "t")[0] == [b"delivered", b"late", b"last"]
+
+
 def _timer(body, after_ms, **own):
     due = int(time.time() * 1000) + after_ms
     return outgoing(body, own={"TIMER_DELIVER_MS": str(due), **own})

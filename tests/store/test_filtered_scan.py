@@ -199,6 +199,27 @@ def test_what_was_read_before_a_loss_is_handed_on(tagged, path, monkeypatch):
     assert [row["queueOffset"] for row in found] == [0, 3, 6]
 
 
+@pytest.mark.parametrize("rows", [2, 10_000])
+@pytest.mark.parametrize("options", [{}, {"tags": "A"}, {"sql": "price > 5"}], ids=str)
+def test_the_tally_says_how_far_a_scan_came_before_a_loss(tagged, path, monkeypatch, options, rows):
+    monkeypatch.setattr(scan, "SLICE_ROWS", rows)
+    where, tally = MessageFilter.parse(**options), ScanTally()
+    messages = tagged.read("t", 0, 0, 40)
+    chosen = [one.queue_offset for one in messages if where.matches(one.properties)]
+    (_, gone, *_) = log_files(path)
+    lost = [one.queue_offset for one in messages if one.physical_offset >= int(gone.name)]
+    gone.unlink()
+    found, parts = [], tagged.scan("t", 0, 0, 40, where=where, tally=tally)
+    with pytest.raises(OffsetOutOfRangeError):
+        found.extend(row["queueOffset"] for part in parts for row in part.to_pylist())
+    assert 0 < lost[0] < 39
+    # By their hashes some are passed over without a look at the log, there or not.
+    looked_at = [at for at in lost if "tags" not in options or at in chosen]
+    assert tally.entries == looked_at[0]
+    assert found == [at for at in chosen if at < tally.entries]
+    assert tally.messages == len(found) > 0
+
+
 def test_few_messages_of_many_slices_come_in_one_batch(tagged, monkeypatch):
     monkeypatch.setattr(scan, "SLICE_ROWS", 2)
     parts = [*tagged.scan("t", 0, 0, 40, where=MessageFilter.parse(tags="A"))]

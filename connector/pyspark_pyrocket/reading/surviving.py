@@ -4,12 +4,12 @@ Log files are cleaned while tasks read, and a micro-batch may be replayed long a
 Its range is fixed; with `onDataLoss` other than `fail` what is left of it is read.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
-from pyrocket import QueueOffsets
+from pyrocket import QueueOffsets, ScanTally
 from pyrocket.errors import (
     DataLossError,
     OffsetOutOfRangeError,
@@ -22,10 +22,15 @@ from pyspark_pyrocket.planning.losses import GO_ON, Losses
 from pyspark_pyrocket.planning.ranges import QueueRange
 from pyspark_pyrocket.processes import log_to_stderr
 
-Scan = Callable[[int, int, Sequence[str]], Iterator[pa.RecordBatch]]
-"""Scans some of the range's messages, [start, end), for some columns."""
 
-_OFFSET = "queueOffset"
+class Scan(Protocol):
+    """Scans some of the range's messages, [start, end), for some columns."""
+
+    def __call__(
+        self, start: int, end: int, columns: Sequence[str], *, tally: ScanTally
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield those that are wanted; count in `tally` how far it has come."""
+        ...
 
 
 class Ranges(Protocol):
@@ -37,42 +42,51 @@ class Ranges(Protocol):
 
 
 def read_range(
-    store: Ranges, each: QueueRange, columns: Sequence[str], loss: LossPolicy, scan: Scan
+    store: Ranges,
+    each: QueueRange,
+    columns: Sequence[str],
+    loss: LossPolicy,
+    scan: Scan,
+    tally: ScanTally,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the range, or raise what `scan` does about those that are gone.
 
     Unless the policy is to go on: then they are passed over, counted and warned of. What cannot
-    be read though it is there is raised all the same.
+    be read though it is there is raised all the same. `tally` counts what `scan` does.
     """
     if loss.fails:
-        yield from _all_or_nothing(each, columns, scan)
+        yield from _all_or_nothing(each, columns, scan, tally)
         return
     left: QueueRange | None = each
     while left is not None:
-        left = yield from _read_on(store, left, columns, Losses(loss), scan)
+        left = yield from _read_on(store, left, columns, Losses(loss), scan, tally)
 
 
 def _all_or_nothing(
-    each: QueueRange, columns: Sequence[str], scan: Scan
+    each: QueueRange, columns: Sequence[str], scan: Scan, tally: ScanTally
 ) -> Iterator[pa.RecordBatch]:
     try:
-        yield from scan(each.start, each.end, columns)
+        yield from scan(each.start, each.end, columns, tally=tally)
     except OffsetOutOfRangeError as error:
         way_out = f"{error.remedy} {GO_ON}".lstrip()
         raise OffsetOutOfRangeError(error.message, remedy=way_out, code=error.code) from error
 
 
 def _read_on(
-    store: Ranges, each: QueueRange, columns: Sequence[str], losses: Losses, scan: Scan
+    store: Ranges,
+    each: QueueRange,
+    columns: Sequence[str],
+    losses: Losses,
+    scan: Scan,
+    tally: ScanTally,
 ) -> Generator[pa.RecordBatch, None, QueueRange | None]:
     """Yield messages up to some that are gone; return what is left to read behind them."""
-    at = each.start
+    before = tally.entries
     try:
-        for batch in scan(each.start, each.end, _with_offset(columns)):
-            if batch.num_rows:
-                at = batch.column(_OFFSET)[-1].as_py() + 1
-            yield batch.select(list(columns))
+        yield from scan(each.start, each.end, columns, tally=tally)
     except (OffsetOutOfRangeError, TopicNotFoundError, QueueNotFoundError) as error:
+        # Not the last message's offset: a filter passes over messages that are not lost.
+        at = each.start + tally.entries - before
         has = store.queue_range(each.topic, each.queue_id)
         end = min(each.end, max(at, has.maximum))
         begin = min(max(at, has.minimum), end)
@@ -84,10 +98,6 @@ def _read_on(
         losses.note(each.topic, each.queue_id, gone, outcome, _as_loss(error))
         return replace(each, start=begin, end=end) if begin < end else None
     return None
-
-
-def _with_offset(columns: Sequence[str]) -> Sequence[str]:
-    return columns if _OFFSET in columns else (*columns, _OFFSET)
 
 
 def _as_loss(error: DataLossError | TopicNotFoundError | QueueNotFoundError) -> DataLossError:

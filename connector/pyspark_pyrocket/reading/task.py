@@ -50,7 +50,7 @@ def _scan(
     store = store_of_driver(partition.path, partition.store)
     tally = ScanTally()
     where = selection.where
-    scan = partial(store.scan, verify_crc=verify_crc, where=where, tally=tally)
+    scan = partial(store.scan, verify_crc=verify_crc, where=where)
     scan_together = partial(store.scan_together, verify_crc=verify_crc, where=where, tally=tally)
     for few in together(partition.ranges):
         places = [(each.queue_id, each.start, each.end) for each in few]
@@ -60,7 +60,7 @@ def _scan(
             continue
         for each in few:
             of_queue = partial(scan, each.topic, each.queue_id)
-            yield from read_range(store, each, columns, loss, of_queue)
+            yield from read_range(store, each, columns, loss, of_queue, tally)
     if not selection.where.wants_all:
         _log_tally(partition, selection, tally)
 

@@ -97,7 +97,11 @@ class MessageFilter:
 
 @dataclass
 class ScanTally:
-    """What a filtered scan did: queue entries looked at, records read for them, messages wanted."""
+    """What a scan did: queue entries looked at, records read for them, messages wanted.
+
+    When it raises, all of `entries` have been handed on or were not wanted, and none behind them:
+    so far from its start it has come.
+    """
 
     entries: int = 0
     records: int = 0

@@ -2,7 +2,8 @@
 
      0  size (4)            52
      4  prevPosition (8)    of the unit before in the same slot, -1 for the first
-    12  magic (4)           1; with 2: stored anew at the slot's time, not delivered
+    12  magic (4)           1; with 2: stored anew at the slot's time, not delivered; with 4: never
+                            delivered, calls off what its message says, if it says so
     16  writeTime (8)       epoch ms
     24  delay (4)           slot's time less writeTime, ms
     28  physicalOffset (8)
@@ -38,7 +39,7 @@ UNIT = np.dtype(
     ]
 )
 UNIT_BYTES = UNIT.itemsize
-_DEFAULT, _ROLL = 1, 2
+_DEFAULT, _ROLL, _DELETE = 1, 2, 4
 _BLANK_BYTES = 16
 _BLANK_MAGIC = (0xBBCCDDEE ^ 1880681586 + 8) & 0xFFFFFFFF
 ROLL_MS = 2 * 24 * 3_600_000
@@ -70,12 +71,15 @@ def units_of(entries: TimerEntries, now_ms: int) -> Units:
 
 
 def marker_of(last: Entries, before_ms: int) -> Units:
-    """Return a last unit that delivers nothing.
+    """Return a last unit that delivers nothing, whatever its message is.
 
-    A broker goes on in the queue behind the message of the last unit. Its slot is long past.
+    A broker goes on in the queue behind the message of the last unit. Its slot is past, but a
+    broker begins with the slot of what is late, and may come to it all the same. Source:
+    `TimerMessageStore.reviseQueueOffset`, `TimerDequeueGetMessageService`.
     """
     units = np.zeros(len(last), UNIT)
-    units["size"], units["magic"], units["write_time"] = UNIT_BYTES, _DEFAULT, before_ms
+    units["size"], units["magic"] = UNIT_BYTES, _DEFAULT | _DELETE
+    units["write_time"] = before_ms
     units["physical_offset"], units["record_size"] = last["physical_offset"], last["size"]
     return units
 

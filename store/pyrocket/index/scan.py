@@ -120,15 +120,20 @@ class Scanner:
         """
         while start < end:
             places = self._places(queue, start, end, where)
-            tally.entries += places.entries
-            tally.records += len(places.offsets)
+            behind = start + places.entries
             apart = not in_place and lie_apart(places.offsets, places.sizes)
             cut = _cut(places.offsets, places.sizes, 0 if apart else self._log.file_bytes)
             for some in map(places.part, cut):
+                first, last = int(some.queue_offsets[0]), int(some.queue_offsets[-1])
+                tally.entries += first - start
                 fields = self._open(queue, some, apart=apart)
                 fields.check_places(queue.topic, queue.queue_id, some.queue_offsets)
                 yield some.tags_codes, fields
-            start += places.entries
+                start = last + 1
+                tally.entries += start - first
+                tally.records += len(some.offsets)
+            tally.entries += behind - start
+            start = behind
 
     def _places(self, queue: ConsumeQueue, start: int, end: int, where: MessageFilter) -> _Places:
         """Return where the first messages of [start, end) lie that `where` may want."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dying import DeathError, DyingAt
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyrocket import Store
 from pyrocket.formats import timer_wheel
@@ -159,6 +159,8 @@ STEPS = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(STEPS)
+@example([("send", 1), ("send", 1), ("cancel", 0), ("wait", HOUR)])
+@example([("send", 2 * HOUR), ("send", 1), ("wait", 1), ("run", None), ("wait", 4 * HOUR)])
 def test_whatever_happened_a_clean_end_hands_over_exactly_what_is_pending(steps):
     with tempfile.TemporaryDirectory() as folder:
         path, clock = Path(folder) / "s", FakeClock()
