@@ -45,7 +45,8 @@ class RocketDataSource(DataSource):
     endingOffsetsByTimestamp, onDataLoss, failOnDataLoss, maxOffsetsPerTrigger,
     maxBytesPerTrigger, minOffsetsPerTrigger, maxTriggerDelay, coalesceQueues, minPartitions,
     maxRecordsPerPartition, maxBytesPerPartition, schemaMode, includeHeaders, valueFormat,
-    valueSchema, valueColumn, mode, columnNameOfCorruptRecord, badRecordsTopic, view, verifyCrc.
+    valueSchema, valueColumn, mode, columnNameOfCorruptRecord, badRecordsTopic, tags, subExpression, sql,
+    keys, msgId, group, commitToGroup, readOnly, view, onDamage, verifyCrc.
     Options of writes: path, topic, createIfMissing, delivery, txnAppId, txnVersion, flush,
     schemaMode, valueFormat, valueColumn. Names are case-insensitive; unknown ones are refused.
     `connector/README.md` has the table.

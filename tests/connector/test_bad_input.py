@@ -54,7 +54,7 @@ ONLY_BATCH = [
 ]
 ONLY_STREAM = [
     ("an end", {"endingOffsets": "latest"}, "body BINARY", "batch queries"),
-    ("no limit", {"maxOffsetsPerTrigger": "0"}, None, "whole number from 1"),
+    ("no limit", {"maxOffsetsPerTrigger": "-1"}, None, "whole number from 1"),
 ]
 WRITES = [
     ("no target", {"path": None}, "'x' AS body", "OPTION_MISSING.*PYROCKET_STORE"),

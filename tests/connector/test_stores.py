@@ -89,7 +89,7 @@ def test_a_partition_that_spark_made_up_is_empty():
 def test_what_is_loaded_is_frozen_once_per_process(box, monkeypatch):
     frozen = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
-    monkeypatch.setattr("pyspark_pyrocket.reading.task._frozen", False)
+    monkeypatch.setattr("pyspark_pyrocket.processes._frozen", False)
     box.create()
     read(box)
     read(box)

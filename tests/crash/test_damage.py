@@ -12,7 +12,7 @@ from crash.damage_rounds import LONGEST_ROUND
 
 pytestmark = pytest.mark.crash
 
-ROUNDS, HEAVY_ROUNDS, PART = 200, 5000, 200
+ROUNDS, HEAVY_ROUNDS, PART = 100, 5000, 200
 
 
 def run_rounds(first, count):
@@ -32,7 +32,7 @@ def run_rounds(first, count):
     sys.stdout.write(f"seeds {first} to {first + count - 1}: {told[0]}\n")
 
 
-def test_two_hundred_damages():
+def test_a_hundred_damages():
     run_rounds(0, ROUNDS)
 
 

@@ -99,9 +99,7 @@ FEW = [
     ("process", "publication begins"),
     ("process", "records in part"),
     ("jvm", "publication done"),
-    ("process", "before the head"),
     ("process", "before published"),
-    ("process", "after published"),
 ]
 
 

@@ -12,7 +12,7 @@ from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, Store
 
 from pyspark_pyrocket.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
 from pyspark_pyrocket.checkpoints.reset import Move, place_options, plan_new, plan_reset, write_move
-from pyspark_pyrocket.checkpoints.running import queries_on
+from pyspark_pyrocket.checkpoints.running import still_running
 from pyspark_pyrocket.checkpoints.show import document, show_checkpoint, show_table
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.planning.checkpoint import StreamOffset
@@ -256,7 +256,7 @@ def _store_path(store: str | None) -> str:
 
 
 def _refuse_running(store: Store, *, force: bool) -> None:
-    processes = [] if force else queries_on(store.path)
+    processes = [] if force else still_running(store.path)
     if processes:
         raise StoreUnavailableError(
             f"A streaming query reads {store.path} just now (process {processes[0]}).",

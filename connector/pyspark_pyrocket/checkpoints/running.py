@@ -1,9 +1,21 @@
 """Whether a query may be running just now, as far as this machine can tell."""
 
 import os
+import time
 from pathlib import Path
 
+PATIENCE_SECONDS = 3.0
+"""The process of a query that has just ended takes a moment to go."""
+
 _RUNNER = b"pyspark.sql.streaming.python_streaming_source_runner"
+
+
+def still_running(store: Path) -> list[int]:
+    """Return the same as `queries_on`, but give those that are just ending a moment."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while (found := queries_on(store)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return found
 
 
 def queries_on(store: Path, processes: Path = Path("/proc")) -> list[int]:
