@@ -39,16 +39,17 @@ class RocketDataSource(DataSource):
     >>> df.write.format("pyrocket").mode("append").options(path=..., topic="flights").save()
     >>> df.writeStream.format("pyrocket").options(path=..., topic="flights").start()
 
-    Options of reads: path, subscribe or topic, subscribePattern, assign, missingTopic,
+    Options of reads: path, subscribe, subscribePattern, assign, topic, missingTopic,
     startingOffsets, startingTimestamp, startingOffsetsByTimestamp,
     startingOffsetsByTimestampStrategy, lastN, endingOffsets, endingTimestamp,
     endingOffsetsByTimestamp, onDataLoss, failOnDataLoss, maxOffsetsPerTrigger,
     maxBytesPerTrigger, minOffsetsPerTrigger, maxTriggerDelay, coalesceQueues, minPartitions,
-    maxRecordsPerPartition, maxBytesPerPartition, schemaMode, includeHeaders, valueFormat,
-    valueSchema, valueColumn, mode, columnNameOfCorruptRecord, badRecordsTopic, tags, subExpression, sql,
-    keys, msgId, group, commitToGroup, readOnly, view, onDamage, verifyCrc.
-    Options of writes: path, topic, createIfMissing, delivery, txnAppId, txnVersion, flush,
-    schemaMode, valueFormat, valueColumn. Names are case-insensitive; unknown ones are refused.
+    maxRecordsPerPartition, maxBytesPerPartition, tags, subExpression, sql, keys, msgId,
+    schemaMode, includeHeaders, valueFormat, valueSchema, valueColumn, mode,
+    columnNameOfCorruptRecord, badRecordsTopic, view, onDamage, verifyCrc, group, commitToGroup,
+    readOnly. Options of writes: path, topic, schemaMode, valueFormat, valueColumn,
+    createIfMissing, delivery, txnAppId, txnVersion, flush. Names are case-insensitive; unknown
+    ones are refused.
     `connector/README.md` has the table.
     """
 
