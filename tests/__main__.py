@@ -1,9 +1,11 @@
 """`python3 tests`: passes the tests; arguments go to pytest (`python3 tests -k offsets`).
 
-All of them run two at a time, as most wait for Spark; what is chosen by arguments runs in order.
+All of them run a few at a time, and keep their files in memory where there is enough: most of their
+time they would wait for Spark or for the disk. What is chosen by arguments runs in order.
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,14 +13,17 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "examples"))
 
 import environment
 
-TWO_AT_A_TIME = ["-n", "2", "--dist", "worksteal"]
+A_FEW_AT_A_TIME = ["-n", "3", "--dist", "worksteal"]
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 << 30
 
 
 def main() -> int:
-    arguments = environment.ensure("dev", sys.argv[1:]) or TWO_AT_A_TIME
+    arguments = environment.ensure("dev", sys.argv[1:]) or A_FEW_AT_A_TIME
     # Only importable now.
     import pytest
 
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     os.chdir(environment.CHECKOUT)
     return int(pytest.main(arguments))
 
