@@ -18,7 +18,7 @@ def dues(store, level):
     return [int(due) for piece in pieces for due in piece.tags_codes]
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_levels_one_and_two_are_never_early_and_hardly_late(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store, store.run_services():
         for topic in ("one", "two"):

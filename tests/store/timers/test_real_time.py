@@ -10,7 +10,7 @@ from stores import SMALL
 COUNT = 40
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_timers_of_three_seconds_are_delivered_within_milliseconds(path):
     with Store.open(path, create=True, config=SMALL) as store:
         store.create_topic("t", read_queues=1, write_queues=1)
