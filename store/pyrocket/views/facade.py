@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from pyrocket.formats.system_topics import DLQ_PREFIX
 from pyrocket.group_admin import Groups
 from pyrocket.parked import Parked
 from pyrocket.places import check_columns
@@ -19,7 +20,6 @@ from pyrocket.views.parts import (
     WaitingPart,
 )
 from pyrocket.views.sent_back import (
-    DEAD_PREFIX,
     scan_sent_back,
     scan_waiting,
     sent_back_parts,
@@ -87,5 +87,5 @@ def _view_of(part: ViewPart) -> str:
     if isinstance(part, LogPart):
         return "commitlog"
     if isinstance(part, SentBackPart):
-        return "dlq" if part.topic.startswith(DEAD_PREFIX) else "retry"
+        return "dlq" if part.topic.startswith(DLQ_PREFIX) else "retry"
     return part.view if isinstance(part, TablePart) else "retry"

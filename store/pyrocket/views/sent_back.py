@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pyrocket.formats.parked_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
+from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from pyrocket.group_admin import Groups
 from pyrocket.parked import Parked
 from pyrocket.reader import Reader
@@ -30,8 +31,7 @@ from pyrocket.views.parts import (
 )
 from pyrocket.views.tables import all_queues
 
-RETRY_PREFIX, DEAD_PREFIX = "%RETRY%", "%DLQ%"
-_PREFIXES = {"retry": RETRY_PREFIX, "dlq": DEAD_PREFIX}
+_PREFIXES = {"retry": RETRY_PREFIX, "dlq": DLQ_PREFIX}
 _MOST_MESSAGES = 65_536
 _OF_PROPERTIES = {ORIGIN_TOPIC: "RETRY_TOPIC", ORIGIN_ID: "ORIGIN_MESSAGE_ID"}
 _SYSTEM = "systemProperties"
