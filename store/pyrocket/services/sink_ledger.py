@@ -24,6 +24,8 @@ from pyrocket.formats.fastjson import BROKEN
 from pyrocket.formats.sink_record import SinkRecord
 
 _log = logging.getLogger(__name__)
+_told_gaps: dict[tuple[str, str, str], int] = {}
+"""Identity, target and run → the batch before which a gap has been told of."""
 
 LONG_TAIL = 64
 """So many records of the log make it worth while to save the file."""
@@ -97,6 +99,17 @@ class _State:
         self.entries = kept
 
 
+def _tell_gap(known: LedgerEntry, batch: int, run: str) -> None:
+    """Warn of it once a run: a query whose batches are often without rows has many."""
+    whose = known.identity, known.target, run
+    if _told_gaps.get(whose) == batch:
+        return  # A batch is decided about more than once.
+    level = logging.INFO if whose in _told_gaps else logging.WARNING
+    _told_gaps[whose] = batch
+    text = "%s goes on with batch %d after %d: those between had no rows, or were lost elsewhere"
+    _log.log(level, text, _name(known), batch, known.batch)
+
+
 class SinkLedger:
     """The ledger of one store; threads may share it.
 
@@ -132,8 +145,7 @@ class SinkLedger:
                 code="SINK_BATCH_BEHIND",
             )
         if batch > known.batch + 1:
-            # Batches without rows leave no trace, so there is nothing wrong with that.
-            _log.info("%s goes on with batch %d after %d", _name(known), batch, known.batch)
+            _tell_gap(known, batch, run)
         return (Verdict.DROP if batch == known.batch else Verdict.PUBLISH), known
 
     def save_if_long(self) -> None:

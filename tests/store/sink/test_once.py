@@ -42,6 +42,14 @@ def test_the_next_batches_are_published_gaps_or_not(store):
     assert store.sink.last(QUERY, "t") == 7
 
 
+def test_a_gap_is_warned_of_once_a_run(store, caplog):
+    caplog.set_level(logging.INFO, "pyrocket")
+    for number, run in ((0, "gaps-1"), (1, "gaps-1"), (5, "gaps-1"), (9, "gaps-1"), (12, "gaps-2")):
+        publish(store, number, [b"x"], run)
+    told = [(r.levelname, r.args[1:]) for r in caplog.records if "goes on with" in r.msg]
+    assert told == [("WARNING", (5, 1)), ("INFO", (9, 5)), ("WARNING", (12, 9))]
+
+
 def test_an_earlier_batch_is_refused_with_a_way_out(store):
     publish(store, 5, ROWS)
     assert refused(store, 4) == "SINK_BATCH_BEHIND"
