@@ -73,7 +73,7 @@ def test_all_of_a_micro_batch_is_computed_once(capsys):
 
 def test_a_failure_is_told_in_the_view(capsys):
     class Query:
-        def awaitTermination(self):  # noqa: N802  Spark's name
+        def awaitTermination(self):
             raise RuntimeError("[OFFSET_OUT_OF_RANGE] gone\nand a stack trace")
 
     view = StreamView(["x"], 1, whole=False)

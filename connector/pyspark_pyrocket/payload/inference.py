@@ -34,7 +34,8 @@ def infer_schema(bodies: Iterable[bytes]) -> StructType | None:
         value, fault = parse_object(body)
         if not fault:
             found = _common(found, _type_of(value))
-    return None if isinstance(found, NullType) else _without_null(found)  # type: ignore[return-value]
+    fields = _without_null(found)
+    return fields if isinstance(fields, StructType) else None
 
 
 def _type_of(value: Any) -> DataType:
