@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+from crash.nursery import wait_for
 from halves import send_for_ever  # noqa: F401  a task of its own
 from pyrocket import Store
 from pyrocket.disk import io
@@ -63,11 +64,14 @@ def produce_in_threads(path, diaries, producer, count, seed, threads=2):
         thread.join()
 
 
-def take_turns(folder, seconds, result):
-    """Take turns as fast as they come; leave how many there were."""
+def take_turns(folder, ready, moment, result):
+    """Take turns as fast as they come for two seconds, from when `moment` says; leave their count."""
     turns = Turns(Path(folder) / "mutex", Path(folder) / "turnstile", lambda: 0)
-    count, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+    Path(ready).touch()
+    begin = float(wait_for(Path(moment)).read_text())
+    time.sleep(begin - time.monotonic())
+    count = 0
+    while time.monotonic() < begin + 2:
         with turns.turn(10_000):
             count += 1
             time.sleep(0.0002)

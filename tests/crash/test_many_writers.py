@@ -72,14 +72,21 @@ def test_threads_may_share_one_store(path, diaries):
 
 
 def test_turns_are_fair(nursery, tmp_path):
-    results = [tmp_path / f"turns{n}" for n in range(4)]
+    ready, results = ([tmp_path / f"{name}{n}" for n in range(4)] for name in ("ready", "turns"))
+    moment = tmp_path / "moment"
     children = [
-        nursery.start(take_turns, folder=tmp_path, seconds=2.0, result=result) for result in results
+        nursery.start(take_turns, folder=tmp_path, ready=file, moment=moment, result=result)
+        for file, result in zip(ready, results, strict=True)
     ]
+    for file in ready:
+        wait_for(file)
+    at_once = tmp_path / "at_once"
+    at_once.write_text(str(time.monotonic() + 0.5))
+    at_once.rename(moment)
     assert [nursery.wait(child) for child in children] == [0] * 4
     counts = [int(result.read_text()) for result in results]
     for count in counts:
-        assert 0.15 < count / sum(counts) < 0.35, counts
+        assert 0.15 < count / sum(counts) < 0.4, counts
 
 
 def test_waiting_too_long_names_the_holder(nursery, path, tmp_path):
