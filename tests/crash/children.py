@@ -65,7 +65,7 @@ def produce_in_threads(path, diaries, producer, count, seed, threads=2):
 
 
 def take_turns(folder, ready, moment, result):
-    """Take turns as fast as they come for two seconds, from when `moment` says; leave their count."""
+    """Take turns for two seconds, from when the file `moment` says; leave how many there were."""
     turns = Turns(Path(folder) / "mutex", Path(folder) / "turnstile", lambda: 0)
     Path(ready).touch()
     begin = float(wait_for(Path(moment)).read_text())
