@@ -12,12 +12,6 @@ EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 
 ROWS = (
     Option(
-        "createIfMissing",
-        "`true`",
-        (SINK,),
-        "Create the store and the topics that do not exist yet.",
-    ),
-    Option(
         "delivery",
         "`exactly-once`",
         (SINK,),

@@ -11,6 +11,7 @@ from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options import (
     admission,
+    creation,
     delivery,
     lookup,
     loss,
@@ -39,6 +40,7 @@ TABLE: tuple[Option, ...] = (
     *payload.ROWS,
     *view.ROWS,
     *progress.ROWS,
+    *creation.ROWS,
     *delivery.ROWS,
 )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pyrocket.errors import OptionError
 
+from pyspark_pyrocket.options.creation import creates, directory_mode
 from pyspark_pyrocket.options.delivery import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -27,6 +28,7 @@ class WriteOptions:
     path: the store's directory, absolute.
     topic: where every row goes, or an empty string where a column says it.
     create_if_missing: whether the store and its topics are made when they are needed.
+    directory_mode: permissions of a store that is made then; None: as the umask says.
     delivery: EXACTLY_ONCE or AT_LEAST_ONCE.
     transaction: what makes a batch write the same one again; None where the user gave nothing.
     flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC; at-least-once only.
@@ -37,6 +39,7 @@ class WriteOptions:
     path: str
     topic: str = ""
     create_if_missing: bool = True
+    directory_mode: int | None = None
     delivery: str = EXACTLY_ONCE
     transaction: Transaction | None = None
     flush: str = FLUSH_TASK
@@ -60,7 +63,8 @@ class WriteOptions:
         return cls(
             path=path,
             topic=one_topic(given) if "topic" in given else "",
-            create_if_missing=given.boolean("createIfMissing", default=True),
+            create_if_missing=creates(given),
+            directory_mode=directory_mode(given),
             delivery=delivery,
             transaction=transaction_of(given, delivery, streaming=streaming),
             flush=flush,

@@ -51,7 +51,8 @@ def prepare_sink(
         check_topic_name(options.topic)
     # Opened for writing even if nothing is missing: a store that a broker holds, or that needs
     # recovery after a crash, is dealt with here and not by several tasks at once.
-    store = Store.open(options.path, create=options.create_if_missing)
+    config = StoreConfig(dir_mode=options.directory_mode)
+    store = Store.open(options.path, create=options.create_if_missing, config=config)
     try:
         if options.topic:
             _ensure_topic(store, options)
