@@ -28,12 +28,16 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class _Handed:
-    """What was handed over: timers taken in and delivered, when all was written, how many units."""
+    """What was handed over: timers taken in and delivered, when all was written, how many units.
+
+    late_ms: the last slot that was given to a timer because its own was over; 0 if none was.
+    """
 
     timed: int
     cursor: Cursor
     at_ms: int
     units: int
+    late_ms: int
 
 
 class HandOver:
@@ -53,35 +57,34 @@ class HandOver:
                 return
             # Before that lies all that has been delivered since, behind it all that has not.
             read_ms = min(second + SLOT_MS, slot_start(first_due))
-            if read_ms > max(slot_start(progress.cursor[0]), handed.at_ms):
-                units = self._add(handed, progress, second)
-                if units is not None:
-                    self._tell(read_ms, progress, handed.at_ms, units)
+            if read_ms > max(slot_start(progress.cursor[0]), handed.late_ms):
+                more = self._add(handed, progress, second)
+                if more is not None:
+                    self._tell(read_ms, more)
                     return
-        units = self._write_all(progress, second)
-        self._tell(min(second, slot_start(first_due)), progress, second, units)
+        self._tell(min(second, slot_start(first_due)), self._write_all(progress, second))
 
-    def _add(self, handed: _Handed, progress: Progress, second: int) -> int | None:
-        """Put units of what is new behind the others; return how many there are.
-
-        None where that cannot be done.
-        """
+    def _add(self, handed: _Handed, progress: Progress, second: int) -> _Handed | None:
+        """Put units of what is new behind the others; None where that cannot be done."""
         new = self._service.taken_in_since(handed.timed, progress)
         if new is None or (handed.units and not self._layout.timer_log.is_dir()):
             return None
         units = self._units(new, progress.timed, second)
         if len(units):
             UnitLog(self._layout).append(handed.units, units)
-        return handed.units + len(units)
+        late = _late_slot(new, second) or handed.late_ms
+        count = handed.units + len(units)
+        return _Handed(progress.timed, progress.cursor, handed.at_ms, count, late)
 
-    def _write_all(self, progress: Progress, second: int) -> int:
-        """Write all units; return how many there are."""
+    def _write_all(self, progress: Progress, second: int) -> _Handed:
         io.unlink(self._layout.handed)
         if self._layout.timer_check.exists():
             self._check(TimerCheck())
-        units = self._units(self._service.pending(progress), progress.timed, second)
+        pending = self._service.pending(progress)
+        units = self._units(pending, progress.timed, second)
         UnitLog(self._layout).rewrite(units)
-        return len(units)
+        late = _late_slot(pending, second)
+        return _Handed(progress.timed, progress.cursor, second, len(units), late)
 
     def _units(self, pending: TimerEntries, timed: int, second: int) -> Units:
         pending = pending[np.argsort(pending["queue_offset"])]
@@ -95,10 +98,9 @@ class HandOver:
         content = encode_timer_check(check)
         replace_file(self._layout.timer_check, content, self._layout.scratch)
 
-    def _tell(self, read_ms: int, progress: Progress, at_ms: int, units: int) -> None:
+    def _tell(self, read_ms: int, handed: _Handed) -> None:
         """Say what was handed over: to a broker, and to whoever comes to the next clean end."""
-        self._check(TimerCheck(read_ms, 0, progress.timed))
-        handed = _Handed(progress.timed, progress.cursor, at_ms, units)
+        self._check(TimerCheck(read_ms, 0, handed.timed))
         content = json.dumps(asdict(handed)).encode()
         replace_file(self._layout.handed, content, self._layout.scratch)
 
@@ -106,7 +108,12 @@ class HandOver:
         try:
             known = json.loads(read_or_none(self._layout.handed) or b"null")
             due, offset = known["cursor"]
-            counts = int(known["timed"]), (int(due), int(offset)), int(known["at_ms"])
-            return _Handed(*counts, int(known["units"]))
+            counts = (int(known[name]) for name in ("at_ms", "units", "late_ms"))
+            return _Handed(int(known["timed"]), (int(due), int(offset)), *counts)
         except (ValueError, TypeError, KeyError):
             return None
+
+
+def _late_slot(pending: TimerEntries, second: int) -> int:
+    """Return the slot of those whose own is over; 0 if there are none."""
+    return second if len(pending) and slot_start(int(pending["due"].min())) < second else 0

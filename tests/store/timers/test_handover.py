@@ -143,6 +143,7 @@ def test_new_timers_are_put_behind_those_that_were_handed_over(path, clock):
     assert [found[at] for _, at, _ in Wheel(path).dequeued()] == [b"%d" % n for n in range(14)]
 
 
+END = ("end", None)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("send"), st.integers(1, 9000)),
@@ -151,7 +152,7 @@ STEPS = st.lists(
         st.tuples(st.just("wait"), st.integers(1, 5000)),
         st.tuples(st.just("wait"), st.integers(1, 20 * HOUR)),
         st.tuples(st.just("run"), st.none()),
-        st.tuples(st.just("end"), st.none()),
+        st.just(END),
     ),
     max_size=40,
 )
@@ -161,11 +162,12 @@ STEPS = st.lists(
 @given(STEPS)
 @example([("send", 1), ("send", 1), ("cancel", 0), ("wait", HOUR)])
 @example([("send", 2 * HOUR), ("send", 1), ("wait", 1), ("run", None), ("wait", 4 * HOUR)])
+@example([("send", 1), END, ("wait", 1), ("send", 1000), ("wait", 1999), END, ("send", 1)])
 def test_whatever_happened_a_clean_end_hands_over_exactly_what_is_pending(steps):
     with tempfile.TemporaryDirectory() as folder:
         path, clock = Path(folder) / "s", FakeClock()
         timing, ids, pending = Timing(path, clock), {}, {}
-        for number, (kind, value) in enumerate([*steps, ("end", None)]):
+        for number, (kind, value) in enumerate([*steps, END]):
             if kind == "send":
                 body = b"%d" % number
                 ids[body], pending[body] = timing.send(body, value).msg_id, clock.now + value
