@@ -76,13 +76,15 @@ def take_snapshot(
     """
     _check_target(layout, target)
     io.make_directory(target.parent)
+    disturbed: Exception | None = None
     for _ in range(_ATTEMPTS):
         draft = target.parent / f".{target.name}.{uuid.uuid4().hex}"
         try:
             report = _Snapshot(layout, reader, Layout(draft)).take(turn or nullcontext)
             io.rename(draft, target)
             io.sync_directory(target.parent)
-        except (_ChangedMeanwhileError, FileNotFoundError):
+        except (_ChangedMeanwhileError, FileNotFoundError) as error:
+            disturbed = error
             continue
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -91,7 +93,7 @@ def take_snapshot(
         f"topics or files of {layout.root} come and go all the time.",
         remedy="Try again when less is going on.",
         code="SNAPSHOT_DISTURBED",
-    )
+    ) from disturbed
 
 
 def _check_target(layout: Layout, target: Path) -> None:
@@ -120,7 +122,7 @@ class _Snapshot:
         self._queues = Queues(layout, config.queue_file_bytes, writable=False)
         self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
         self._copies = Copies()
-        self._last = (-1, 0)
+        self._last = (0, 0)
         self._cursors: dict[int, int] = {}
 
     def take(self, turn: Turn) -> SnapshotReport:
@@ -146,8 +148,9 @@ class _Snapshot:
         finally:
             self._log.run.close()
             self._queues.close()
+        end = sum(self._last) if bound == WHOLE_LOG else bound
         counts = copies.linked_files, copies.copied_files, copies.copied_bytes
-        return SnapshotReport(draft.root, sum(self._last), *counts, copies.unlinkable)
+        return SnapshotReport(draft.root, end, *counts, copies.unlinkable)
 
     def _copy_small_files(self) -> None:
         layout = self._layout
@@ -228,10 +231,13 @@ class _Snapshot:
     def _last_stored(self, bound: int) -> int:
         """Return a store time up to which all is there: the last that a queue or a file tells.
 
-        No queue may know the last message, because its topic was deleted.
+        No queue may know the last message, because its topic was deleted; and the last one that a
+        queue knows may be cleaned away.
         """
-        files = [start for start in self._log.run.starts() if start < bound]
-        heads = (self._log.read(at, _HEAD_BYTES) for at in (self._last[0], *files[-1:]) if at >= 0)
+        run = self._log.run
+        files = [start for start in run.starts() if start < bound]
+        places = [at for at in (self._last[0], *files[-1:]) if run.start_of(at) in files]
+        heads = (self._log.read(at, _HEAD_BYTES) for at in places)
         return max(map(read_store_timestamp, heads), default=0)
 
 

@@ -71,6 +71,19 @@ def test_full_files_are_links_and_growing_ones_are_not(source, path, target):
     assert tail.stat().st_mtime_ns // 10**6 == log_files(path)[-1].stat().st_mtime_ns // 10**6
 
 
+def test_what_queues_know_may_be_cleaned_away_and_the_rest_be_of_a_deleted_topic(path, target):
+    with filled(path) as store:
+        store.create_topic("gone", read_queues=1, write_queues=1)
+        store.append_batch(batch(numbered(40), 0), topic="gone")
+        store.delete_topic("gone")
+        assert store.clean(total_bytes=0).removals
+        report = store.snapshot(target)
+        assert report.log_end == store.position().published
+    assert not verify(target).findings
+    with Store.open(target) as copy:
+        assert copy.append(message()).queue_offset == 40
+
+
 def test_both_go_their_own_ways(source, target):
     source.snapshot(target)
     before = all_bodies(source)
