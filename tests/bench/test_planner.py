@@ -134,20 +134,24 @@ def fill_skewed(path, size):
 
 
 PARSED = "from_json(CAST(body AS STRING), 'id BIGINT, carrier STRING, delay DOUBLE') AS flight"
-JOBS = {"read only": ["*"], "parsed by Spark's from_json": [PARSED, "queueOffset"]}
+JOBS = {
+    "read only": (["*"], "noop"),
+    "parsed by Spark's from_json": ([PARSED, "queueOffset"], "noop"),
+    "exported to Parquet": (["CAST(body AS STRING) AS body", "queueOffset"], "parquet"),
+}
 """A task that only reads keeps both cores busy: one decodes, the JVM's makes rows of it."""
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_skewed_topic_with_min_partitions(spark, fast_disk, large, report, job):
     """Two cores; without the option one task reads nine tenths alone."""
-    path = str(fast_disk / "store")
+    path, (expressions, output) = str(fast_disk / "store"), JOBS[job]
     stored = fill_skewed(path, 1_200 * MIB if large else 10 * MIB)
 
     def read(**options):
         frame = spark.read.format("pyrocket").options(path=path, topic="T", **options)
-        frame = frame.schema("body BINARY, queueOffset BIGINT").load().selectExpr(*JOBS[job])
-        frame.write.format("noop").mode("overwrite").save()
+        frame = frame.schema("body BINARY, queueOffset BIGINT").load().selectExpr(*expressions)
+        frame.write.format(output).mode("overwrite").save(str(fast_disk / "output"))
 
     pair = measure(lambda: read(minPartitions="4"), read, rounds=7 if large else 1)
     report.line(
