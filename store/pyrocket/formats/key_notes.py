@@ -11,12 +11,12 @@
 """
 
 import struct
-import zlib
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.formats.checksum import crc32
 from pyrocket.formats.runs import Ints
 
 HEADER_BYTES, NOTE_BYTES = 32, 24
@@ -34,7 +34,7 @@ class NotesHeader(NamedTuple):
     def encode(self) -> bytes:
         """Return the bytes."""
         bounds = _BOUNDS.pack(*self)
-        return bounds + zlib.crc32(bounds).to_bytes(8, "little")
+        return bounds + crc32(bounds).to_bytes(8, "little")
 
     @staticmethod
     def decode(data: bytes) -> "NotesHeader | None":
@@ -42,7 +42,7 @@ class NotesHeader(NamedTuple):
         if len(data) != HEADER_BYTES:
             return None
         start, end, total, check = _HEADER.unpack(data)
-        if check != zlib.crc32(data[:24]) or not 0 <= start <= end or total < 0:
+        if check != crc32(data[:24]) or not 0 <= start <= end or total < 0:
             return None
         return NotesHeader(start, end, total)
 

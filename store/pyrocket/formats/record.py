@@ -24,8 +24,9 @@ Source: `CommitLog.checkMessageAndReturnSize`, `MessageDecoder.decode`.
 """
 
 import struct
-import zlib
 from dataclasses import dataclass
+
+from pyrocket.formats.checksum import crc32
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -103,7 +104,7 @@ CRC_MASK = 0x7FFFFFFF
 
 def body_crc(body: bytes | memoryview) -> int:
     """Return the checksum of a stored body."""
-    return zlib.crc32(body) & CRC_MASK
+    return crc32(body) & CRC_MASK
 
 
 def encode_record(

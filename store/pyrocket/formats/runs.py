@@ -1,7 +1,6 @@
 """Runs of bytes inside a buffer as Arrow arrays, in one pass and without touching the gaps."""
 
 import sys
-import zlib
 from functools import cache
 from typing import Any
 
@@ -9,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from pyrocket.formats.checksum import crc32
 
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -115,4 +116,4 @@ def run_offsets(values: pa.Array) -> npt.NDArray[np.int32]:
 def crc32_of_runs(data: pa.Buffer, starts: Ints, ends: Ints) -> npt.NDArray[np.int64]:
     """Return the CRC-32 of each run [starts[i], ends[i]) of `data`, without copying the runs."""
     runs = map(memoryview(data).__getitem__, map(slice, starts.tolist(), ends.tolist()))
-    return np.fromiter(map(zlib.crc32, runs), np.int64, len(starts))
+    return np.fromiter(map(crc32, runs), np.int64, len(starts))

@@ -12,7 +12,6 @@ lost. Every part begins at a multiple of 8.
 """
 
 import json
-import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.formats.checksum import crc32
 from pyrocket.formats.message_keys import MessageKeys
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.runs import Ints
@@ -109,13 +109,13 @@ def index_block(
         data_bytes=batch.data.size,
         columns_at=columns_at,
         data_sum=sum_of_words(memoryview(batch.data)),
-        columns_crc=zlib.crc32(columns),
+        columns_crc=crc32(columns),
     )
 
 
 def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
     """Return the columns of a block, or None if these are not its bytes."""
-    if len(data) != block.columns_bytes or zlib.crc32(data) != block.columns_crc:
+    if len(data) != block.columns_bytes or crc32(data) != block.columns_crc:
         return None
     rows, longs = block.rows, 2 if block.delayed else 1
     wide = np.frombuffer(data, "<i8", longs * rows)
@@ -155,11 +155,11 @@ def sum_of_bodies(batch: EncodedBatch) -> int:
 def encode_index(blocks: Sequence[BlockIndex]) -> tuple[bytes, int]:
     """Return the index of a file's blocks, and the file's checksum."""
     index = json.dumps([asdict(block) for block in blocks]).encode()
-    return index, zlib.crc32(index)
+    return index, crc32(index)
 
 
 def decode_index(data: bytes, checksum: int) -> list[BlockIndex] | None:
     """Return the blocks, or None if these are not the bytes of that index."""
-    if zlib.crc32(data) != checksum:
+    if crc32(data) != checksum:
         return None
     return [BlockIndex(**block) for block in json.loads(data)]
