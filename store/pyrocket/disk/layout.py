@@ -17,7 +17,7 @@
     pyrocket/staging/<32 hex digits>/             rows of a query that nobody sees yet
     pyrocket/state                                the shared words
     pyrocket/keys                                 keys that wait for the key index
-    pyrocket/mutex  turnstile  flush              locks
+    pyrocket/mutex  turnstile  flush              locks, each with the word that wakes who waits
     pyrocket/clock                                a test's clock, 8 bytes; else never there
     pyrocket/tmp/                                 files in the making
 

@@ -3,7 +3,8 @@
 Locks are open-file-description locks: they die with the process, whatever kills it, and the JVM's
 locks conflict with them both ways. A child made by fork would share its parent's locks and keep
 them after the parent's death, so it closes them at once. Turns go through a turnstile (take T,
-take M, drop T): without it one busy writer starves all others.
+take M, drop T): without it one busy writer starves all others. Who waits sleeps on a word in the
+lock's file (`bell`) until it is let go.
 """
 
 import fcntl
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyrocket.disk import io
+from pyrocket.disk.bell import Bell
 from pyrocket.errors import StoreFailedError, StoreLockedError
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -65,6 +67,33 @@ class FileLock:
         return True
 
 
+class BellLock(FileLock):
+    """A lock whose waiters are woken when it is let go."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        assert self._descriptor is not None
+        self._bell = Bell(self._descriptor)
+
+    def heard(self) -> int:
+        """Return what to tell `sleep`; to be asked before the lock is tried."""
+        return self._bell.heard()
+
+    def sleep(self, heard: int, pause: float) -> None:
+        """Sleep until it may be free: see `Bell.sleep`."""
+        self._bell.sleep(heard, pause)
+
+    def release(self, sleepers: int) -> None:
+        """Let go, and wake so many."""
+        self.unlock()
+        self._bell.ring(sleepers)
+
+    def close(self) -> None:
+        """Let go and close the file."""
+        super().close()
+        self._bell.close()
+
+
 def _set_ofd_lock(descriptor: int, kind: int) -> None:
     names = {fcntl.LOCK_SH: fcntl.F_RDLCK, fcntl.LOCK_EX: fcntl.F_WRLCK}
     request = _FLOCK.pack(names.get(kind, fcntl.F_UNLCK), os.SEEK_SET, 0, 1, 0)
@@ -92,7 +121,7 @@ class Turns:
     """One at a time, threads and processes alike, in fair order."""
 
     def __init__(self, mutex: Path, turnstile: Path, holder: Callable[[], int]) -> None:
-        self._mutex, self._turnstile = FileLock(mutex), FileLock(turnstile)
+        self._mutex, self._turnstile = BellLock(mutex), BellLock(turnstile)
         self._threads = threading.Lock()
         self._holder = holder
         self._count, self._inside = 0, False
@@ -113,13 +142,13 @@ class Turns:
             try:
                 self._wait(self._mutex, deadline, timeout_ms, _SHORTEST_WAIT)
             finally:
-                self._turnstile.unlock()
+                self._turnstile.release(1)
             self._count, self._inside = self._count + 1, True
             try:
                 yield
             finally:
                 self._inside = False
-                self._mutex.unlock()
+                self._mutex.release(1)
         finally:
             self._threads.release()
 
@@ -128,15 +157,16 @@ class Turns:
         self._mutex.close()
         self._turnstile.close()
 
-    def _wait(self, lock: FileLock, deadline: float, timeout_ms: int, longest: float) -> None:
-        """Take a lock; the next in line looks often, the others less and less."""
+    def _wait(self, lock: BellLock, deadline: float, timeout_ms: int, longest: float) -> None:
+        """Take a lock; without a bell the next in line looks often, the others less and less."""
         patient_from = time.monotonic() + _SHORT_TURN
-        pause = _SHORTEST_WAIT
+        pause, heard = _SHORTEST_WAIT, lock.heard()
         while not lock.try_lock():
             now = time.monotonic()
             if now > deadline:
                 raise self._late(timeout_ms)
-            time.sleep(pause)
+            lock.sleep(heard, pause)
+            heard = lock.heard()
             pause = min(2 * pause, _LONGEST_WAIT if now > patient_from else longest)
 
     def _late(self, timeout_ms: int) -> StoreLockedError:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyrocket.disk.io import SyncError
-from pyrocket.disk.lock import FileLock
+from pyrocket.disk.lock import BellLock
 from pyrocket.disk.state_page import (
     APPENDS,
     FAILED,
@@ -32,6 +32,7 @@ from pyrocket.log.commit_log import CommitLog
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
 _GATHER_POLL_SECONDS = 0.0001
+_ALL = 0x7FFFFFFF
 
 AfterSync = Callable[[int, int, Mapping[int, int]], None]
 """Told the durable end of the log, a store time, whatever is older than which lies before it, and
@@ -46,7 +47,7 @@ class Flusher:
     ) -> None:
         self._log, self._page, self._timeout_ms = log, page, timeout_ms
         self._after_sync = after_sync
-        self._lock = FileLock(lock)
+        self._lock = BellLock(lock)
         self._led, self._leading = threading.Condition(), False
 
     def flush(self, timeout_ms: int | None = None) -> None:
@@ -86,16 +87,18 @@ class Flusher:
             try:
                 self._sync()
             finally:
-                self._lock.unlock()
+                self._lock.release(_ALL)
 
     def _take_lock(self, target: int, deadline: float, wait_ms: int) -> bool:
         """Take the flush lock; False if there is no need any more."""
+        heard = self._lock.heard()
         while not self._lock.try_lock():
             if self._page[FLUSHED] >= target:
                 return False
             if time.monotonic() > deadline:
                 raise _late(wait_ms)
-            time.sleep(self._pause())
+            self._lock.sleep(heard, self._pause())
+            heard = self._lock.heard()
         return True
 
     def _pause(self) -> float:

@@ -1,0 +1,96 @@
+"""A word in a shared file on which processes sleep until another one rings it: Linux's futex.
+
+A sleeper says what it has heard last; if the word has been rung since, it does not fall asleep.
+Two that ring at once may count as one, and who dies does not ring, so nobody sleeps for long. On
+other systems, and on a full disk, there is no bell, and sleepers only look now and then.
+"""
+
+import ctypes
+import mmap
+import os
+import platform
+import sys
+import time
+
+from pyrocket.disk import io
+
+_WORD_BYTES = 4
+_MOST = 0x7FFFFFFF
+_LONGEST_SLEEP = 0.005
+_WAIT, _WAKE = 0, 1
+
+_CALL_NUMBERS = {"x86_64": 202, "aarch64": 98}
+_CALL_NUMBER = (
+    _CALL_NUMBERS.get(platform.machine())
+    if sys.platform == "linux" and sys.maxsize > 1 << 32
+    else None
+)
+
+
+class Bell:
+    """The first word of an open file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._map = _mapped(descriptor)
+        if self._map is not None:
+            self._words = memoryview(self._map).cast("i")
+            self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+
+    def heard(self) -> int:
+        """Return what has been heard so far."""
+        return 0 if self._map is None else self._words[0]
+
+    def sleep(self, heard: int, pause: float) -> None:
+        """Sleep until it is rung, or a few ms; not at all if it was rung since `heard`.
+
+        Where there is no bell, sleep for `pause` seconds.
+        """
+        if self._map is None:
+            time.sleep(pause)
+            return
+        limit = (ctypes.c_long * 2)(0, int(_LONGEST_SLEEP * 1e9))
+        _futex(self._address, _WAIT, heard, ctypes.byref(limit))
+
+    def ring(self, sleepers: int = _MOST) -> None:
+        """Wake so many of those who sleep, who came first the first."""
+        if self._map is not None:
+            self._words[0] = self._words[0] + 1 & _MOST
+            _futex(self._address, _WAKE, sleepers, None)
+
+    def close(self) -> None:
+        """Unmap."""
+        if self._map is not None:
+            self._words.release()
+            self._map.close()
+            self._map = None
+
+
+def _mapped(descriptor: int) -> mmap.mmap | None:
+    """Map the word, which is made if it is missing; None where there can be no bell."""
+    if _CALL_NUMBER is None:
+        return None
+    try:
+        # Never a hole: on a full disk a store into a mapped one kills the process.
+        if os.fstat(descriptor).st_size < _WORD_BYTES:
+            io.write_at(descriptor, bytes(_WORD_BYTES), 0)
+        return mmap.mmap(descriptor, _WORD_BYTES)
+    except OSError:
+        return None
+
+
+def _futex(address: int, operation: int, value: int, limit: object) -> None:
+    """Sleep or wake. Whatever it returns, who slept looks again."""
+    _call(_CALL_NUMBER, address, operation, value, limit, None, 0)
+
+
+_call = ctypes.CDLL(None).syscall
+_call.argtypes = [
+    ctypes.c_long,
+    ctypes.c_void_p,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int,
+]
+_call.restype = ctypes.c_long

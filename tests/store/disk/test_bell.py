@@ -1,0 +1,119 @@
+"""Waiting for another process: woken when it lets go, and never asleep for long."""
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from pyrocket.disk import bell, io
+from pyrocket.disk.lock import Turns
+
+RING = """
+import os, sys
+from pyrocket.disk.bell import Bell
+Bell(os.open(sys.argv[1], os.O_RDWR)).ring(1)
+"""
+
+needs_futex = pytest.mark.skipif(bell._CALL_NUMBER is None, reason="no futex on this system")
+
+
+@pytest.fixture
+def word(tmp_path):
+    descriptor = os.open(tmp_path / "word", os.O_RDWR | os.O_CREAT)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def sleeps_long(monkeypatch):
+    """Whoever is not woken is late."""
+    monkeypatch.setattr(bell, "_LONGEST_SLEEP", 0.9)
+
+
+@needs_futex
+def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
+    monkeypatch.setattr(bell, "_LONGEST_SLEEP", 0.999)
+    ours = bell.Bell(word)
+    ringer = subprocess.Popen([sys.executable, "-c", RING, tmp_path / "word"])
+    heard, sleeps = ours.heard(), 0
+    while ours.heard() == heard:
+        ours.sleep(heard, 0)
+        sleeps += 1
+        assert sleeps < 60
+    assert ringer.wait() == 0
+
+
+@needs_futex
+def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
+    ours = bell.Bell(word)
+    heard = ours.heard()
+    ours.ring()
+    began = time.monotonic()
+    ours.sleep(heard, 0)
+    assert time.monotonic() - began < 0.9
+
+
+@needs_futex
+def test_nobody_sleeps_for_long(word):
+    """Whoever was to ring may have died."""
+    ours = bell.Bell(word)
+    ours.sleep(ours.heard(), 60)
+
+
+@needs_futex
+def test_turns_are_handed_on_at_once(tmp_path, sleeps_long):
+    def turns():
+        return Turns(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0)
+
+    order = []
+
+    def wait_for_a_turn(mine):
+        with mine.turn(60_000):
+            order.append(time.monotonic())
+
+    first = turns()
+    with first.turn(1000):
+        waiting = [
+            threading.Thread(target=wait_for_a_turn, args=(mine,)) for mine in (turns(), turns())
+        ]
+        for one in waiting:
+            one.start()
+        # Both are asleep by now, or soon.
+        time.sleep(0.1)
+        began = time.monotonic()
+    for one in waiting:
+        one.join()
+    assert len(order) == 2
+    assert order[-1] - began < 0.9
+
+
+def no_futex(monkeypatch):
+    monkeypatch.setattr(bell, "_CALL_NUMBER", None)
+
+
+def full_disk(monkeypatch):
+    def refuse(descriptor, data, offset):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(io, "write_at", refuse)
+
+
+@pytest.mark.parametrize("lacking", [no_futex, full_disk])
+def test_without_a_bell_who_waits_looks_now_and_then(tmp_path, monkeypatch, lacking):
+    lacking(monkeypatch)
+    first, second = (Turns(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0) for _ in range(2))
+    taken = threading.Event()
+
+    def take():
+        with second.turn(60_000):
+            taken.set()
+
+    waiting = threading.Thread(target=take)
+    with first.turn(1000):
+        waiting.start()
+        assert not taken.wait(0.05)
+    waiting.join()
+    assert taken.is_set()
