@@ -1,5 +1,7 @@
 """Arrow arrays seen as other types: buffers are shared, no value is copied. Pure."""
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
@@ -89,3 +91,19 @@ def headers_of_map(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray
     offsets = pa.concat_arrays([properties.offsets, properties.offsets[:0]])
     none = pc.or_(properties.is_null(), pc.equal(offsets[1:], offsets[:-1]))
     return pa.ListArray.from_arrays(offsets, pairs, type=wanted, mask=none)
+
+
+def bounds_of(values: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the n + 1 positions in its buffer between which a string or binary array's lie."""
+    if not len(values):
+        return np.zeros(1, np.int64)
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+    return offsets.astype(np.int64)
+
+
+def bytes_of(values: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return the bytes of all values of a string or binary array behind one another."""
+    data, bounds = values.buffers()[2], bounds_of(values)
+    if data is None:
+        return np.zeros(0, np.uint8)
+    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]

@@ -5,13 +5,15 @@ maps stay; bytes are base64; what is no finite number is its name in quotes. Unl
 keep their microseconds and are always UTC.
 """
 
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from pyspark_pyrocket.arrays import bytes_of
+from pyspark_pyrocket.payload.base64_columns import encode_column
 
 _SHORT = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r"}
 _QUOTE, _BACKSLASH, _SPACE = 0x22, 0x5C, 0x20
@@ -89,7 +91,7 @@ def _string(column: pa.StringArray) -> pa.StringArray:
 
 def _escaped(column: pa.StringArray) -> pa.StringArray:
     """Return the strings with what JSON escapes; only for signs that occur is there a pass."""
-    data = _bytes_of(column)
+    data = bytes_of(column)
     signs = [_BACKSLASH] if (data == _BACKSLASH).any() else []  # First: the others add some.
     signs += [_QUOTE] if (data == _QUOTE).any() else []
     signs += np.unique(data[data < _SPACE]).tolist()
@@ -108,15 +110,6 @@ def _quoted_name(name: str) -> str:
     return _string(pa.array([name]))[0].as_py()
 
 
-def _bytes_of(column: pa.StringArray) -> np.ndarray:
-    """Return the bytes of all strings behind one another."""
-    _, offsets, data = column.buffers()
-    if data is None or not len(column):
-        return np.empty(0, np.uint8)
-    first, last = np.frombuffer(offsets, np.int32)[[column.offset, column.offset + len(column)]]
-    return np.frombuffer(data, np.uint8)[first:last]
-
-
 def _date(column: pa.Array) -> pa.StringArray:
     return _joined('"', column.cast(_TEXT), '"')
 
@@ -129,9 +122,7 @@ def _timestamp(column: pa.Array) -> pa.StringArray:
 
 
 def _binary(column: pa.BinaryArray) -> pa.StringArray:
-    """Return base64: Arrow has no kernel for it, so each value is one call of the C library."""
-    texts = [None if value is None else b64encode(value) for value in column.to_pylist()]
-    return _joined('"', pa.array(texts, pa.binary()).cast(_TEXT), '"')
+    return _joined('"', encode_column(column), '"')
 
 
 def _struct(column: pa.StructArray) -> pa.StringArray:

@@ -4,7 +4,6 @@ Arrow reads numbers, decimals, booleans, strings, structs and lists. Dates and t
 strings and cast; bytes are read as strings of base64. Maps it cannot read.
 """
 
-from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_pyrocket.arrays import arrow_type
+from pyspark_pyrocket.payload.base64_columns import decode_column
 
 Finish = Callable[[pa.Array], pa.Array]
 """Makes the wanted column of the one that was read. Raises pa.ArrowInvalid."""
@@ -100,22 +100,8 @@ def _timestamp_ntz(text: pa.StringArray) -> pa.Array:
     return text.cast(_NAIVE)
 
 
-def _binary(text: pa.StringArray) -> pa.Array:
-    """Decode base64: Arrow has no kernel for it, so each value is one call of the C library."""
-    try:
-        return pa.array(
-            [
-                None if value is None else b64decode(value, validate=True)
-                for value in text.to_pylist()
-            ],
-            pa.binary(),
-        )
-    except ValueError as error:
-        raise pa.ArrowInvalid(str(error)) from error
-
-
 _FINISHES: dict[DataType, Finish] = {
-    BinaryType(): _binary,
+    BinaryType(): decode_column,
     DateType(): _date,
     TimestampType(): _timestamp,
     TimestampNTZType(): _timestamp_ntz,

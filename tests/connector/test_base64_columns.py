@@ -1,0 +1,51 @@
+"""Base64 of columns: what the standard library makes of each value, whatever lies beside it."""
+
+from base64 import b64decode, b64encode
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark_pyrocket.payload.base64_columns import decode_column, encode_column
+
+VALUES = st.lists(st.none() | st.binary(max_size=12), max_size=12)
+TEXTS = st.text(st.sampled_from("AZaz09+/=é \n"), max_size=9)
+
+
+def encoded(value):
+    return None if value is None else b64encode(value).decode()
+
+
+@given(VALUES, st.integers(0, 3))
+def test_each_value_is_encoded_as_if_it_were_alone(values, skip):
+    column = pa.array([*[b"x"] * skip, *values], pa.binary()).slice(skip)
+    texts = encode_column(column)
+    assert texts.to_pylist() == [encoded(value) for value in values]
+    texts.validate(full=True)
+
+
+@given(VALUES, st.integers(0, 3))
+def test_what_was_encoded_is_decoded(values, skip):
+    texts = pa.array([*["eHg="] * skip, *map(encoded, values)], pa.string()).slice(skip)
+    column = decode_column(texts)
+    assert column.to_pylist() == values
+    column.validate(full=True)
+
+
+@given(TEXTS)
+def test_what_is_no_base64_is_refused_among_what_is(text):
+    texts = pa.array(["eHg=", text, "eA==", None])
+    try:
+        plain = b64decode(text, validate=True)
+    except ValueError:
+        with pytest.raises(pa.ArrowInvalid, match="not base64"):
+            decode_column(texts)
+    else:
+        assert decode_column(texts).to_pylist() == [b"xx", plain, b"x", None]
+
+
+def test_more_than_a_batch_holds_is_refused_before_anything_is_made(monkeypatch):
+    monkeypatch.setattr("pyspark_pyrocket.payload.base64_columns._MOST_BYTES", 7)
+    assert encode_column(pa.array([b"abc"])).to_pylist() == ["YWJj"]
+    with pytest.raises(pa.ArrowCapacityError, match="8 bytes"):
+        encode_column(pa.array([b"abcd"]))
