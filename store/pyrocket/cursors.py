@@ -2,7 +2,7 @@
 
 While the shared words are true they say it, exactly. At each checkpoint, and at a clean end, what
 they said before the flush goes to `pyrocket/cursors.json`, and the delay levels' to RocketMQ's
-`config/delayOffset.json` too: never more than what is durable. A recovery takes the larger of ours
+`config/delayOffset.json` too, and there every ten seconds, as in RocketMQ: never more than what is durable. A recovery takes the larger of ours
 and RocketMQ's, because both only ever grow and each is true: a Java broker may have come further
 since.
 """
@@ -60,6 +60,11 @@ def save_cursors(layout: Layout, cursors: Cursors) -> None:
         # What they say is taken in has to be there.
         TimerBuckets(layout.timers).sync()
         replace_file(layout.cursors, data, layout.scratch)
+    save_levels(layout, cursors)
+
+
+def save_levels(layout: Layout, cursors: Cursors) -> None:
+    """Keep those of the delay levels where RocketMQ looks; the caller holds the flush lock."""
     levels = {_LEVEL_WORDS[word]: at for word, at in cursors.items() if word in _LEVEL_WORDS}
     if levels:
         DelayOffsets(layout).save(levels)

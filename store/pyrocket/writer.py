@@ -11,7 +11,7 @@ from functools import partial
 from pyrocket.cleaner import Cleaner
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
-from pyrocket.cursors import save_cursors, save_transaction_cursors
+from pyrocket.cursors import save_cursors, save_levels, save_transaction_cursors
 from pyrocket.disk import io
 from pyrocket.disk.durable import clear_folder, replace_file
 from pyrocket.disk.file_run import FileRun
@@ -87,6 +87,7 @@ class Writer:
             config.log_file_bytes,
             self._keys.sync_full,
             partial(save_cursors, layout),
+            partial(save_levels, layout),
         )
         self._flusher = Flusher(
             self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync

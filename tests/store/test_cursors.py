@@ -22,9 +22,9 @@ from stores import SMALL, batch, filled, message, numbered, reboot, words
 LEVEL_2 = level_word(2)
 
 
-def with_delayed(path, count=5):
+def with_delayed(path, count=5, **options):
     """A store with messages in the queue of level 2, as whoever sends them leaves it."""
-    store = filled(path, 3)
+    store = filled(path, 3, **options)
     for topic in (SCHEDULE_TOPIC, HALF_TOPIC):
         store._topics.put(TopicConfig(topic, 2, 2))
         store._writing().structure_changed()
@@ -50,6 +50,20 @@ def value(path, word):
 @pytest.fixture(autouse=True)
 def _system_topics_may_be_written(monkeypatch):
     monkeypatch.setattr("pyrocket.sender.check_topic_name", lambda name: None)
+
+
+def test_rocketmq_is_told_of_the_levels_every_ten_seconds(tmp_path, clock):
+    """A broker that comes after a crash of ours repeats no more than it would of its own."""
+    store = with_delayed(tmp_path, clock=clock)
+    told = []
+    for after_ms, delivered in ((0, 1), (9_999, 2), (1, 3), (5_000, 4), (5_000, 5)):
+        clock.now += after_ms
+        move(store, {LEVEL_2: delivered})
+        store.append(message())
+        store.flush()
+        told.append(DelayOffsets(Layout(tmp_path)).read().get(2))
+    assert told == [1, 1, 3, 3, 5]
+    store.close(clean=False)
 
 
 def test_cursors_survive_a_clean_end_and_another_boot(tmp_path):

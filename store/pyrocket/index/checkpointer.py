@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 INTERVAL_MS = 60_000
 """RocketMQ's flushConsumeQueueThoroughInterval, after which it flushes the checkpoint too."""
 
+LEVELS_INTERVAL_MS = 10_000
+"""RocketMQ's flushDelayOffsetInterval."""
+
 
 def read_checkpoint(layout: Layout) -> Checkpoint:
     """Return what is durable for sure.
@@ -52,9 +55,10 @@ class Checkpointer:
         log_file_bytes: int,
         sync_index: Callable[[int], int],
         save_cursors: Callable[[Mapping[int, int]], None],
+        save_levels: Callable[[Mapping[int, int]], None],
     ) -> None:
         """Make one; `sync_index` is `KeyBuilder.sync_full`."""
-        self._save_cursors = save_cursors
+        self._save_cursors, self._save_levels, self._levels_ms = save_cursors, save_levels, 0
         self._layout, self._queues, self._page, self._clock = layout, queues, page, clock
         self._log_file_bytes, self._sync_index = log_file_bytes, sync_index
 
@@ -68,10 +72,11 @@ class Checkpointer:
         if page[DISPATCHED] < end or end <= page[CHECKPOINTED]:
             return
         same_file = end // self._log_file_bytes == page[CHECKPOINTED] // self._log_file_bytes
-        if same_file and self._clock() - page[CHECKPOINT_TIME] < INTERVAL_MS:
-            return
         try:
-            self.advance(end, stored, cursors)
+            if same_file and self._clock() - page[CHECKPOINT_TIME] < INTERVAL_MS:
+                self._keep_levels(cursors)
+            else:
+                self.advance(end, stored, cursors)
         except SyncError:
             raise
         except OSError as error:
@@ -104,6 +109,13 @@ class Checkpointer:
             replace_file(path, content, self._layout.scratch)
         self._page[CHECKPOINTED] = end
         self._page[CHECKPOINT_TIME] = self._clock()
+
+    def _keep_levels(self, cursors: Mapping[int, int]) -> None:
+        """Save how far the delay levels are delivered, for a broker that comes after a crash."""
+        now = self._clock()
+        if not 0 <= now - self._levels_ms < LEVELS_INTERVAL_MS:
+            self._save_levels(cursors)
+            self._levels_ms = now
 
     def _sync_queues(self) -> None:
         """Make the entries written since the last checkpoint durable."""
