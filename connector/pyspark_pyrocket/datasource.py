@@ -48,8 +48,8 @@ class RocketDataSource(DataSource):
     schemaMode, includeHeaders, valueFormat, valueSchema, valueColumn, mode,
     columnNameOfCorruptRecord, badRecordsTopic, view, onDamage, verifyCrc, group, commitToGroup,
     readOnly. Options of writes: path, topic, schemaMode, valueFormat, valueColumn,
-    createIfMissing, directoryMode, delivery, txnAppId, txnVersion, flush. Names are
-    case-insensitive; unknown ones are refused.
+    createIfMissing, directoryMode, delivery, txnAppId, txnVersion, flush,
+    timerMaxDelay. Names are case-insensitive; unknown ones are refused.
     `connector/README.md` has the table.
     """
 

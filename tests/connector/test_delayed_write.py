@@ -86,3 +86,14 @@ def test_a_bad_delay_fails_the_task_by_its_row(spark, box, row, what):
         save(frame.coalesce(1), box)
     assert what in str(caught.value)
     assert box.rows() == 0
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_how_far_ahead_rows_may_be_due_is_an_option(spark, box, delivery):
+    box.create()
+    frame = spark.sql("SELECT 'a' AS body, '41d' AS delay").coalesce(1)
+    save(frame, box, delivery=delivery, timerMaxDelay="60d")
+    assert list(waiting(box, TIMER)) == [b"a"]
+    with pytest.raises(PySparkException, match=r"TIMER_TOO_FAR.*timerMaxDelay"):
+        save(frame, box, delivery=delivery, timerMaxDelay="40d23h")
+    assert list(waiting(box, TIMER)) == [b"a"]

@@ -40,6 +40,7 @@ def test_defaults_of_writes():
     options = write()
     assert (options.topic, options.create_if_missing, options.flush) == ("", True, "task")
     assert (options.delivery, options.transaction) == ("exactly-once", None)
+    assert options.timer_max_delay_ms == 40 * 86_400_000
 
 
 def test_names_and_words_are_case_insensitive():
@@ -227,3 +228,10 @@ def test_a_stream_is_known_by_its_checkpoint_and_not_by_a_name():
     request = Request({"path": "/s", "txnAppId": "a", "txnVersion": "1"}, "/")
     with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*checkpoint.*foreachBatch"):
         WriteOptions.parse(request, streaming=True)
+
+
+@pytest.mark.parametrize("text", ["", "40", "-1d", "forty days"])
+def test_timer_max_delay_is_a_length_of_time(text):
+    assert write(timerMaxDelay="1d12h").timer_max_delay_ms == 36 * 3_600_000
+    with pytest.raises(OptionError, match="length of time"):
+        write(timerMaxDelay=text)

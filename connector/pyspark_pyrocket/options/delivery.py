@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pyrocket import StoreConfig
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.given import Given
@@ -39,7 +40,19 @@ ROWS = (
         "With `delivery=at-least-once`: when rows are made durable: once at the end of each task, "
         "after every Arrow batch (`sync`), or soon after, in the background (`async`).",
     ),
+    Option(
+        "timerMaxDelay",
+        "`40d`",
+        (SINK,),
+        "How far ahead `delay` and `deliverTimestamp` may lie; what is further fails the write.",
+    ),
 )
+
+
+def timer_max_delay_ms(given: Given) -> int:
+    """Return how far ahead due times may lie."""
+    length = given.duration_ms("timerMaxDelay")
+    return StoreConfig().timer_max_delay_ms if length is None else length
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pyrocket import StoreConfig
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.creation import creates, directory_mode
@@ -12,6 +13,7 @@ from pyspark_pyrocket.options.delivery import (
     FLUSH_SYNC,
     FLUSH_TASK,
     Transaction,
+    timer_max_delay_ms,
     transaction_of,
 )
 from pyspark_pyrocket.options.option import SINK
@@ -32,6 +34,7 @@ class WriteOptions:
     delivery: EXACTLY_ONCE or AT_LEAST_ONCE.
     transaction: what makes a batch write the same one again; None where the user gave nothing.
     flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC; at-least-once only.
+    timer_max_delay_ms: how far ahead due times may lie.
     encodes_json: whether bodies are made of the columns that are not a message's own.
     value_column: then: the struct column that is the body instead, or an empty string.
     """
@@ -43,6 +46,7 @@ class WriteOptions:
     delivery: str = EXACTLY_ONCE
     transaction: Transaction | None = None
     flush: str = FLUSH_TASK
+    timer_max_delay_ms: int = StoreConfig().timer_max_delay_ms
     encodes_json: bool = False
     value_column: str = ""
 
@@ -68,6 +72,7 @@ class WriteOptions:
             delivery=delivery,
             transaction=transaction_of(given, delivery, streaming=streaming),
             flush=flush,
+            timer_max_delay_ms=timer_max_delay_ms(given),
             encodes_json=encodes_json(given),
             value_column=value_column(given),
         )

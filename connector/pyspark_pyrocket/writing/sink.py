@@ -91,8 +91,12 @@ def open_for_staging(sink: Sink) -> Store:
 
 
 def _open(sink: Sink, *, read_only: bool, flush: str) -> Store:
-    config = StoreConfig(auto_create_topics=sink.options.create_if_missing, flush=flush)
-    path = sink.options.path
+    options, path = sink.options, sink.options.path
+    config = StoreConfig(
+        auto_create_topics=options.create_if_missing,
+        flush=flush,
+        timer_max_delay_ms=options.timer_max_delay_ms,
+    )
     try:
         store = Store.open(path, read_only=read_only, config=config)
     except StoreNotFoundError as error:

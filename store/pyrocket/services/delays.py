@@ -140,7 +140,7 @@ class Delays:
     def _too_far(self, what: str, ahead_ms: int) -> MessageError:
         return MessageError(
             f"{what} due {ahead_ms} ms from now; {self._most_ms} is the most.",
-            remedy="Raise timer_max_delay_ms, or send later.",
+            remedy="Raise timer_max_delay_ms (timerMaxDelay of a Spark write), or send later.",
             code="TIMER_TOO_FAR",
         )
 
