@@ -6,7 +6,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from halves import COMMIT, UNKNOWN, Held, Listener, discarded, halves, log_records, producer
+from halves import (
+    COMMIT,
+    ROLLBACK,
+    UNKNOWN,
+    Held,
+    Listener,
+    discarded,
+    halves,
+    log_records,
+    producer,
+)
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.formats.java_hash import java_hash
 from pyrocket.formats.properties import decode_properties
@@ -31,6 +41,21 @@ def shown(record, without=()):
     properties = decode_properties(record.properties)
     fields = {name: getattr(record, name) for name in FIELDS if name not in without}
     return fields | {"properties": properties}
+
+
+def queue_entries(path):
+    """(number of the record in the log, tags code) of all entries, by queue."""
+    numbers = {record.physical_offset: at for at, record in enumerate(log_records(path))}
+    found = {}
+    for file in sorted((path / "consumequeue").glob("*/*/*")):
+        entries = np.fromfile(file, [("place", ">i8"), ("size", ">i4"), ("code", ">i8")])
+        entries = entries[entries["size"] > 0]
+        places, codes = entries["place"].tolist(), entries["code"].tolist()
+        key = file.relative_to(path / "consumequeue").parent.as_posix()
+        found.setdefault(key, []).extend(
+            (numbers[place], code) for place, code in zip(places, codes, strict=True)
+        )
+    return found
 
 
 def append_again(store, record):
@@ -76,6 +101,7 @@ def test_three_rounds_of_checks(path, clock):
     assert len(ours) == len(theirs) == 10
     for mine, his in zip(ours, theirs, strict=True):
         assert shown(mine) == shown(his)
+    assert queue_entries(path) == queue_entries(CHECKED)
 
 
 def test_a_commit_and_its_op(path, clock):
@@ -97,6 +123,21 @@ def test_a_commit_and_its_op(path, clock):
         for each in (one, other):
             each["properties"].pop("UNIQ_KEY", None)
         assert one == other
+
+
+def test_a_rollback_and_its_op(path, clock):
+    """The op is that of a commit, and nothing comes between."""
+    _, _, his_op = [
+        one for one in log_records(GOLDEN / "java498-clean") if is_of_the_transaction(one)
+    ]
+    with (
+        Store.open(path, create=True, config=BIG, clock=clock) as store,
+        producer(Held(store), "pg", Listener(ROLLBACK)) as one,
+    ):
+        one.send(Message(topic="TopicTest", body=b"half", tags="TagC", queue_id=0))
+    _, op = log_records(path)
+    hosts = ("born_host", "store_host", "born_timestamp", "queue_offset")
+    assert shown(op, hosts) == shown(his_op, hosts)
 
 
 def is_of_the_transaction(record):
