@@ -1,8 +1,9 @@
 """Writes in a cluster of two executors, in which tasks fail, are slow, or lose their executor.
 
-Usage: cluster_job.py MASTER STORE FOLDER
+Usage: cluster_job.py MASTER STORE FOLDER batches|stream
 
-FOLDER gets a file for each attempt of a task.
+FOLDER gets a file for each attempt of a task. `batches` are three writes of their own, `stream` is
+a query from the topic `source` to `streamed`, whose first three micro-batches have a mishap each.
 """
 
 import os
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark_pyrocket.java import use_java
 
 ROWS, TASKS = 4_000, 4
+STREAMED, KEYS = 2_400, 16
 BODY_BYTES = 3_000
 """So that Spark does not keep the rows before a mishap to itself."""
 
@@ -44,7 +46,10 @@ def lose_executor(first_time):
         time.sleep(60)
 
 
-def main(master, store, folder):
+MISHAPS = {"failed": fail, "slow": dawdle, "lost": lose_executor}
+
+
+def main(master, store, folder, kind):
     use_java()
     spark = (
         SparkSession.builder.master(master)
@@ -61,23 +66,70 @@ def main(master, store, folder):
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
         .getOrCreate()
     )
-    for topic, mishap in {"failed": fail, "slow": dawdle, "lost": lose_executor}.items():
+    (write_batches if kind == "batches" else write_stream)(spark, store, Path(folder))
+
+
+def write_batches(spark, store, folder):
+    for topic, mishap in MISHAPS.items():
         frame = spark.range(0, ROWS, 1, TASKS)
         if mishap is lose_executor:
             # A shuffle: its files go with the executor, so the stage before has to run again.
             frame = frame.repartition(TASKS, "id")
-        writer = frame.mapInArrow(with_mishap(mishap, Path(folder), topic), "body STRING").write
+        writer = frame.mapInArrow(with_mishap(mishap, folder, topic), "body STRING").write
         writer.format("pyrocket").mode("append").options(path=store, topic=topic).save()
+
+
+def write_stream(spark, store, folder):
+    messages = (
+        spark.readStream.format("pyrocket")
+        .options(path=store, topic="source", startingOffsets="earliest")
+        .options(maxOffsetsPerTrigger=STREAMED // len(MISHAPS))
+        .schema("body STRING")
+        .load()
+    )
+    # All rows of a key come from one queue: a shuffle keeps their order.
+    keyed = messages.selectExpr("body", "split(body, ':')[0] AS shardingKey").repartition(
+        TASKS, "shardingKey"
+    )
+    query = (
+        keyed.mapInArrow(with_mishap_of_batch(folder), "body STRING, shardingKey STRING")
+        .writeStream.format("pyrocket")
+        .options(path=store, topic="streamed", checkpointLocation=str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def begin_attempt(folder, name):
+    """Note this attempt of a task; tell whether it is the first, and the partition's number."""
+    context = TaskContext.get()
+    partition = context.partitionId()
+    first_time = not list(folder.glob(f"{name}.{partition}.*"))
+    (folder / f"{name}.{partition}.{context.taskAttemptId()}").touch()
+    return first_time, partition
+
+
+def with_mishap_of_batch(folder):
+    """Return what passes rows on, with a mishap in the middle of partition 1 of each batch."""
+
+    def run(batches):
+        batch_id = int(TaskContext.get().getLocalProperty("streaming.sql.batchId"))
+        name = list(MISHAPS)[batch_id]
+        first_time, partition = begin_attempt(folder, name)
+        for number, batch in enumerate(batches):
+            if partition == 1 and number == 1:
+                MISHAPS[name](first_time)
+            yield batch
+
+    return run
 
 
 def with_mishap(mishap, folder, topic):
     """Return what turns ids into bodies, with a mishap in the middle of partition 1."""
 
     def run(batches):
-        context = TaskContext.get()
-        partition = context.partitionId()
-        first_time = not list(folder.glob(f"{topic}.{partition}.*"))
-        (folder / f"{topic}.{partition}.{context.taskAttemptId()}").touch()
+        first_time, partition = begin_attempt(folder, topic)
         for number, batch in enumerate(batches):
             if partition == 1 and number == 5:
                 mishap(first_time)

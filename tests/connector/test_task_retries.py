@@ -5,11 +5,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from clusters import two_workers
-from connector.cluster_job import ROWS
+from connector.cluster_job import BODY_BYTES, KEYS, MISHAPS, ROWS, STREAMED
+from pyrocket import Store
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).with_name("cluster_job.py")
 
@@ -24,18 +26,50 @@ def master(checkout_in_children, tmp_path):
         yield url
 
 
-def test_attempts_that_fail_come_second_or_are_lost_leave_nothing(box, master, tmp_path):
-    attempts = tmp_path / "attempts"
+def run_job(master, store, attempts, kind):
+    """Run the job; all of its mishaps have happened then."""
     attempts.mkdir()
     run = subprocess.run(
-        [sys.executable, JOB, master, box.path, attempts],
+        [sys.executable, JOB, master, store, attempts, kind],
         capture_output=True,
         text=True,
         timeout=240,
     )
     assert run.returncode == 0, run.stderr[-5_000:]
-    tried = Counter(path.name.rsplit(".", 1)[0] for path in attempts.iterdir())
-    for topic in ("failed", "slow", "lost"):
-        assert tried[f"{topic}.1"] >= 2, tried
+    tried = Counter(path.name.rsplit(".", 1)[0] for path in attempts.glob("*.*.*"))
+    assert all(tried[f"{name}.1"] >= 2 for name in MISHAPS), tried
+
+
+@pytest.mark.heavy
+def test_attempts_that_fail_come_second_or_are_lost_leave_nothing(box, master, tmp_path):
+    run_job(master, box.path, tmp_path / "attempts", "batches")
+    for topic in MISHAPS:
         bodies = [int(body[:4].rstrip(b".")) for body in type(box)(box.path, topic).bodies()]
         assert sorted(bodies) == list(range(ROWS)), topic
+
+
+def fill_source(path):
+    """`key:number`, the numbers of a key dense, all of a key in one queue."""
+    numbers = [f"{at % KEYS}:{at // KEYS}:".ljust(BODY_BYTES, ".") for at in range(STREAMED)]
+    queues = pa.array([at % KEYS % 4 for at in range(STREAMED)], pa.int32())
+    batch = pa.record_batch({"body": pa.array(numbers).cast(pa.binary()), "queueId": queues})
+    with Store.open(path, create=True) as store:
+        store.create_topic("source")
+        store.append_batch(batch, topic="source")
+
+
+@pytest.mark.slow
+def test_attempts_in_a_stream_leave_nothing_either_and_keep_the_order_of_keys(
+    box, master, tmp_path
+):
+    fill_source(box.path)
+    run_job(master, box.path, tmp_path / "attempts", "stream")
+    found = {}
+    with Store.open(box.path, read_only=True) as store:
+        for queue_id, at in store.offsets("streamed").items():
+            for batch in store.scan("streamed", queue_id, 0, at.maximum, ["body"]):
+                for body in batch["body"].to_pylist():
+                    key, number, _ = body.decode().split(":")
+                    found.setdefault((key, queue_id), []).append(int(number))
+    assert len(found) == KEYS, "each key is in one queue"
+    assert all(numbers == list(range(STREAMED // KEYS)) for numbers in found.values())
