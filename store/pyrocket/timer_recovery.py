@@ -3,14 +3,13 @@
 The saved words say what was taken in and delivered by the last checkpoint. What has happened since
 is in the log: timers that came later are taken in, those whose delivered copies are there are
 taken out. So a loss of power loses nothing and delivers nothing twice. A RocketMQ 5 broker that ran
-meanwhile says how far it came in `config/timercheck`. Without buckets, in a copy, all is built
-from the queue.
+meanwhile says how far it came in `config/timercheck`. Without buckets, in a copy, and where they
+are damaged, all is built from the queue.
 """
 
-from collections.abc import Iterator
+import logging
 
 import numpy as np
-import pyarrow.compute as pc
 
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none
@@ -20,26 +19,32 @@ from pyrocket.disk.state_page import (
     CHECKPOINTED,
     NEVER,
     PUBLISHED,
+    STORE_TIME,
     TIMED,
     TIMER_DUE,
     TIMER_OFFSET,
     StatePage,
 )
-from pyrocket.errors import StoreUnavailableError
-from pyrocket.formats.properties import REAL_TOPIC, TIMER_OUT_MS
-from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError
+from pyrocket.formats.record_fields import Bools
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_check import TimerCheck, decode_timer_check, delivered_by
-from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, marks, seal, timer_entries
+from pyrocket.formats.timer_entry import TimerEntries, seal, timer_entries
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
 from pyrocket.index.scattered import read_scattered
-from pyrocket.index.timer_buckets import TimerBuckets, are_behind
-from pyrocket.index.timer_queue import of_timer_topic, ordered, read_timers
+from pyrocket.index.timer_buckets import TimerBuckets
+from pyrocket.index.timer_copies import copied, delivered_copies
+from pyrocket.index.timer_queue import ordered, read_timers
+from pyrocket.index.timer_rebuild import undelivered
+from pyrocket.index.timer_tally import Hours, counted, together
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import walk_all
+
+_SLACK_MS = 2000
+"""A RocketMQ broker rounds to seconds."""
+
+_log = logging.getLogger(__name__)
 
 
 def settle_timers(
@@ -86,33 +91,62 @@ class _Settling:
     def run(self) -> None:
         """Do it all, durably before the words say so."""
         page, end = self._page, self._queue.max_offset(WHOLE_LOG)
-        start = self._timed
-        if self._buckets.is_there:
+        if self._is_intact():
             self._buckets.erase(
                 lambda part: (part["queue_offset"] >= self._timed) | self._gone(part)
             )
         else:
-            start = self._queue.min_offset(self._log.first_offset(), end)
+            self._build_anew(end)
+        self._buckets.recount(self._timed)
         stop = max(self._timed, min(self._java.queue_offset, end))
         if len(self._delivered):
             stop = end
-        self._take_in(start, stop)
+        self._take_in(stop)
         self._buckets.sync()
         page[TIMED] = stop
         self._follow_java()
 
-    def _take_in(self, start: int, stop: int) -> None:
-        self._buckets.make()
-        for entries in read_timers(self._log, self._queue, start, stop):
-            taken_before = entries["queue_offset"] < self._timed
-            old = taken_before & ~are_behind(entries, self._cursor)
-            entries = entries[~old & ~self._gone(entries)]
+    def _is_intact(self) -> bool:
+        """Whether the buckets hold what was saved as taken in and is not delivered."""
+        buckets = self._buckets
+        if not buckets.is_there:
+            return False
+        try:
+            buckets.check(buckets.tally.read(self._timed), self._cursor[0], whole=True)
+        except StoreDamagedError as error:
+            _log.warning("%s It is built anew from the log.", error.message)
+            return False
+        return True
+
+    def _build_anew(self, end: int) -> None:
+        page, first = self._page, self._queue.min_offset(self._log.first_offset(), end)
+        self._buckets.clear()
+        for entries in undelivered(
+            self._log,
+            self._queue,
+            first,
+            self._timed,
+            self._cursor,
+            end=page[PUBLISHED],
+            stored_ms=page[STORE_TIME],
+        ):
+            self._buckets.add(entries[~self._gone(entries)])
+
+    def _take_in(self, stop: int) -> None:
+        hours: Hours = {}
+        for entries in read_timers(self._log, self._queue, self._timed, stop):
+            entries = entries[~self._gone(entries)]
             entries["due"] = np.maximum(entries["due"], self._cursor[0])
             self._buckets.add(seal(entries))
+            hours = together(hours, counted(entries))
+        if stop > self._timed:
+            self._buckets.tally.add(self._timed, stop, hours, lambda: (self._timed, 0))
 
     def _gone(self, entries: TimerEntries) -> Bools:
         """Return whether each has been delivered, though the saved words don't say so."""
-        java = delivered_by(self._java, entries)
+        # No checksum covers what a broker says; whatever it delivered has been stored since.
+        possible = entries["due"] <= self._page[STORE_TIME] + _SLACK_MS
+        java = delivered_by(self._java, entries) & possible
         rows = np.flatnonzero(np.isin(entries["key"], self._delivered["key"]))
         if len(rows):
             # An entry's due time may be later than its message's, and its key may be another's.
@@ -120,17 +154,9 @@ class _Settling:
             found = read_scattered(self._log, places, sizes)
             exact = timer_entries(found.fields(), some["queue_offset"][found.at])
             exact["physical_offset"] = places[found.at]
-            java |= np.isin(entries["queue_offset"], self._copied(exact)["queue_offset"])
+            known = exact[copied(exact, self._delivered)]
+            java |= np.isin(entries["queue_offset"], known["queue_offset"])
         return java
-
-    def _copied(self, entries: TimerEntries) -> TimerEntries:
-        """Return those of which a delivered copy lies behind them in the log."""
-        known, of = np.unique(marks(self._delivered), return_inverse=True)
-        last = np.zeros(len(known), np.int64)
-        np.maximum.at(last, of, self._delivered["physical_offset"])
-        wanted = marks(entries)
-        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        return entries[(known[at] == wanted) & (last[at] > entries["physical_offset"])]
 
     def _follow_java(self) -> None:
         """Have the cursor say what Java has delivered, as far as nothing else waits there."""
@@ -149,20 +175,4 @@ class _Settling:
         start = self._page[CHECKPOINTED]
         if self._clean:
             start = max(start, self._log.run.start_of(end - 1)) if self._java.read_ms else end
-        parts = [_copies_in(run) for run in _runs(self._log, start, end)]
-        return np.concatenate([np.zeros(0, TIMER_ENTRY), *parts])
-
-
-def _runs(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
-    return walk_all(log, start, end) if start < end else iter(())
-
-
-def _copies_in(run: RecordFields) -> TimerEntries:
-    run.check_structure()
-    marked = pc.match_substring(run.properties(), f"{TIMER_OUT_MS}\x01")
-    rows = np.flatnonzero(marked.to_numpy(zero_copy_only=False))
-    some = RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])
-    homes = PropertyColumns(some.properties()).column(REAL_TOPIC)
-    home = pc.fill_null(pc.equal(homes.cast("binary"), some.topics()), False)
-    copies = np.asarray(home.to_numpy(zero_copy_only=False), bool) & ~of_timer_topic(some)
-    return timer_entries(some, np.zeros(len(some), np.int64))[copies]
+        return delivered_copies(self._log, start, end)

@@ -9,11 +9,19 @@ from unittest import mock
 import pyarrow as pa
 from pyrocket import Message, Store
 from pyrocket.testing import FileClock
+from sinks import numbered as sink_batch
+from sinks import publish, stage
 from stores import SMALL, append_as_broker, batch, numbered, reboot
 
 NOW = 1_700_000_000_000
 GROUP = "readers"
 RECREATED, DELETED = "again", "gone"
+LATER, SUNK = "later", "sunk"
+"""What timers are for, and what a query writes to."""
+
+HOUR_MS = 3_600_000
+WAITING = [b"timer %d" % number for number in range(12)]
+PUBLISHED = [b"sunk %d" % number for number in range(6)]
 ROWS = 5
 """Messages that each of these had before it was deleted."""
 
@@ -31,13 +39,32 @@ KINDS = {
     "abort": "abort",
     "lock": "lock",
     "clock": "pyrocket/clock",
+    "key notes": "pyrocket/keys",
+    "own checkpoint": "pyrocket/checkpoint",
+    "ends": "pyrocket/ends.json",
+    "locks": "pyrocket/[fmt][lu]*",
+    "cursors": "pyrocket/cursors.json",
+    "sink": "pyrocket/sink.json",
+    "staging": "pyrocket/staging/*/*",
+    "staging's time": "pyrocket/staging/cleaned",
+    "timers": "pyrocket/timers/*",
+    "handed": "pyrocket/handed.json",
+    "timer check": "config/timercheck",
+    "timer log": "timerlog/*",
 }
 """Every kind of file that a store has, and where."""
 
-REBUILT = frozenset(["queue", "keys", "checkpoint", "backup", "state", "abort", "lock", "clock"])
+TIMERS = frozenset(["timers", "handed", "timer log"])
+REBUILT = TIMERS | frozenset(
+    [
+        *("queue", "keys", "checkpoint", "backup", "state", "abort", "lock", "clock"),
+        *("key notes", "own checkpoint", "ends", "locks", "staging", "staging's time"),
+        "timer check",
+    ]
+)
 """Kinds that hold nothing that is not elsewhere, too: all messages outlive the loss of one."""
 
-_DRAWN = [*KINDS, "log", "log", "log", "queue", "queue", "queue", "keys"]
+_DRAWN = [*KINDS, *["log", "queue"] * 3, "keys", "timers", "timers"]
 
 
 def make_template(root: Path):
@@ -56,6 +83,9 @@ def make_template(root: Path):
         reboot(root)
         with Store.open(root) as store:
             _go_on(store, clock)
+            notes = (root / "pyrocket/keys").read_bytes()
+        # As the power may leave it; a clean end removes it.
+        (root / "pyrocket/keys").write_bytes(notes)
 
 
 def _fill(root, clock):
@@ -84,8 +114,27 @@ def _go_on(store, clock):
     for number in range(36, 60):
         clock.advance(1000)
         store.append(_order(number))
+    _send_timers(store, clock)
+    store.create_topic(SUNK, read_queues=1, write_queues=1)
+    publish(store, 1, PUBLISHED, topic=SUNK)
+    stage(store, sink_batch(2), [b"not published"], topic=SUNK)
     store.groups.commit("others", "wide", {0: 3})
     store.groups.commit(GROUP, "orders", {0: 9})
+
+
+def _send_timers(store, clock):
+    """Some an hour; the first is delivered. RocketMQ's files for them are of 100 MiB."""
+    (store.path / "timerlog").mkdir()
+    (store.path / "timerlog" / ("0" * 20)).write_bytes(bytes(4096))
+    store.create_topic(LATER, read_queues=1, write_queues=1)
+    for number, body in enumerate(WAITING):
+        due = clock() + 1000 + number * HOUR_MS // 3
+        store.append(Message(topic=LATER, body=body, deliver_at_ms=due, queue_id=0))
+        while store.advance():
+            pass
+    clock.advance(1000)
+    while store.advance():
+        pass
 
 
 def _order(number):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from crash.damage import DELETED, NOW, RECREATED, ROWS
+from crash.damage import DELETED, LATER, NOW, RECREATED, ROWS
 from pyrocket import SCAN_COLUMNS, PyrocketError, Store
 
 COLUMNS = [name for name in SCAN_COLUMNS if name != "bodyText"]
@@ -31,6 +31,7 @@ class Truth:
                     each.queue_offset: each for each in _read(store, topic, queue_id)
                 }
                 for topic in store.topics()
+                if topic != LATER
                 for queue_id in store.offsets(topic)
             }
             older = {
@@ -108,7 +109,7 @@ def look(root, truth, *, all_columns=False):
     with store:
         seen.attempt(store.position)
         seen.epoch = seen.attempt(lambda: store.epoch)
-        for topic in seen.attempt(store.topics) or {}:
+        for topic in {*(seen.attempt(store.topics) or ())} - {LATER}:
             for queue_id in seen.attempt(store.offsets, topic) or {}:
                 _look_at_queue(seen, store, truth, topic, queue_id)
         for key in truth.keys:

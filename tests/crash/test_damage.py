@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from crash.damage import KINDS, make_template
 from crash.damage_rounds import LONGEST_ROUND
 
 pytestmark = pytest.mark.crash
@@ -30,6 +31,13 @@ def run_rounds(first, count):
     failed = f"{repeat}\nstatus {run.returncode}, last told: {told[0]}\n{run.stderr[-20_000:]}"
     assert run.returncode == 0, failed
     sys.stdout.write(f"seeds {first} to {first + count - 1}: {told[0]}\n")
+
+
+def test_every_file_of_a_store_has_a_kind(tmp_path):
+    make_template(tmp_path)
+    known = {path for pattern in KINDS.values() for path in tmp_path.glob(pattern)}
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} <= known
+    assert not [kind for kind in KINDS if kind != "abort" and not [*tmp_path.glob(KINDS[kind])]]
 
 
 def test_a_hundred_damages():

@@ -62,7 +62,8 @@ def clear():
     _root.cache_clear()
 
 
-def _layout(name):
+def new_layout(name):
+    """Return a store's folders, all of them empty."""
     root = _root() / name
     shutil.rmtree(root, ignore_errors=True)
     for folder in ("config", "pyrocket/tmp", "commitlog", "index", "consumequeue/t/0"):
@@ -76,7 +77,7 @@ def _log(layout):
 
 def log(data):
     """A log of one file: followed and judged record by record, and in columns."""
-    layout = _layout("log")
+    layout = new_layout("log")
     content = data[:LOG_BYTES].ljust(LOG_BYTES, b"\0")
     (layout.commit_log / file_name(0)).write_bytes(content)
     known = _log(layout)
@@ -116,7 +117,7 @@ def _sound_log():
 
 def queue(data):
     """Two files of entries that lead into a sound log: what is returned is what is there."""
-    layout = _layout("queue")
+    layout = new_layout("queue")
     content, places = _sound_log()
     (layout.commit_log / file_name(0)).write_bytes(content)
     for at in (0, 1):
@@ -158,7 +159,7 @@ def _read_queue(known, log_, bound, places):
 
 def keys(data):
     """Two index files, the second shorter: looked up, judged, and continued."""
-    layout = _layout("keys")
+    layout = new_layout("keys")
     for at, name in enumerate(_NAMES):
         part = data[at * GEOMETRY.file_bytes :][: GEOMETRY.file_bytes]
         (layout.index / name).write_bytes(part.ljust(GEOMETRY.file_bytes, b"\0"))
@@ -193,7 +194,7 @@ def _go_on(index, place):
 
 def table(data):
     """One of RocketMQ's JSON files and, behind a zero, its backup: read and changed."""
-    layout = _layout("table")
+    layout = new_layout("table")
     which = data[0] % 4 if data else 0
     name = ("topics", "consumerOffset", "subscriptionGroup", "delayOffset")[which]
     main, *backup = data[1:].split(b"\0", 1)
@@ -242,7 +243,7 @@ def _levels(layout):
 
 def own(data):
     """One of our JSON files: store.json, topics.json, epochs.json."""
-    layout = _layout("own")
+    layout = new_layout("own")
     which = data[0] % 3 if data else 0
     (layout.identity, layout.topic_ids, layout.epochs)[which].write_bytes(data[1:])
     with suppress(PyrocketError):

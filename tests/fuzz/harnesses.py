@@ -20,6 +20,9 @@ from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, decode_colum
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import to_text
+from pyrocket.formats.timer_check import decode_timer_check, delivered_by, encode_timer_check
+from pyrocket.formats.timer_entry import TIMER_ENTRY
+from pyrocket.formats.timer_wheel import UNIT, UNIT_BYTES, chain, positions, slot_times
 from pyrocket.index.key_items import key_items
 
 COLUMNS = [name for name in SCAN_COLUMNS if name not in ("bodyText", "bornTimestamp")]
@@ -152,6 +155,28 @@ def checkpoint(data):
     known = decode_checkpoint(data)
     assert known.safe_timestamp >= 0
     assert encode_checkpoint(known)[:24] == data[:24].ljust(24, b"\0")
+
+
+def timer_check(data):
+    """The file `timercheck`, and what it says of timers."""
+    known = decode_timer_check(data)
+    assert min(known.read_ms, known.log_position, known.queue_offset) >= 0
+    again = decode_timer_check(encode_timer_check(known))
+    assert (again.read_ms, again.queue_offset) == (known.read_ms, known.queue_offset)
+    entries = np.zeros(2, TIMER_ENTRY)
+    entries["queue_offset"], entries["due"] = [0, 2**62], [1, 2**62]
+    assert delivered_by(known, entries)[0] == (known.queue_offset > 0 and known.read_ms > 1)
+
+
+def timer_units(data):
+    """Units of a timer log, as they are chained and told where to lie."""
+    units = np.frombuffer(data, UNIT, len(data) // UNIT_BYTES).copy()
+    places = positions(len(units), 4096)
+    chain(units, places)
+    assert (units["previous"] < places).all()
+    assert np.isin(units["previous"], [-1, *places.tolist()]).all()
+    times = slot_times(units)
+    assert len(np.unique(times)) == np.count_nonzero(units["previous"] == -1)
 
 
 def message_id(data):

@@ -19,11 +19,14 @@ TARGETS = {
     "checkpoint": "harnesses",
     "message_id": "harnesses",
     "json_text": "harnesses",
+    "timer_check": "harnesses",
+    "timer_units": "harnesses",
     "log": "files",
     "queue": "files",
     "keys": "files",
     "table": "files",
     "own": "files",
+    "timers": "timers",
 }
 """Harness → the module that it is in."""
 

@@ -136,11 +136,16 @@ def sound(entries: TimerEntries) -> TimerEntries:
 
 def _checks(entries: TimerEntries) -> Hashes:
     size = entries["size"].astype(np.int64) << 32 | entries["copies"].astype(np.int64) & 0xFFFFFFFF
-    check = np.full(len(entries), 0x70795F72_6F636B65, np.uint64)
     parts = (entries["due"], entries["queue_offset"], entries["physical_offset"], size)
+    return _mixed(check_of(*parts) ^ entries["key"])
+
+
+def check_of(*parts: Ints | Hashes) -> Hashes:
+    """Return a check of each row of four columns; never that of zeros."""
+    check = np.full(len(parts[0]), 0x70795F72_6F636B65, np.uint64)
     for part, factor in zip(parts, _FACTORS, strict=True):
         check = _mixed(check ^ part.astype(np.uint64) * np.uint64(factor))
-    return _mixed(check ^ entries["key"])
+    return check
 
 
 def _mixed(values: Hashes) -> Hashes:

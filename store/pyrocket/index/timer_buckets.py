@@ -3,7 +3,7 @@
 An index of the timer topic's queue, which alone says what there is. Files grow by whole entries
 (`formats.timer_entry`), in no order; a file is removed when all it holds has been delivered,
 durably. An entry that was not written whole is overwritten by the next ones or does not count, one
-that was written twice counts once.
+that was written twice counts once. What they have to hold, their tally says (`index.timer_tally`).
 
 A file's name is the epoch ms behind which its due times begin, so that a slot, a second with its
 end, lies in one file.
@@ -21,8 +21,16 @@ from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.state_page import NEVER
 from pyrocket.formats.runs import Ints
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, TimerEntries, sound
+from pyrocket.index.timer_tally import (
+    HOUR_MS,
+    Hours,
+    Tally,
+    TimerTally,
+    counted,
+    damaged,
+    together,
+)
 
-HOUR_MS = 3_600_000
 _ENTRIES_AT_ONCE = 32_768
 
 Chosen = Callable[[TimerEntries], npt.NDArray[np.bool_]]
@@ -37,6 +45,7 @@ class TimerBuckets:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.tally = TimerTally(folder)
 
     @property
     def is_there(self) -> bool:
@@ -97,10 +106,43 @@ class TimerBuckets:
         finally:
             os.close(descriptor)
 
-    def chosen(self, start: int, choose: Chosen, position: int = 0) -> TimerEntries:
-        """Return the entries of a file, from a byte on, that are meant."""
-        parts = [part[choose(part)] for part in self.parts(start, position)]
-        return np.concatenate(parts) if parts else np.zeros(0, TIMER_ENTRY)
+    def chosen(
+        self, start: int, choose: Chosen, position: int = 0, tally: Tally | None = None
+    ) -> TimerEntries:
+        """Return the entries of a file, from a byte on, that are meant.
+
+        Raises StoreDamagedError where it lacks what it should hold; that is told of whole files.
+        """
+        parts, known = [np.zeros(0, TIMER_ENTRY)], []
+        for part in self.parts(start, position):
+            parts.append(part[choose(part)])
+            if tally is not None:
+                known.append(tally.checks_of(part))
+        if tally is not None and not position:
+            tally.check(start, known)
+        return np.concatenate(parts)
+
+    def check(self, tally: Tally, due_ms: int, *, whole: bool = False) -> None:
+        """Raise StoreDamagedError if a file that has to be there is missing.
+
+        Files of what was due before `due_ms` may have gone. With `whole`, all is read.
+        """
+        starts = self.starts()
+        missing = sorted({*tally.from_time(due_ms)} - {*starts})
+        if missing:
+            raise damaged(f"{len(missing)} missing buckets, bucket {missing[0]} among them,")
+        for start in starts if whole else ():
+            if start + HOUR_MS >= due_ms:
+                tally.check(start, map(tally.checks_of, self.parts(start)))
+
+    def recount(self, timed: int) -> None:
+        """Have the tally say what is there, durably; only for whoever knows that it is right."""
+        hours: Hours = {}
+        for start in self.starts():
+            found = self.chosen(start, lambda part: part["queue_offset"] < timed)
+            hours = together(hours, counted(each_once(found)))
+        self.make()
+        self.tally.write(timed, hours)
 
     def erase(self, choose: Chosen, starts: Ints | list[int] | None = None) -> int:
         """Overwrite with zeros what is meant, in all files or some; return how many it was.
@@ -125,11 +167,15 @@ class TimerBuckets:
             os.close(descriptor)
         return erased
 
-    def first_due(self, cursor: Cursor) -> int:
-        """Return the earliest due time behind the cursor; NEVER without one."""
+    def first_due(self, cursor: Cursor, tally: Tally | None = None) -> int:
+        """Return the earliest due time behind the cursor; NEVER without one.
+
+        Raises StoreDamagedError if files on the way lack what the tally says.
+        """
         for start in self.starts():
             if start + HOUR_MS >= cursor[0]:
-                dues = self.chosen(start, lambda part: are_behind(part, cursor))["due"]
+                found = self.chosen(start, lambda part: are_behind(part, cursor), tally=tally)
+                dues = found["due"]
                 if len(dues):
                     return int(dues.min())
         return NEVER
@@ -141,7 +187,8 @@ class TimerBuckets:
                 io.unlink(self._path(start))
 
     def clear(self) -> None:
-        """Remove all files; only for whoever has the store alone."""
+        """Remove all files; only for whoever has the turn."""
+        self.tally.remove()
         for start in self.starts():
             io.unlink(self._path(start))
 
@@ -150,12 +197,13 @@ class TimerBuckets:
         if not self.is_there:
             return
         for start in self.starts():
-            self._sync(start)
+            self._sync(self._path(start))
+        self._sync(self.tally.path)
         io.sync_directory(self._folder)
 
-    def _sync(self, start: int) -> None:
+    def _sync(self, path: Path) -> None:
         try:
-            descriptor = io.open_file(self._path(start), os.O_RDONLY)
+            descriptor = io.open_file(path, os.O_RDONLY)
         except FileNotFoundError:
             return  # Removed meanwhile.
         try:

@@ -23,6 +23,14 @@ def read_timers(
 
     A damaged record, or one whose log file has gone, is passed over: it must not keep others.
     """
+    for entries, _ in read_timed(log, queue, start, stop):
+        yield entries
+
+
+def read_timed(
+    log: CommitLog, queue: ConsumeQueue, start: int, stop: int
+) -> Iterator[tuple[TimerEntries, Ints]]:
+    """Yield the same with when they were stored, epoch ms."""
     while start < stop:
         entries = queue.entries(start, min(stop, start + _AT_ONCE))
         if not len(entries):
@@ -30,7 +38,8 @@ def read_timers(
         offsets = entries["physical_offset"].astype(np.int64)
         for rows, records in records_at(log, offsets, entries["size"].astype(np.int64)):
             made = timer_entries(records, start + rows)
-            yield made[of_timer_topic(records) & (records.queue_offset == start + rows)]
+            whole = of_timer_topic(records) & (records.queue_offset == start + rows)
+            yield made[whole], records.store_timestamp[whole]
         start += len(entries)
 
 

@@ -136,7 +136,10 @@ class Timers:
     def _is_pending(self, writer: Writer, message: StoredMessage) -> bool:
         block = pa.array([encode_properties(message.properties)], pa.binary())
         due = int(due_times(PropertyColumns(block))[0])
-        return message.queue_offset in self.service.pending_at(writer.page.cursors(), due)
+        words = writer.page.cursors()
+        return message.queue_offset in self.service.mended(
+            writer, lambda: self.service.pending_at(words, due)
+        )
 
     def _cancellation(self, message: StoredMessage) -> EncodedBatch:
         """Return what calls a message off, as RocketMQ 5 has it: due in the same second."""
@@ -173,7 +176,8 @@ class Timers:
         """Store anew what waits and lies before `log_start`; in a turn."""
         while self.service.take_in(writer):
             pass
-        waiting = self.service.waiting(writer.page.cursors())
+        progress = Progress.of(writer.page.cursors())
+        waiting = self.service.mended(writer, lambda: self.service.taken_in(progress))
         for batch in copies_of_kept(self.service.log, waiting, log_start):
             writer.append([batch], make_room=False)
 
@@ -187,7 +191,8 @@ class Timers:
             # A recovery believes what is said here of deliveries.
             writer.flush()
             try:
-                HandOver(self._layout, self.service).write(progress, first_due, now)
+                over = HandOver(self._layout, self.service)
+                self.service.mended(writer, lambda: over.write(progress, first_due, now))
             except (PyrocketError, OSError) as error:
                 # The store itself is whole, and ours go on from it.
                 _log.warning("a RocketMQ broker may deliver timers twice: %s", error)

@@ -49,7 +49,7 @@ class HandOver:
     def write(self, progress: Progress, first_due: int, now_ms: int) -> None:
         """Hand over what is pending, which is due at `first_due` or later. All is taken in.
 
-        Raises OSError.
+        Raises OSError, StoreDamagedError.
         """
         handed, second = self._handed(), now_ms - now_ms % SLOT_MS
         if handed is not None and handed.at_ms <= now_ms < handed.at_ms + HOLDS_MS:
@@ -80,7 +80,7 @@ class HandOver:
         io.unlink(self._layout.handed)
         if self._layout.timer_check.exists():
             self._check(TimerCheck())
-        pending = self._service.pending(progress)
+        pending = self._service.taken_in(progress).pending
         units = self._units(pending, progress.timed, second)
         UnitLog(self._layout).rewrite(units)
         late = _late_slot(pending, second)

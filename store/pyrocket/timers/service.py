@@ -1,26 +1,43 @@
 """Delivery of timers: messages with due times of their own; see `service_runner.Service`."""
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 
 from pyrocket.cursors import read_cursors
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import NEVER, TIMED, TIMER_DUE, TIMER_OFFSET
+from pyrocket.disk.state_page import (
+    NEVER,
+    PUBLISHED,
+    STORE_TIME,
+    TIMED,
+    TIMER_DUE,
+    TIMER_OFFSET,
+    StatePage,
+)
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
 from pyrocket.index.queues import Queues
-from pyrocket.index.timer_buckets import HOUR_MS, TimerBuckets, are_behind
+from pyrocket.index.timer_buckets import TimerBuckets, are_behind
 from pyrocket.index.timer_queue import read_timers
+from pyrocket.index.timer_rebuild import undelivered
+from pyrocket.index.timer_tally import HOUR_MS, TIMERS_DAMAGED, Hours, counted, together
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.reader import Reader
 from pyrocket.timers.parcels import copies_of_due
 from pyrocket.timers.upcoming import Upcoming, cursor_of
 from pyrocket.timers.waiting import Progress, Waiting, read_slot, read_waiting
 from pyrocket.writer import Writer
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 MOST_MESSAGES = 4096
 """Delivered in one append."""
@@ -67,7 +84,9 @@ class TimerService:
         end = writer.next_offset(TIMER_TOPIC, 0)
         if not end:
             return NEVER
-        return now_ms if writer.page[TIMED] < end else self._upcoming.next_due(writer.page)
+        if writer.page[TIMED] < end:
+            return now_ms
+        return self.mended(writer, lambda: self._upcoming.next_due(writer.page))
 
     def take_in(self, writer: Writer) -> int:
         """Put up to MOST_TAKEN timers of the queue into the buckets; return how many it was.
@@ -77,14 +96,59 @@ class TimerService:
         is next.
         """
         page, end = writer.page, writer.next_offset(TIMER_TOPIC, 0)
-        if page[TIMED] >= end:
+        before = page[TIMED]
+        if before >= end:
             return 0
-        start = max(page[TIMED], self._reader.system_offsets(TIMER_TOPIC).minimum)
-        stop = min(end, start + MOST_TAKEN)
+        self.mended(writer, lambda: self.buckets.tally.read(before))
+        start = max(before, self._reader.system_offsets(TIMER_TOPIC).minimum)
+        stop, hours = min(end, start + MOST_TAKEN), Hours()
+        self.buckets.make()
         for entries in self._read_new(start, stop, Progress(start, cursor_of(page))):
             self.buckets.add(entries)
+            hours = together(hours, counted(entries))
+        self.buckets.tally.add(before, stop, hours, lambda: self._saved(page))
         writer.move({TIMED: stop})
         return stop - start
+
+    def _saved(self, page: StatePage) -> tuple[int, int]:
+        """Return what has been saved as taken in, and up to when all is delivered for sure."""
+        saved = read_cursors(self._layout)
+        return saved.get(TIMED, 0), min(saved.get(TIMER_DUE, 0), page[TIMER_DUE])
+
+    def mended(self, writer: Writer, look: Callable[[], T]) -> T:
+        """Return what a look at the buckets finds; damaged ones are built anew before.
+
+        The caller is in a section.
+        """
+        try:
+            return look()
+        except StoreDamagedError as error:
+            if error.code != TIMERS_DAMAGED:
+                raise
+            _log.warning("%s: %s It is built anew from the log.", self._layout.root, error.message)
+        self._build_anew(writer.page)
+        writer.structure_changed()
+        return look()
+
+    def _build_anew(self, page: StatePage) -> None:
+        """Have the buckets hold what is taken in and not delivered.
+
+        Whoever dies meanwhile leaves no tally, and the next one does it.
+        """
+        self.buckets.clear()
+        first = self._reader.system_offsets(TIMER_TOPIC).minimum
+        for entries in undelivered(
+            self.log,
+            self._queues.get(TIMER_TOPIC, 0),
+            first,
+            page[TIMED],
+            cursor_of(page),
+            end=page[PUBLISHED],
+            stored_ms=page[STORE_TIME],
+        ):
+            self.buckets.add(entries)
+        self.buckets.sync()
+        self.buckets.recount(page[TIMED])
 
     def _read_new(self, start: int, stop: int, progress: Progress) -> Iterator[TimerEntries]:
         """Yield what waits at the queue offsets [start, stop); what is late is next."""
@@ -98,30 +162,39 @@ class TimerService:
     def waiting(self, words: Mapping[int, int], end: int = 0) -> Waiting:
         """Return all that waits in the queue up to `end`, taken in or not, as the words have it.
 
-        Without buckets, as in a copy that nobody has opened for writing, all is read from the log.
+        Without buckets, as in a copy that nobody has opened for writing, and where they are
+        damaged or just built anew, all is read from the log.
         """
         progress = Progress.of(words)
-        start = progress.timed
-        if not self.buckets.is_there:
-            start = self._reader.system_offsets(TIMER_TOPIC).minimum
-        new = self._read_new(start, end, progress)
-        return read_waiting(self.buckets, progress, new)
+        first = self._reader.system_offsets(TIMER_TOPIC).minimum
+        new = self._read_new(max(progress.timed, first), end, progress)
+        try:
+            return read_waiting(self.buckets, progress, new)
+        except StoreDamagedError as error:
+            if error.code != TIMERS_DAMAGED:
+                raise
+        found = self._read_new(first, max(end, progress.timed), progress)
+        return Waiting(np.concatenate([np.zeros(0, TIMER_ENTRY), *found]), progress.cursor)
 
-    def pending(self, progress: Progress) -> TimerEntries:
-        """Return what waits of what is taken in."""
-        return read_waiting(self.buckets, progress).pending
+    def taken_in(self, progress: Progress) -> Waiting:
+        """Return all that is taken in. Raises StoreDamagedError: `mended`."""
+        return read_waiting(self.buckets, progress)
 
     def taken_in_since(self, timed: int, progress: Progress) -> TimerEntries | None:
         """Return what waits of what has been taken in since `timed`.
 
         None where something of that calls off or replaces what was taken in before.
+        Raises StoreDamagedError: `mended`.
         """
         new = list(self._read_new(timed, progress.timed, Progress(timed, progress.cursor)))
         if any(entries["copies"].any() for entries in new):
             return None
         hours = {int(hour) for entries in new for hour in (entries["due"] - 1) // HOUR_MS}
+        tally = self.buckets.tally.read(progress.timed)
         parts = [
-            self.buckets.chosen(hour * HOUR_MS, lambda part: part["queue_offset"] >= timed)
+            self.buckets.chosen(
+                hour * HOUR_MS, lambda part: part["queue_offset"] >= timed, tally=tally
+            )
             for hour in sorted(hours)
         ]
         return Waiting(np.concatenate([np.zeros(0, TIMER_ENTRY), *parts]), progress.cursor).pending
@@ -131,7 +204,10 @@ class TimerService:
         return self._queues.get(TIMER_TOPIC, 0).entries(max(end - 1, 0), end)
 
     def pending_at(self, words: Mapping[int, int], due_ms: int) -> Ints:
-        """Return the queue offsets of what is to be delivered in the second of a due time."""
+        """Return the queue offsets of what is to be delivered in the second of a due time.
+
+        Raises StoreDamagedError: `mended`.
+        """
         found = read_slot(self.buckets, Progress.of(words), due_ms).pending["queue_offset"]
         return np.asarray(found)
 
@@ -140,14 +216,18 @@ class TimerService:
 
         What has been delivered is erased first, because it would count as pending.
         """
-        cursor = cursor_of(writer.page)
+        cursor, timed = cursor_of(writer.page), writer.page[TIMED]
         if cursor[0] > now_ms:
+            read = self.buckets.tally.read
+            self.mended(writer, lambda: self.buckets.check(read(timed), cursor[0], whole=True))
             self.buckets.erase(lambda entries: ~are_behind(entries, cursor))
+            self.buckets.recount(timed)
             writer.move({TIMER_DUE: now_ms, TIMER_OFFSET: 0})
             writer.structure_changed()
 
     def _deliver(self, writer: Writer, now_ms: int) -> int:
-        due = self._upcoming.due(writer.page, now_ms, MOST_MESSAGES)
+        page = writer.page
+        due = self.mended(writer, lambda: self._upcoming.due(page, now_ms, MOST_MESSAGES))
         if not len(due.entries):
             return 0
         batches, due = copies_of_due(self.log, self._reader.topics.all(), due)

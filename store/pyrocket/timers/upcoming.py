@@ -19,7 +19,8 @@ from pyrocket.disk.state_page import (
     StatePage,
 )
 from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
-from pyrocket.index.timer_buckets import HOUR_MS, Cursor, TimerBuckets, each_once
+from pyrocket.index.timer_buckets import Cursor, TimerBuckets, each_once
+from pyrocket.index.timer_tally import HOUR_MS, Tally
 from pyrocket.timers.living import living
 
 WINDOW_MS = 60_000
@@ -55,7 +56,10 @@ class _Window:
 
 
 class Upcoming:
-    """Looks into the buckets of one store. Its callers have the turn."""
+    """Looks into the buckets of one store. Its callers have the turn.
+
+    Its methods raise StoreDamagedError where the buckets do not hold what was put into them.
+    """
 
     def __init__(self, buckets: TimerBuckets) -> None:
         self._buckets = buckets
@@ -85,34 +89,40 @@ class Upcoming:
         if window is not None and timed != page[TIMED] and not self._read_on(window):
             window = None
         if window is None or self._is_over(window, cursor):
-            window = self._read(cursor)
+            window = self._read(cursor, page[TIMED])
         self._window, self._seen = window, (page[TIMED], page[STRUCTURE])
         return window
 
     def _is_over(self, window: _Window, cursor: Cursor) -> bool:
         return window.high < NEVER and _passed(window.entries, cursor) == len(window.entries)
 
-    def _read(self, cursor: Cursor) -> _Window:
+    def _read(self, cursor: Cursor, timed: int) -> _Window:
         """Return the window that begins with the slot of the cursor and holds what is next."""
-        low = slot_start(max(cursor[0], 1))
-        first = self._buckets.first_due(cursor)
+        low, tally = slot_start(max(cursor[0], 1)), self._buckets.tally.read(timed)
+        self._buckets.check(tally, cursor[0])
+        first = self._buckets.first_due(cursor, tally)
         if first == NEVER:
             # What comes is all there will be.
             lengths = {start: self._buckets.length(start) for start in self._buckets.starts()}
             return _Window(low, NEVER, lengths)
         window = _Window(low, slot_start(first + WINDOW_MS))
-        self._add(window, self._new(window))
+        self._add(window, self._new(window, tally))
         return window
 
     def _read_on(self, window: _Window) -> bool:
-        """Take in what the files have got since; False if some of it lies before the window."""
+        """Take in what the files have got since; False if some of it lies before the window.
+
+        False, too, where a file has got shorter: all is read, and checked, then.
+        """
+        if any(self._buckets.length(start) < read for start, read in window.read.items()):
+            return False
         new = self._new(window)
         if len(new) and int(new["due"].min()) <= window.low:
             return False
         self._add(window, new)
         return True
 
-    def _new(self, window: _Window) -> TimerEntries:
+    def _new(self, window: _Window, tally: Tally | None = None) -> TimerEntries:
         """Return what the files of the window have got since they were read last."""
         parts = [_NOTHING]
         for start in self._starts(window):
@@ -122,7 +132,7 @@ class Upcoming:
                 if window.read[start] != position:
                     parts.append(
                         self._buckets.chosen(
-                            start, lambda part: part["due"] <= window.high, position
+                            start, lambda part: part["due"] <= window.high, position, tally
                         )
                     )
         return np.concatenate(parts)

@@ -7,7 +7,8 @@ import numpy as np
 
 from pyrocket.disk.state_page import TIMED, TIMER_DUE, TIMER_OFFSET
 from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
-from pyrocket.index.timer_buckets import HOUR_MS, Cursor, TimerBuckets, are_behind, each_once
+from pyrocket.index.timer_buckets import Cursor, TimerBuckets, are_behind, each_once
+from pyrocket.index.timer_tally import HOUR_MS
 from pyrocket.timers.living import living
 
 
@@ -45,12 +46,18 @@ class Progress:
 def read_waiting(
     buckets: TimerBuckets, progress: Progress, more: Iterable[TimerEntries] = ()
 ) -> Waiting:
-    """Return what the buckets hold of what is taken in, and `more`."""
+    """Return what the buckets hold of what is taken in, and `more`.
+
+    Raises StoreDamagedError if they do not hold all of it.
+    """
     low = slot_start(max(progress.cursor[0], 1))
+    tally = buckets.tally.read(progress.timed)
+    buckets.check(tally, progress.cursor[0])
     parts = [
         buckets.chosen(
             start,
             lambda part: (part["due"] > low) & (part["queue_offset"] < progress.timed),
+            tally=tally,
         )
         for start in buckets.starts()
         if start + HOUR_MS > low
@@ -59,9 +66,14 @@ def read_waiting(
 
 
 def read_slot(buckets: TimerBuckets, progress: Progress, due_ms: int) -> Waiting:
-    """Return what waits in the second of a due time; what is late waits in the cursor's."""
+    """Return what waits in the second of a due time; what is late waits in the cursor's.
+
+    Raises StoreDamagedError if the bucket of that hour does not hold all of it.
+    """
     low = slot_start(max(progress.cursor[0], due_ms, 1))
     entries = buckets.chosen(
-        low // HOUR_MS * HOUR_MS, lambda part: (part["due"] > low) & (part["due"] <= low + SLOT_MS)
+        low // HOUR_MS * HOUR_MS,
+        lambda part: (part["due"] > low) & (part["due"] <= low + SLOT_MS),
+        tally=buckets.tally.read(progress.timed),
     )
     return Waiting(entries, progress.cursor)

@@ -1,0 +1,61 @@
+"""The harness of the buckets of timers and their tally."""
+
+from contextlib import suppress
+
+import numpy as np
+from fuzz.files import NOW, new_layout
+from pyrocket.disk.layout import file_name
+from pyrocket.errors import PyrocketError, StoreDamagedError
+from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal
+from pyrocket.index.timer_buckets import HOUR_MS, TimerBuckets
+from pyrocket.index.timer_tally import counted
+from pyrocket.timers.waiting import Progress, read_slot, read_waiting
+
+COUNT = 3
+START = NOW // HOUR_MS * HOUR_MS
+
+
+def _known():
+    entries = np.zeros(COUNT, TIMER_ENTRY)
+    entries["due"] = START + 1 + np.arange(COUNT) * 1000
+    entries["queue_offset"] = np.arange(COUNT)
+    return seal(entries)
+
+
+def timers(data):
+    """A bucket of three timers and its tally, with bytes in their place: all three, or an error.
+
+    The first byte says which file is changed from where on; two files are read in any case.
+    """
+    buckets, known = TimerBuckets(new_layout("timers").timers), _known()
+    buckets.add(known)
+    buckets.tally.add(0, COUNT, counted(known), lambda: (0, 0))
+    _change(buckets, data)
+    with suppress(StoreDamagedError):
+        found = read_waiting(buckets, Progress(COUNT, (0, 0))).pending
+        assert found.tolist() == known.tolist()
+        buckets.check(buckets.tally.read(COUNT), 0, whole=True)
+    with suppress(PyrocketError):
+        assert len(read_slot(buckets, Progress(COUNT, (0, 0)), START + 1).pending) == 1
+    _go_on(buckets)
+
+
+def _change(buckets, data):
+    which, at = (data[0], data[1]) if len(data) > 1 else (0, 0)
+    path = buckets.tally.path if which % 2 else buckets.tally.path.with_name(file_name(START))
+    old = path.read_bytes()
+    path.write_bytes(old[:at] + data[2:] + old[at + len(data) - 2 :] if data[2:] else old[:at])
+
+
+def _go_on(buckets):
+    """What is put behind whatever is there is found, and can be taken away."""
+    more = np.zeros(1, TIMER_ENTRY)
+    more["due"], more["queue_offset"] = START + 5, COUNT
+    buckets.add(seal(more))
+    assert buckets.length(START) % ENTRY_BYTES == 0
+    found = buckets.chosen(START, lambda part: part["queue_offset"] == COUNT)
+    assert len(found)
+    buckets.recount(COUNT + 1)
+    buckets.check(buckets.tally.read(COUNT + 1), 0, whole=True)
+    buckets.erase(lambda part: part["queue_offset"] == COUNT)
+    assert not len(buckets.chosen(START, lambda part: part["queue_offset"] == COUNT))
