@@ -83,12 +83,16 @@ class Cleaner:
 
         `section` must not wait: where others want to write, cleaning is put off. Never raises.
         """
-        if self._retention is None or not self._is_due():
+        if not self._is_due():
+            return
+        policy = self._retention
+        self._remove_leftovers(full=policy is not None and self._is_full(policy))
+        if policy is None:
             return
         try:
-            if self._plan(self._retention).removals:
+            if self._plan(policy).removals:
                 with section():
-                    self.remove(self._plan(self._retention).removals)
+                    self.remove(self._plan(policy).removals)
         except (PyrocketError, OSError) as error:
             self._next_look_ms = self._clock() + _BUSY_MS
             if getattr(error, "code", "") != "LOCK_TIMEOUT":
@@ -97,9 +101,10 @@ class Cleaner:
     def make_room(self) -> None:
         """Raise StoreUnavailableError (DISK_FULL) if appends have to be refused now."""
         policy = self._retention
-        if policy is None or self._usage().ratio <= policy.full_ratio:
+        if policy is None or not self._is_full(policy):
             return
         if self._is_due():
+            self._remove_leftovers(full=True)
             self.remove(self._plan(policy).removals)
         usage = self._usage()
         if usage.ratio > policy.full_ratio:
@@ -165,6 +170,16 @@ class Cleaner:
 
     def _plan(self, policy: Retention) -> CleaningPlan:
         return plan_cleaning(policy, log_files(self._log), self._usage(), self._clock())
+
+    def _remove_leftovers(self, *, full: bool) -> None:
+        try:
+            for hook in self._hooks.leftovers:
+                hook(full)
+        except (PyrocketError, OSError) as error:
+            _log.warning("leftovers in %s stay: %s", self._layout.root, error)
+
+    def _is_full(self, policy: Retention) -> bool:
+        return self._usage().ratio > policy.full_ratio
 
     def _usage(self) -> DiskUsage:
         return disk_usage([self._layout.commit_log, self._layout.consume_queues])

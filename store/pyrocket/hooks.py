@@ -20,12 +20,15 @@ class Hooks:
     before_removal: in a turn, before files go; told where the log will begin. What is still needed
         of what lies before is appended again here, or the removal stopped by an error.
     before_rest: in a turn, alone in the directory, before the store ends cleanly.
+    leftovers: in a turn or outside, now and then, whatever the retention: what nobody will use any
+        more is removed here; told whether the disk is too full for appends.
     """
 
     after_section: list[Callable[[], None]] = field(default_factory=list)
     holds: list[Callable[[], int]] = field(default_factory=list)
     before_removal: list[Callable[[int], None]] = field(default_factory=list)
     before_rest: list[Callable[[], None]] = field(default_factory=list)
+    leftovers: list[Callable[[bool], None]] = field(default_factory=list)
 
     def held_from(self) -> int:
         """Return the lowest log offset that has to stay."""

@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from crash.fire import Pauses, Pipe
+from crash.fire import KEYS, Pauses, Pipe
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
 def wait_until(condition, seconds, pipe):
@@ -15,7 +15,13 @@ def wait_until(condition, seconds, pipe):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("window", ["publication begins", "a task has staged"])
+WINDOWS = [
+    pytest.param("publication begins", marks=pytest.mark.slow),
+    pytest.param("a task has staged", marks=pytest.mark.heavy),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
 def test_the_earlier_run_of_a_query_is_fenced(tmp_path, window):
     pipe, pauses = Pipe(tmp_path), Pauses(tmp_path / "pauses")
     try:
@@ -32,5 +38,26 @@ def test_the_earlier_run_of_a_query_is_fenced(tmp_path, window):
         assert earlier.wait(60) == 0, pipe.told()
         assert "SINK_FENCED" in pipe.log.read_text()
         pipe.finish()
+    finally:
+        pipe.stop()
+
+
+@pytest.mark.slow
+def test_an_earlier_run_that_has_published_nothing_yet_stops_nobody(tmp_path):
+    """Held up in its first micro-batch, which the later run publishes meanwhile."""
+    pipe, pauses = Pipe(tmp_path), Pauses(tmp_path / "pauses")
+    try:
+        pipe.feed(KEYS)
+        pauses.plan("publication begins")
+        earlier = pipe.start("until-failure", pauses)
+        assert pauses.hit(240), pipe.told()
+        later = pipe.start("until-failure")
+        wait_until(lambda: pipe.batches() >= 1, 240, pipe)
+        pauses.go()
+        assert earlier.wait(60) == 0, pipe.told()
+        assert "SINK_FENCED" in pipe.log.read_text()
+        pipe.feed(10 * KEYS)
+        pipe.finish(120)
+        assert later.alive(), pipe.told()
     finally:
         pipe.stop()

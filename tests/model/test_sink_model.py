@@ -19,10 +19,24 @@ class SinkMachine(StoreMachine):
 
     @initialize()
     def begin(self):
-        self.last, self.run = {}, {}
+        self.last, self.run, self.past = {}, {}, {}
+        self.moves, self.held, self.runs = {}, {}, 0
 
     def batch_of(self, sink, number, run=None):
         return numbered(number, f"run-{self.run.get(sink, 0) if run is None else run}", sink, "")
+
+    def moved(self, sink, run=None):
+        """Note that the log says something new of the sink, and whose run is current."""
+        self.moves[sink] = self.moves.get(sink, 0) + 1
+        old = self.run.get(sink, 0)
+        if run is not None and run != old:
+            if sink in self.last:
+                self.past.setdefault(sink, []).append(old)
+            self.run[sink] = run
+
+    def new_run(self):
+        self.runs += 1
+        return self.runs
 
     def staged(self, one, topic, rows):
         """Two tasks, each with its share; the reader stages, as tasks do."""
@@ -47,7 +61,34 @@ class SinkMachine(StoreMachine):
         told = self.writers[which].sink.publish(one, self.staged(one, topic, rows))
         assert (told.rows, told.dropped) == (len(rows), False)
         self.last[sink] = one.batch
+        self.moved(sink)
         self.add(topic, rows)
+
+    @precondition(lambda self: self.topics)
+    @rule(sink=SINKS)
+    def begin_and_stall(self, sink):
+        """A new run begins the next batch, and is held up."""
+        run = self.new_run()
+        one = self.batch_of(sink, self.last.get(sink, -1) + 1, run)
+        self.held[sink] = run, one, self.moves.get(sink, 0)
+
+    @precondition(lambda self: self.topics and self.held)
+    @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1))
+    def come_too_late(self, data, rows, which):
+        """It goes on: nobody has come meanwhile, or it is told of it."""
+        topic = data.draw(st.sampled_from(sorted(self.topics)))
+        sink = data.draw(st.sampled_from(sorted(self.held)))
+        run, one, moves = self.held.pop(sink)
+        staged = self.staged(one, topic, rows)
+        if self.moves.get(sink, 0) == moves:
+            assert self.writers[which].sink.publish(one, staged).rows == len(rows)
+            self.moved(sink, run)
+            self.last[sink] = one.batch
+            self.add(topic, rows)
+            return
+        with pytest.raises(SinkError, match="SINK_FENCED"):
+            self.writers[which].sink.publish(one, staged)
+        self.reader.sink.discard(staged)
 
     @precondition(lambda self: self.topics and self.last)
     @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1), new_run=st.booleans())
@@ -55,7 +96,8 @@ class SinkMachine(StoreMachine):
         """Nothing but the number counts; a new run takes over by it."""
         topic = data.draw(st.sampled_from(sorted(self.topics)))
         sink = data.draw(st.sampled_from(sorted(self.last)))
-        self.run[sink] = self.run.get(sink, 0) + new_run
+        if new_run:
+            self.moved(sink, self.new_run())
         one = self.batch_of(sink, self.last[sink])
         assert self.writers[which].sink.publish(one, self.staged(one, topic, rows)).dropped
 
@@ -64,9 +106,9 @@ class SinkMachine(StoreMachine):
     def refuse(self, data, rows, which, fenced):
         topic = data.draw(st.sampled_from(sorted(self.topics)))
         sink = data.draw(st.sampled_from(sorted(self.last)))
-        run = self.run.get(sink, 0)
-        if fenced and run:
-            one, code = self.batch_of(sink, self.last[sink] + 1, run - 1), "SINK_FENCED"
+        if fenced and self.past.get(sink):
+            run = data.draw(st.sampled_from(self.past[sink]))
+            one, code = self.batch_of(sink, self.last[sink] + 1, run), "SINK_FENCED"
         elif self.last[sink]:
             one, code = self.batch_of(sink, self.last[sink] - 1), "SINK_BATCH_BEHIND"
         else:
@@ -102,6 +144,7 @@ class SinkMachine(StoreMachine):
         told = self.writers[1].sink.publish(one, self.staged(one, topic, rows))
         assert told.dropped == (failed != "WRITE_FAILED")
         self.last[sink] = one.batch
+        self.moved(sink)
         self.add(topic, rows)
 
     @invariant()

@@ -1,13 +1,21 @@
 """A store with a retention cleans itself while it is written."""
 
+import json
+import os
 import time
+from contextlib import suppress
 
 import pytest
+from click.testing import CliRunner
 from pyrocket import Retention, Store, service_runner
+from pyrocket.cli import main
 from pyrocket.disk import io, space
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.services.retention import local_hour
+from sinks import numbered, publish, stage, staged_files
 from stores import SMALL, bodies, log_files, message, scan
+
+WEEK_MS = 7 * 24 * 3_600_000
 
 
 def usage(monkeypatch, ratio):
@@ -139,3 +147,85 @@ def test_a_thread_of_services_cleans_while_nobody_writes(aged, path, clock, monk
             assert time.monotonic() < until, "nobody has cleaned"
             time.sleep(0.01)
         assert store.min_offset("t", 0) > 30
+
+
+@pytest.fixture
+def left_over(aged, clock):
+    """A store with a file that was staged a week ago by somebody who never came back."""
+    stage(aged, numbered(7, identity="gone"), [b"lost"])
+    clock.now += WEEK_MS + 1
+    return aged
+
+
+def test_what_was_staged_in_vain_goes_with_the_next_append(left_over, path, clock):
+    """Also where nothing is published and messages are kept for ever; a younger file stays."""
+    younger = stage(left_over, numbered(8, identity="busy"), [b"soon there"])
+    left_over.append(message(b"any", queue_id=0))
+    assert staged_files(path) == [younger.name]
+
+
+def test_a_thread_of_services_removes_what_was_staged_in_vain(left_over, path, monkeypatch):
+    monkeypatch.setattr(service_runner, "TEND_SECONDS", 0.01)
+    with left_over.run_services():
+        until = time.monotonic() + 5
+        while staged_files(path):
+            assert time.monotonic() < until, "nobody has cleaned"
+            time.sleep(0.01)
+
+
+def test_cleaning_by_hand_removes_and_counts_what_was_staged_in_vain(left_over, path):
+    """However short ago anybody has looked."""
+    before = staged_files(path)
+    with Store.open(path, read_only=True, clock=left_over._clock) as reader:
+        planned = reader.clean(hours=1000, dry_run=True)
+    assert (planned.staged_files, staged_files(path)) == (1, before)
+    (path / "pyrocket" / "staging" / "cleaned").touch()
+    os.utime(path / "pyrocket" / "staging" / "cleaned", (left_over._clock() / 1000,) * 2)
+    done = left_over.clean(hours=1000)
+    assert (done.staged_files, done.staged_bytes) == (1, planned.staged_bytes)
+    assert done.staged_bytes > 0
+    assert staged_files(path) == []
+
+
+def test_the_command_clean_says_what_was_staged_in_vain(path):
+    with Store.open(path, create=True) as store:
+        left = stage(store, numbered(7, identity="gone"), [b"lost"])
+    os.utime(path / "pyrocket" / "staging" / left.name, (0, 0))
+    dry = CliRunner().invoke(main, ["clean", str(path), "--hours", "1", "--dry-run"])
+    assert "1 files of rows that were never published" in dry.output
+    done = CliRunner().invoke(main, ["clean", str(path), "--hours", "1", "--json"])
+    assert json.loads(done.stdout)["stagedFiles"] == 1
+    assert staged_files(path) == []
+
+
+def test_on_a_full_disk_staged_files_go_before_an_append_is_refused(aged, path, clock, monkeypatch):
+    """What was staged in vain, and files that are kept to be used again; not what is wanted."""
+    kept = stage(aged, numbered(9, identity="kept"), [b"for later"])
+    publish(aged, 0, [b"x"])
+    gone = stage(aged, numbered(7, identity="gone"), [b"lost"])
+    os.utime(path / "pyrocket" / "staging" / gone.name, (0, 0))
+    publish(aged, 1, [b"x"])
+    free = path / "pyrocket" / "staging" / "free"
+    assert list(free.iterdir())
+    assert gone.name in staged_files(path), "nobody looks twice in an hour"
+    usage(monkeypatch, 0.95)
+    with with_retention(clock, path) as store:
+        one = numbered(2)
+        staged = stage(store, one, [b"wanted"])
+        with pytest.raises(StoreUnavailableError, match="DISK_FULL"):
+            store.sink.publish(one, [staged])
+        assert staged_files(path) == sorted([kept.name, staged.name])
+        assert not free.exists()
+
+
+def test_leftovers_that_cannot_be_removed_are_no_failure_to_append(
+    left_over, path, monkeypatch, caplog
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "unlink", failing)
+        left_over.append(message(b"kept", queue_id=0))
+    assert "leftovers" in caplog.text
+    with suppress(FileNotFoundError):
+        (path / "pyrocket" / "staging" / "cleaned").unlink()
+    left_over.clean(hours=1000)
+    assert staged_files(path) == []

@@ -41,12 +41,16 @@ def batch_of_write(options: WriteOptions) -> SinkBatch:
 
 
 def agreed(told: Iterable[SinkBatch], batch_id: int) -> SinkBatch:
-    """Return the micro-batch that all tasks name, which has to be the one Spark commits."""
-    different = set(told)
+    """Return the micro-batch that all tasks name, which has to be the one Spark commits.
+
+    It began with the first of the tasks: one that is repeated much later makes it no younger.
+    """
+    by_task = sorted(told, key=lambda batch: batch.began)
+    different = set(by_task)
     if len(different) != 1 or next(iter(different)).batch != batch_id:
         named = ", ".join(sorted(f"{b.identity}/{b.batch}/{b.run}" for b in different)) or "none"
         raise _no_identity(f"Spark commits micro-batch {batch_id}, and its tasks wrote {named}")
-    return different.pop()
+    return by_task[0]
 
 
 def _no_identity(happened: str) -> SinkError:

@@ -21,7 +21,8 @@ def clean(
 ) -> int:
     """Remove the oldest log files of the store in DIRECTORY, whole, never the last one.
 
-    Others may have it open. The queues' minimum offsets follow; offsets never begin again.
+    Others may have it open. The queues' minimum offsets follow; offsets never begin again. Rows
+    that were staged for a sink a week ago, and never published, go, too.
     """
     from pyrocket.store import Store
 
@@ -47,6 +48,8 @@ def _document(report: CleanReport) -> dict[str, object]:
         "queueFiles": report.queue_files,
         "indexFiles": report.index_files,
         "logStart": report.log_start,
+        "stagedFiles": report.staged_files,
+        "stagedBytes": report.staged_bytes,
     }
 
 
@@ -60,3 +63,8 @@ def _show(report: CleanReport) -> None:
         f"{len(report.removals)} log files, {report.bytes:,} bytes; {report.queue_files} queue and"
         f" {report.index_files} index files. The log begins at {report.log_start}."
     )
+    if report.staged_files:
+        click.echo(
+            f"{report.staged_files} files of rows that were never published,"
+            f" {report.staged_bytes:,} bytes, {'would go' if report.dry_run else 'are gone'}."
+        )

@@ -4,11 +4,15 @@ import functools
 import os
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
+from typing import NamedTuple
 
 from pyrocket.errors import UnsupportedError
 
+# Goes on while the machine sleeps, where the system has such a clock.
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NETWORK = ("nfs", "cifs", "smb", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs", "afs")
 
 
@@ -25,6 +29,25 @@ def boot_id() -> bytes:
     else:
         name = Path("/proc/sys/kernel/random/boot_id").read_text()
     return uuid.UUID(name.strip()).bytes
+
+
+class Moment(NamedTuple):
+    """A moment that all processes of the machine order alike, however its clock is set.
+
+    boot: of which the moment is, in hex; "" is no moment at all. ns: nanoseconds since then.
+    """
+
+    boot: str
+    ns: int
+
+    def before(self, other: "Moment") -> bool:
+        """Whether it surely was the earlier one: of moments of two boots nobody knows."""
+        return bool(self.boot) and self.boot == other.boot and self.ns < other.ns
+
+
+def moment() -> Moment:
+    """Return this moment."""
+    return Moment(boot_id().hex(), time.clock_gettime_ns(_SINCE_BOOT))
 
 
 def refuse_network_file_system(path: Path) -> None:

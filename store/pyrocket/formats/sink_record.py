@@ -2,7 +2,8 @@
 
 Each is found by its KEYS, the key of its query. The body is JSON. The tag BEGIN is for the first
 record of a batch; then follow, up to `end`, exactly `rows` records. FENCE says only that another
-run of the query has come, which found the batch published.
+run of the query has come, which found the batch published. Records of before there were `boot` and
+`began` lack them.
 """
 
 import json
@@ -24,6 +25,7 @@ from pyrocket.formats.system_topics import SINK_TOPIC
 BEGIN, FENCE = "BEGIN", "FENCE"
 _DIGITS = 20
 _PLACES = ("start", "end")
+_ADDED: dict[str, str | int] = {"boot": "", "began": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,7 @@ class SinkRecord:
 
     key: of the query, with `identity` and `target` in clear text beside it.
     batch, run: of the batch; see `SinkBatch`. rows, bytes: of its records.
+    boot, began: when work on it began, nanoseconds after that boot; "" and 0 if that is not known.
     content: a sum over the bodies. start, end: where it lies in the log, this record included.
     offset, time_ms: where this record lies and when it was stored, as read from the log.
     """
@@ -47,6 +50,8 @@ class SinkRecord:
     content: int = 0
     start: int = 0
     end: int = 0
+    boot: str = ""
+    began: int = 0
     offset: int = 0
     time_ms: int = 0
 
@@ -95,7 +100,7 @@ def decode_sink_records(records: RecordFields) -> Iterator[SinkRecord]:
     for body, offset, time_ms in places:
         try:
             content = json.loads(body)
-            told = {name: content[name] for name in _IN_BODY}
+            told = {name: (_ADDED | content)[name] for name in _IN_BODY}
             told |= {name: int(told[name]) for name in _PLACES}
         except (ValueError, KeyError, TypeError) as error:
             raise StoreDamagedError(

@@ -51,13 +51,18 @@ class CleaningPlan:
 
 @dataclass(frozen=True)
 class CleanReport:
-    """What a cleaning removed or, with `dry_run`, would remove; the queues follow the log."""
+    """What a cleaning removed or, with `dry_run`, would remove; the queues follow the log.
+
+    staged_files, staged_bytes: of rows that were staged for a sink and not published in a week.
+    """
 
     removals: tuple[Removal, ...] = ()
     queue_files: int = 0
     index_files: int = 0
     dry_run: bool = False
     log_start: int = field(default=0)
+    staged_files: int = 0
+    staged_bytes: int = 0
 
     @property
     def bytes(self) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 from pyrocket.clock import Clock
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.machine import Moment
 from pyrocket.errors import OffsetOutOfRangeError, SinkError, StoreDamagedError
 from pyrocket.formats.fastjson import BROKEN
 from pyrocket.formats.sink_record import SinkRecord
@@ -53,7 +54,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """The last batch of one query, its run, and the runs that were current before."""
+    """The last batch of one query, its run, and the runs that were current before.
+
+    boot, began: when work on the batch began; see `SinkRecord`.
+    """
 
     identity: str
     target: str
@@ -64,6 +68,8 @@ class LedgerEntry:
     offset: int
     time_ms: int
     past_runs: tuple[str, ...] = ()
+    boot: str = ""
+    began: int = 0
 
     def after(self, record: SinkRecord) -> "LedgerEntry":
         """Return the entry that a later record of the query makes of it."""
@@ -126,16 +132,18 @@ class SinkLedger:
         """Return what is known of a query. Raises StoreDamagedError."""
         return self._read().entries.get(key)
 
-    def decide(self, key: str, batch: int, run: str) -> tuple[Verdict, LedgerEntry | None]:
+    def decide(
+        self, key: str, batch: int, run: str, began: Moment
+    ) -> tuple[Verdict, LedgerEntry | None]:
         """Return what is to become of a batch, and the last one of its query.
 
-        Raises SinkError: SINK_FENCED for a run after which another has come, SINK_BATCH_BEHIND
-        for a batch before the last one.
+        `began` says when work on the batch began. Raises SinkError: SINK_FENCED for a run after
+        which another has come, SINK_BATCH_BEHIND for a batch before the last one.
         """
         known = self.last(key)
         if known is None:
             return Verdict.PUBLISH, None
-        check_run(known, run)
+        check_run(known, run, began)
         if batch < known.batch:
             raise SinkError(
                 f"{_name(known)} has published batch {known.batch} already, and now comes batch"
@@ -227,9 +235,15 @@ class SinkLedger:
             ) from error
 
 
-def check_run(known: LedgerEntry, run: str) -> None:
-    """Raise SinkError (SINK_FENCED) if another run of the query has come after this one."""
-    if run and run in known.past_runs:
+def check_run(known: LedgerEntry, run: str, began: Moment) -> None:
+    """Raise SinkError (SINK_FENCED) if another run of the query has come after this one.
+
+    A run that has published nothing yet is told by when its batch began: a run that repeats what a
+    dead one has left begins after it, one that was held up and comes too late began before.
+    """
+    if not run or run == known.run:
+        return
+    if run in known.past_runs or began.before(Moment(known.boot, known.began)):
         raise SinkError(
             f"{_name(known)} runs twice: run {known.run} has taken over from run {run}.",
             remedy="Stop one of them; the later one goes on.",
@@ -252,6 +266,8 @@ def _entry_of(record: SinkRecord) -> LedgerEntry:
         content=record.content,
         offset=record.offset,
         time_ms=record.time_ms,
+        boot=record.boot,
+        began=record.began,
     )
 
 

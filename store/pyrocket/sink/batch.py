@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pyrocket.disk.machine import Moment, moment
 from pyrocket.errors import SinkError
 
 _MOST_BATCH = 2**63 - 1
@@ -17,12 +18,14 @@ class SinkBatch:
     target: the topic option, or "" when a column says it: two sinks of one query stay apart.
     batch: the number of the micro-batch, or the application's version; never negative.
     run: the id of the query's run, of which the latest wins; "" for applications.
+    began: when work on it began, by which the latest run is known; part of no comparison.
     """
 
     identity: str
     target: str
     batch: int
     run: str = ""
+    began: Moment = field(default_factory=moment, compare=False)
 
     def __post_init__(self) -> None:
         if not self.identity:

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from pyrocket.clock import Clock
+from pyrocket.disk.machine import Moment
 from pyrocket.errors import PyrocketError, StoreNotSharedError
 from pyrocket.formats.sink_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.index.appender import Preface, Streamed
 from pyrocket.index.placing import Chunk
 from pyrocket.services.delays import Delays
-from pyrocket.services.sink_ledger import SinkLedger, Verdict
+from pyrocket.services.sink_ledger import LedgerEntry, SinkLedger, Verdict
 from pyrocket.services.topics import Topics
 from pyrocket.sink.batch import Published, SinkBatch, Staged
 from pyrocket.sink.staged_file import StagedReader
@@ -65,7 +66,11 @@ class Publisher:
         return _published(record.rows, streamed)
 
     def _decide(self, record: SinkRecord) -> Verdict:
-        return self._ledger.decide(record.key, record.batch, record.run)[0]
+        return self._look_up(record)[0]
+
+    def _look_up(self, record: SinkRecord) -> tuple[Verdict, LedgerEntry | None]:
+        began = Moment(record.boot, record.began)
+        return self._ledger.decide(record.key, record.batch, record.run, began)
 
     def publish_once(self, staged: Sequence[Staged]) -> Published:
         """Publish rows of nobody whom anyone would know again."""
@@ -79,7 +84,7 @@ class Publisher:
     def _drop(self, record: SinkRecord) -> Published:
         """Publish nothing, since all of it is there; a new run takes over all the same."""
         with self._writer.section():
-            _, known = self._ledger.decide(record.key, record.batch, record.run)
+            _, known = self._look_up(record)
             if known and record.run and known.run != record.run:
                 fence = encode_sink_record(_fence(record), self._clock())
                 self._writer.append([fence], whole=True)
@@ -145,6 +150,8 @@ def _record_of(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
         target=batch.target,
         batch=batch.batch,
         run=batch.run,
+        boot=batch.began.boot,
+        began=batch.began.ns,
         rows=sum(one.rows for one in staged),
         bytes=sum(one.bytes for one in staged),
         content=sum(one.content for one in staged) & _CONTENT_MASK,
@@ -159,6 +166,8 @@ def _fence(record: SinkRecord) -> SinkRecord:
         target=record.target,
         batch=record.batch,
         run=record.run,
+        boot=record.boot,
+        began=record.began,
     )
 
 

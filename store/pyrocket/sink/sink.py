@@ -17,13 +17,14 @@ from pyrocket.formats.sink_record import SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.hooks import Hooks
 from pyrocket.outgoing import Outgoing, Route
+from pyrocket.presence import write_failed
 from pyrocket.reader import Reader
 from pyrocket.services.sink_ledger import SinkLedger
 from pyrocket.services.topics import check_topic_name
 from pyrocket.sink.batch import Published, SinkBatch, Staged
 from pyrocket.sink.publisher import Publisher
 from pyrocket.sink.stager import Stager
-from pyrocket.sink.staging import StagingArea
+from pyrocket.sink.staging import Leftovers, StagingArea
 from pyrocket.writer import Writer
 
 
@@ -94,12 +95,24 @@ class Sink:
         known = self._ledger.last(SinkBatch(identity=identity, target=target, batch=0).key)
         return known.batch if known else None
 
-    def clean_staging(self, now_ms: int) -> int:
-        """Remove staged files that are a week old, at most once an hour; return how many."""
-        return self._area.clean(now_ms)
+    def clean_staging(self, *, dry_run: bool = False) -> Leftovers:
+        """Remove staged files that are a week old; return how many, with `dry_run` all the same.
+
+        Raises StorePermissionError, StoreUnavailableError (WRITE_FAILED).
+        """
+        if dry_run:
+            return self._area.leftovers(self._clock())
+        try:
+            return self._area.clean(self._clock(), at_once=True)
+        except OSError as error:
+            write_failed(self._layout.root, error)
 
     def hook_into(self, hooks: Hooks) -> None:
-        """Have what was published last saved before the log forgets it, and at clean ends."""
+        """Have what was published last saved before the log forgets it, and at clean ends.
+
+        And what is left over removed, whether or not anything is published.
+        """
+        hooks.leftovers.append(self._remove_leftovers)
         hooks.before_removal.append(lambda _: self._ledger.save())
         hooks.before_rest.append(self._ledger.save)
 
@@ -125,9 +138,14 @@ class Sink:
             self._area.remove_up_to(staged[0].name)
             self._area.clean(self._clock())
 
+    def _remove_leftovers(self, full: bool) -> None:
+        self._area.clean(self._clock(), at_once=full)
+        if full:
+            self._area.remove_free()
+
     def _check_run(self, batch: SinkBatch) -> None:
         """Raise SinkError if another run of the query has come, or a later batch."""
-        self._ledger.decide(batch.key, batch.batch, batch.run)
+        self._ledger.decide(batch.key, batch.batch, batch.run, batch.began)
 
     def _route(self, name: str) -> Route:
         """Return where rows of a topic go; one that is missing is made when they are published."""

@@ -7,9 +7,10 @@ over one that is in memory costs a tenth of making a new one.
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
@@ -24,6 +25,13 @@ _FREE = "free"
 _CLEANED = "cleaned"
 _MOST_FREE_FILES = 16
 _MOST_FREE_BYTES = 1024 * 1024 * 1024
+
+
+class Leftovers(NamedTuple):
+    """How many files nobody will publish any more, and their bytes."""
+
+    files: int = 0
+    bytes: int = 0
 
 
 class StagingArea:
@@ -105,27 +113,60 @@ class StagingArea:
         with suppress(OSError):
             self.path(name).parent.rmdir()
 
-    def clean(self, now_ms: int) -> int:
-        """Remove files that are left over, at most every CLEAN_EVERY_MS; return how many."""
-        mark = self._root / _CLEANED
-        if not self._root.is_dir() or 0 <= now_ms - _time_ms(mark) < CLEAN_EVERY_MS:
-            return 0
-        os.close(io.open_file(mark, os.O_WRONLY | os.O_CREAT))
-        io.set_time(mark, now_ms)
-        count = 0
-        for folder in [path for path in self._root.iterdir() if path.is_dir()]:
-            for path in _files(folder):
-                if _time_ms(path) < now_ms - LEFTOVERS_MS:
-                    io.unlink(path)
-                    count += 1
+    def clean(self, now_ms: int, *, at_once: bool = False) -> Leftovers:
+        """Remove files that are left over; return how many there were.
+
+        At most every CLEAN_EVERY_MS, unless `at_once`.
+        """
+        if not self._root.is_dir() or not (at_once or self._is_due(now_ms)):
+            return Leftovers()
+        old = self._old_files(now_ms)
+        for path, _ in old:
+            io.unlink(path)
+        for folder in self._folders():
             with suppress(OSError):
                 folder.rmdir()
-        return count
+        return _sum(old)
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Whether it is time; if so, the next time is CLEAN_EVERY_MS later, for all processes."""
+        mark = self._root / _CLEANED
+        if 0 <= now_ms - _time_ms(mark) < CLEAN_EVERY_MS:
+            return False
+        os.close(io.open_file(mark, os.O_WRONLY | os.O_CREAT))
+        io.set_time(mark, now_ms)
+        return True
+
+    def leftovers(self, now_ms: int) -> Leftovers:
+        """Return how many files are left over; removes nothing."""
+        return _sum(self._old_files(now_ms))
+
+    def remove_free(self) -> None:
+        """Remove the files that are kept for the next one who stages: their space is needed."""
+        for path in _files(self._free):
+            io.unlink(path)
+
+    def _old_files(self, now_ms: int) -> list[tuple[Path, int]]:
+        """Return the files that are left over, and their bytes."""
+        old = []
+        for path in (path for folder in self._folders() for path in _files(folder)):
+            with suppress(FileNotFoundError):  # Published or removed meanwhile.
+                status = path.stat()
+                if status.st_mtime_ns // 1_000_000 < now_ms - LEFTOVERS_MS:
+                    old.append((path, status.st_blocks * 512))
+        return old
+
+    def _folders(self) -> list[Path]:
+        return [path for path in _files(self._root) if path.is_dir()]
 
 
 def _files(folder: Path) -> Iterator[Path]:
     with suppress(FileNotFoundError):
         yield from list(folder.iterdir())
+
+
+def _sum(files: Sequence[tuple[Path, int]]) -> Leftovers:
+    return Leftovers(len(files), sum(size for _, size in files))
 
 
 def _batch_of(path: Path) -> int:

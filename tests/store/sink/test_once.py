@@ -57,31 +57,6 @@ def test_an_earlier_batch_is_refused_with_a_way_out(store):
     assert all_bodies(store) == ROWS
 
 
-def test_a_later_run_fences_the_earlier_one(store):
-    publish(store, 0, ROWS, "run-1")
-    publish(store, 1, ROWS, "run-2")
-    assert refused(store, 2, "run-1") == "SINK_FENCED"
-    assert refused(store, 1, "run-1") == "SINK_FENCED"
-    assert refused(store, 0, "run-1") == "SINK_FENCED"
-    assert refused(store, 2, "run-1", []) == "SINK_FENCED"
-    publish(store, 2, ROWS, "run-2")
-
-
-def test_a_later_run_that_only_repeats_fences_the_earlier_one_too(store):
-    publish(store, 0, ROWS, "run-1")
-    assert publish(store, 0, ROWS, "run-2").dropped
-    assert refused(store, 1, "run-1") == "SINK_FENCED"
-    assert publish(store, 0, ROWS, "run-2").dropped
-    assert publish(store, 1, ROWS, "run-2").rows == 40
-
-
-def test_runs_of_long_ago_stay_fenced(store):
-    for run in range(20):
-        publish(store, run, [b"x"], f"run-{run}")
-    for run in range(19):
-        assert refused(store, 50, f"run-{run}") == "SINK_FENCED"
-
-
 def test_applications_have_no_runs(store):
     for number in (3, 3, 4):
         publish(store, number, [b"%d" % number], run="")

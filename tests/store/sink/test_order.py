@@ -46,11 +46,35 @@ def journal(monkeypatch):
     return steps
 
 
-def test_the_head_comes_last_between_two_fsyncs_and_only_then_the_word(store, journal):
-    one = numbered(0)
+@pytest.fixture
+def checkpoints_at_the_word(path, journal, monkeypatch):
+    """What both checkpoints say each time the word that publishes is about to move."""
+    told, set_word = [], StatePage.__setitem__
+
+    def note(page, word, value):
+        if word == PUBLISHED:
+            told.append(checkpoints(path))
+        set_word(page, word, value)
+
+    monkeypatch.setattr(StatePage, "__setitem__", note)
+    return told
+
+
+def checkpoints(path):
+    files = path / "checkpoint", path / "pyrocket" / "checkpoint"
+    return [file.read_bytes() if file.exists() else None for file in files]
+
+
+def test_the_head_comes_last_between_two_fsyncs_and_only_then_the_word(
+    store, journal, checkpoints_at_the_word
+):
+    """And no checkpoint before that: by it a recovery would begin behind the head."""
+    before, one = checkpoints(store.path), numbered(0)
     staged = stage_tasks(store, one, ROWS)
     journal.clear()
     store.sink.publish(one, staged)
+    assert checkpoints_at_the_word == [before]
+    assert checkpoints(store.path) != before, "it was due"
     heads = [at for at, (_, what) in enumerate(journal) if is_head(what)]
     names = [name for name, _ in journal]
     (head,) = heads

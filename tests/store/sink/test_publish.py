@@ -6,6 +6,7 @@ from pyrocket import Published, Store, StoreConfig
 from pyrocket.errors import (
     MessageError,
     SchemaError,
+    SinkError,
     StoreReadOnlyError,
     TopicNotFoundError,
 )
@@ -130,15 +131,20 @@ def test_published_files_go_and_so_do_those_of_earlier_batches(path, store, read
     assert staged_files(path) == [later.name]
 
 
-def test_a_task_whose_batch_is_published_meanwhile_ends_well(store, reader):
+@pytest.mark.parametrize("run", ["run-1", "run-2"])
+def test_a_task_whose_batch_is_published_meanwhile_ends_well(store, reader, run):
     """By another attempt, or another run; what it has staged is of no use then."""
-    one = numbered(0, "run-2")
+    one = numbered(0, run)
     with reader.sink.stage(one, partition=0, attempt=1) as stager:
         stager.append(batch(ROWS, 0), topic="t")
-        publish(store, 0, ROWS)
+        publish(store, 0, ROWS, "run-1")
         stager.append(batch(ROWS, 0), topic="t")
         staged = stager.finish()
-    assert store.sink.publish(one, [staged]).dropped
+    if run == "run-1":
+        assert store.sink.publish(one, [staged]).dropped
+    else:
+        with pytest.raises(SinkError, match="SINK_FENCED"):
+            store.sink.publish(one, [staged])
     assert all_bodies(store) == ROWS
 
 

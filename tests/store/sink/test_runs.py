@@ -1,0 +1,126 @@
+"""Of two runs of one query the later one goes on, and the earlier one is told so."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk.machine import Moment
+from pyrocket.errors import SinkError
+from pyrocket.formats import sink_record
+from sinks import numbered, publish, stage_tasks
+from stores import SMALL
+
+ROWS = [b"%03d" % number for number in range(40)]
+
+
+def refused(store, number, run="run-1", rows=ROWS):
+    with pytest.raises(SinkError) as caught:
+        publish(store, number, rows, run)
+    return caught.value.code
+
+
+def test_a_later_run_fences_the_earlier_one(store):
+    publish(store, 0, ROWS, "run-1")
+    publish(store, 1, ROWS, "run-2")
+    assert refused(store, 2, "run-1") == "SINK_FENCED"
+    assert refused(store, 1, "run-1") == "SINK_FENCED"
+    assert refused(store, 0, "run-1") == "SINK_FENCED"
+    assert refused(store, 2, "run-1", []) == "SINK_FENCED"
+    publish(store, 2, ROWS, "run-2")
+
+
+def test_a_later_run_that_only_repeats_fences_the_earlier_one_too(store):
+    publish(store, 0, ROWS, "run-1")
+    assert publish(store, 0, ROWS, "run-2").dropped
+    assert refused(store, 1, "run-1") == "SINK_FENCED"
+    assert publish(store, 0, ROWS, "run-2").dropped
+    assert publish(store, 1, ROWS, "run-2").rows == 40
+
+
+@pytest.mark.parametrize("published", [1, 3])
+@pytest.mark.parametrize("rows", [ROWS, []])
+def test_a_run_that_was_held_up_before_its_first_publication_is_fenced(
+    store, reader, published, rows
+):
+    """Whether the batch has come meanwhile, or later ones, too; who has taken over goes on."""
+    held = numbered(0, "run-1")
+    staged = stage_tasks(reader, held, rows)
+    for number in range(published):
+        publish(store, number, ROWS, "run-2")
+    end = store.position()
+    if rows or published > 1:
+        with pytest.raises(SinkError, match="runs twice: run run-2 has taken over from run run-1"):
+            store.sink.publish(held, staged)
+    assert store.position() == end
+    assert publish(store, published, ROWS, "run-2").rows == 40
+
+
+def test_a_run_that_was_held_up_is_known_after_a_replay_too(store):
+    """What was published first is repeated by a later run: the one held up began before that."""
+    publish(store, 0, ROWS, "run-1")
+    held = numbered(0, "run-2")
+    staged = stage_tasks(store, held, ROWS)
+    assert publish(store, 0, ROWS, "run-3").dropped
+    with pytest.raises(SinkError, match="SINK_FENCED"):
+        store.sink.publish(held, staged)
+    assert publish(store, 1, ROWS, "run-3").rows == 40
+
+
+def test_what_a_dying_run_publishes_at_the_last_moment_is_no_harm_to_the_next(store):
+    """Its driver is dead, the next run has staged already: it drops the batch and goes on."""
+    dying = numbered(0, "run-1")
+    staged = stage_tasks(store, dying, ROWS)
+    again = numbered(0, "run-2")
+    staged_again = stage_tasks(store, again, ROWS)
+    store.sink.publish(dying, staged)
+    assert store.sink.publish(again, staged_again).dropped
+    assert publish(store, 1, ROWS, "run-2").rows == 40
+    assert refused(store, 2, "run-1") == "SINK_FENCED"
+
+
+def test_an_old_checkpoint_is_told_from_a_run_that_was_held_up(store):
+    publish(store, 5, ROWS, "run-1")
+    assert refused(store, 4, "run-2") == "SINK_BATCH_BEHIND"
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_after_a_start_of_the_machine_every_run_is_new(path, store, clock, saved):
+    """Its time begins again at nothing, however long the machine was up before."""
+    publish(store, 0, ROWS, "run-1")
+    store.close()
+    if not saved:
+        (path / "pyrocket" / "sink.json").unlink()
+    early = Moment("another boot", 1)
+    again = replace(numbered(0, "run-2"), began=early)
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        assert store.sink.publish(again, stage_tasks(store, again, ROWS)).dropped
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_was_published_before_records_told_when_it_began_is_known(
+    path, store, clock, monkeypatch, saved
+):
+    with monkeypatch.context() as patch:
+        fields = [name for name in sink_record._IN_BODY if name not in ("boot", "began")]
+        patch.setattr(sink_record, "_IN_BODY", fields)
+        held = numbered(0, "run-2")
+        publish(store, 0, ROWS, "run-1")
+        store.close()
+    ledger = path / "pyrocket" / "sink.json"
+    content = json.loads(ledger.read_text())
+    for entry in content["queries"].values():
+        assert (entry.pop("boot"), entry.pop("began")) == ("", 0)
+    ledger.write_text(json.dumps(content))
+    if not saved:
+        ledger.unlink()
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        assert store.sink.publish(held, stage_tasks(store, held, ROWS)).dropped
+        assert refused(store, 1, "run-1") == "SINK_FENCED"
+
+
+def test_runs_of_long_ago_stay_fenced(store):
+    for run in range(20):
+        publish(store, run, [b"x"], f"run-{run}")
+    for run in range(19):
+        assert refused(store, 50, f"run-{run}") == "SINK_FENCED"
