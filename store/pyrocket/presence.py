@@ -51,20 +51,29 @@ class Presence:
         """Whether this is the process that came in, and the directory still the same."""
         return os.getpid() == self._process and self.page.is_at(self._layout.state)
 
-    def words_are_true(self, store: bytes, ends_at: Callable[[int], bool]) -> bool:
+    def words_are_true(
+        self, store: bytes, ends_at: Callable[[int], bool], agree: Callable[[], bool]
+    ) -> bool:
         """Whether nothing is to be recovered: the same boot, or a clean end in an earlier one.
 
-        `ends_at` tells if the log looks as if it ended at an offset.
+        `ends_at` tells if the log looks as if it ended at an offset, `agree` if the queues look
+        as if they had all of it. Only who is alone asks: others' appends are not finished.
         """
         seal = store, self._lock_identity()
         if self.page.is_true(*seal):
-            return not self.page[FAILED]
+            return not self.page[FAILED] and (not self._is_alone() or agree())
         if self._layout.abort.exists() or not self.page.rests(*seal):
             return False
-        if not ends_at(self.page[PUBLISHED]):
+        if not ends_at(self.page[PUBLISHED]) or not agree():
             return False
         self.page.vouch(*seal)
         return True
+
+    def _is_alone(self) -> bool:
+        try:
+            return self.claim()
+        finally:
+            self.share()
 
     def vouch(self, store: bytes) -> None:
         """Declare the words true."""

@@ -3,21 +3,32 @@
 from pyrocket.cursors import restore_cursors
 from pyrocket.disk.durable import clear_folder
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import CHECKPOINT_TIME, FAILED, STORE_TIME, StatePage
+from pyrocket.disk.state_page import (
+    CHECKPOINT_TIME,
+    DISPATCHED,
+    FAILED,
+    PUBLISHED,
+    RESTED,
+    STORE_TIME,
+    StatePage,
+)
 from pyrocket.errors import PyrocketError
 from pyrocket.index.checkpointer import read_checkpoint
 from pyrocket.index.dispatcher import Dispatcher
 from pyrocket.index.key_builder import KeyBuilder
 from pyrocket.index.queues import Queues
+from pyrocket.index.reached import ends_in_log
 from pyrocket.index.rebuild import recover
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.redelivery import skip_delivered
 from pyrocket.services.epochs import Epochs
-from pyrocket.services.queue_ends import QueueEnds
+from pyrocket.services.queue_ends import Noted, QueueEnds
 from pyrocket.services.topics import Topics
 from pyrocket.timer_recovery import settle_timers
 
 _YEAR_MS = 365 * 24 * 3_600_000
+_LOOKED_THROUGH = 1 << 20
+"""Bytes of log that are gone through to see that all queues have them."""
 
 
 def recover_alone(
@@ -35,6 +46,7 @@ def recover_alone(
     Raises StoreDamagedError, StoreFailedError, StoreUnavailableError.
     """
     page.distrust()
+    noted = QueueEnds(layout).read()
     clear_folder(layout.scratch)
     clean = not layout.abort.exists() and not page[FAILED]
     checkpoint = read_checkpoint(layout)
@@ -47,7 +59,7 @@ def recover_alone(
             checkpoint,
             clean=clean,
             topics=topics.all(),
-            least=QueueEnds(layout).read(),
+            least=noted.least() if noted else None,
         )
         if not clean:
             Epochs(layout).begin(ends)
@@ -56,6 +68,7 @@ def recover_alone(
         settle_timers(layout, log, queues, page, clean=clean)
         if not clean:
             skip_delivered(log, queues, page)
+        QueueEnds(layout).note(queues, topics.ended_at, page[PUBLISHED])
     except PyrocketError:
         page.give_up()
         raise
@@ -63,3 +76,24 @@ def recover_alone(
     if page[STORE_TIME] > now_ms + _YEAR_MS:
         # No checksum covers a record's time, and later ones must not follow a flipped bit.
         page[STORE_TIME] = now_ms
+
+
+def queues_agree(
+    layout: Layout, log: CommitLog, queues: Queues, page: StatePage, topics: Topics
+) -> bool:
+    """Whether the queues look as if they had what was dispatched; the caller is alone.
+
+    Takes about a stat for each queue. Where a writer was killed, what came after the last
+    checkpoint is gone through, unless that is much. Raises StoreDamagedError where the log's last
+    file is gone: its queues must not be cut for it.
+    """
+    log.check_holds(page[PUBLISHED])
+    ends, end = QueueEnds(layout), page[DISPATCHED]
+    noted = ends.read()
+    if noted is None:
+        if page[RESTED] == end:
+            return False
+        noted = Noted(log.first_offset())
+    if 0 < end - noted.log_end <= _LOOKED_THROUGH:
+        noted = noted.and_later(ends_in_log(log, noted.log_end, end))
+    return ends.are_reached(noted, topics.ended_at, queues.file_bytes, end)

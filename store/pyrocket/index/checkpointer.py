@@ -54,11 +54,14 @@ class Checkpointer:
         clock: Clock,
         log_file_bytes: int,
         sync_index: Callable[[int], int],
-        save_cursors: Callable[[Mapping[int, int]], None],
+        save: Callable[[int, Mapping[int, int]], None],
         save_levels: Callable[[Mapping[int, int]], None],
     ) -> None:
-        """Make one; `sync_index` is `KeyBuilder.sync_full`."""
-        self._save_cursors, self._save_levels, self._levels_ms = save_cursors, save_levels, 0
+        """Make one; `sync_index` is `KeyBuilder.sync_full`.
+
+        `save` keeps cursors, and where the queues end below an offset of the log, durably.
+        """
+        self._save, self._save_levels, self._levels_ms = save, save_levels, 0
         self._layout, self._queues, self._page, self._clock = layout, queues, page, clock
         self._log_file_bytes, self._sync_index = log_file_bytes, sync_index
 
@@ -103,7 +106,7 @@ class Checkpointer:
             # A damaged file is the next writer's to drop.
             with suppress(StoreDamagedError):
                 index = self._sync_index(index)
-        self._save_cursors(cursors)
+        self._save(end, cursors)
         content = encode_checkpoint(Checkpoint(stored, stored, index))
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
             replace_file(path, content, self._layout.scratch)

@@ -1,17 +1,49 @@
-"""Where the queues ended when the store was last closed cleanly: `pyrocket/ends.json`.
+"""Where the queues ended at the last checkpoint or clean end: `pyrocket/ends.json`.
 
 A queue whose last entries are damaged or gone looks like a shorter one, and its offsets would be
-given again. A recovery that finds a queue shorter than it was looks at the whole log.
+given again. Whoever comes in alone looks at the last file of each queue; a recovery that finds a
+queue shorter than it was looks at the whole log.
 """
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from pyrocket.disk.durable import read_or_none, replace_file
-from pyrocket.disk.layout import Layout
-from pyrocket.formats.fastjson import BROKEN, int_keys
+from pyrocket.disk.layout import Layout, file_name
+from pyrocket.formats.fastjson import BROKEN
+from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
+from pyrocket.index.queues import Queues
 
-Ends = dict[tuple[str, int], int]
+EndedAt = Callable[[str, int], int]
+_GONE = FileNotFoundError, NotADirectoryError
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Where the log ended, and the queues: by "topic/queue", [end, when its last file changed].
+
+    The values are as they were read: nobody has looked at them yet.
+    """
+
+    log_end: int
+    queues: dict[str, Any] = field(default_factory=dict)
+
+    def least(self) -> dict[tuple[str, int], int]:
+        """Return the ends by topic and queue id: none is less unless the log was cut."""
+        try:
+            return {_key(name): int(end) for name, (end, _) in self.queues.items()}
+        except BROKEN:
+            return {}
+
+    def and_later(self, ends: Mapping[tuple[str, int], int]) -> "Noted":
+        """Return these and later ends of some queues."""
+        later = {f"{topic}/{queue_id}": (end, 0) for (topic, queue_id), end in ends.items()}
+        return Noted(self.log_end, {**self.queues, **later})
 
 
 class QueueEnds:
@@ -19,19 +51,109 @@ class QueueEnds:
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.queue_ends, layout.scratch
+        self._root = layout.consume_queues
 
-    def read(self) -> Ends:
-        """Return the ends by topic and queue id."""
+    def read(self) -> Noted | None:
+        """Return what is noted; None where nothing is."""
         try:
-            known = json.loads(read_or_none(self._path) or b"{}").items()
-            topics = {name: int_keys(ends) for name, ends in known}
+            known = json.loads(read_or_none(self._path) or b"{}")
+            return Noted(int(known["logEnd"]), dict(known["queues"]))
         except BROKEN:
-            return {}
-        return {(name, at): end for name, ends in topics.items() for at, end in ends.items()}
+            return None
 
-    def note(self, queue_ends: Mapping[tuple[str, int], int]) -> None:
-        """Replace what is noted, durably; the caller holds the mutex."""
-        ends: dict[str, dict[int, int]] = {}
-        for (topic, queue_id), end in queue_ends.items():
-            ends.setdefault(topic, {})[queue_id] = end
-        replace_file(self._path, json.dumps(ends, sort_keys=True).encode(), self._scratch)
+    def note(self, queues: Queues, ended_at: EndedAt, log_end: int) -> None:
+        """Replace what is noted by what the queues have of the log below `log_end`, durably.
+
+        The log is durable up to there. One process at a time: with the store alone, or holding
+        the flush lock.
+        """
+        noted: dict[str, tuple[int, int]] = {}
+        for topic, queue_id in queues.on_disk():
+            end = queues.get(topic, queue_id).max_offset(log_end) or ended_at(topic, queue_id)
+            if end:
+                name = f"{topic}/{queue_id}"
+                file = self._root / _last_file(name, end, queues.file_bytes)
+                noted[name] = end, _changed(file)
+        content = json.dumps({"logEnd": log_end, "queues": noted}, sort_keys=True)
+        replace_file(self._path, content.encode(), self._scratch)
+
+    def are_reached(self, noted: Noted, ended_at: EndedAt, file_bytes: int, log_end: int) -> bool:
+        """Whether no queue ends before where it ended; `log_end` is where the log does.
+
+        At rest, the log ending where it did, a queue's last file must not have been changed since:
+        one stat each. Otherwise its last entry is read. A queue that was deleted since goes on
+        there without files. False, too, where the notes make no sense.
+        """
+        at_rest = log_end == noted.log_end
+        try:
+            with _folder(self._root) as folder:
+                for name, (end, changed) in noted.queues.items():
+                    file = _last_file(name, end, file_bytes)
+                    if folder is not None and (
+                        _is_as_it_was(folder, file, changed)
+                        if at_rest
+                        else _has_entry(folder, file, end)
+                    ):
+                        continue
+                    if ended_at(*_key(name)) < end:
+                        return False
+        except BROKEN:
+            return False
+        return True
+
+
+def _key(name: str) -> tuple[str, int]:
+    topic, _, queue_id = name.rpartition("/")
+    return topic, int(queue_id)
+
+
+def _last_file(name: str, end: int, file_bytes: int) -> str:
+    """Return where in the folder of all queues the last entry of one lies."""
+    position = (end - 1) * ENTRY_BYTES
+    return f"{name}/{file_name(position - position % file_bytes)}"
+
+
+def _changed(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except _GONE:
+        return 0
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[int | None]:
+    """Open a folder; None where there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except _GONE:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _is_as_it_was(folder: int, file: str, changed: int) -> bool:
+    try:
+        return os.stat(file, dir_fd=folder).st_mtime_ns == changed
+    except PermissionError:
+        raise
+    except OSError:
+        return False
+
+
+def _has_entry(folder: int, file: str, end: int) -> bool:
+    """Whether a queue's last file has its last entry."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    except PermissionError:
+        raise
+    except OSError:
+        return False
+    try:
+        position = (end - 1) * ENTRY_BYTES - int(file.rpartition("/")[2])
+        entry = parse_entries(os.pread(descriptor, ENTRY_BYTES, position))
+    finally:
+        os.close(descriptor)
+    return bool(len(entry) and entry["size"][0] > 0)

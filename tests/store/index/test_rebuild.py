@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from pyrocket import Store
+from pyrocket import Store, recovering, writer
 from pyrocket.errors import StoreDamagedError
 from stores import (
     SMALL,
@@ -12,6 +12,7 @@ from stores import (
     filled,
     log_files,
     message,
+    next_boot,
     numbered,
     overwrite,
     queue_files,
@@ -21,16 +22,42 @@ from stores import (
 COUNT = 150
 
 
-@pytest.fixture(params=["clean", "unclean"])
+UNTRUSTED = {"clean": reboot, "unclean": reboot}
+TRUSTED = {"same boot": bool, "next boot": next_boot}
+"""By how the store has ended: cleanly but in one case. Then the words are as they are, too."""
+
+
+@pytest.fixture(params=UNTRUSTED)
 def image(path, request):
     """A store of several log files, closed, whose words nobody trusts; and its topic `other`."""
+    return fill_and_close(path, request.param)
+
+
+@pytest.fixture(params=[*UNTRUSTED, *TRUSTED])
+def closed(path, request):
+    """The same; the words may be trusted."""
+    return fill_and_close(path, request.param)
+
+
+@pytest.fixture
+def killed(path):
+    """The same after its only writer was killed: its words are true."""
+    fill(path).close(clean=False)
+    return path
+
+
+def fill_and_close(path, how):
+    fill(path).close(clean=how != "unclean")
+    {**UNTRUSTED, **TRUSTED}[how](path)
+    return path
+
+
+def fill(path):
     store = filled(path, count=COUNT)
     store.create_topic("other", read_queues=2, write_queues=2)
     store.append_batch(batch(numbered(30), [n % 2 for n in range(30)]), topic="other")
     store.append_batch(batch(numbered(COUNT, first=COUNT), 0), topic="t")
-    store.close(clean=request.param == "clean")
-    reboot(path)
-    return path
+    return store
 
 
 def check(path):
@@ -43,27 +70,27 @@ def check(path):
         assert reader.read("t", 0, 2 * COUNT)[0].body == b"next"
 
 
-def test_all_queues_deleted(image):
-    shutil.rmtree(image / "consumequeue")
-    check(image)
+def test_all_queues_deleted(closed):
+    shutil.rmtree(closed / "consumequeue")
+    check(closed)
 
 
-def test_one_queue_deleted(image):
-    shutil.rmtree(image / "consumequeue" / "t")
-    check(image)
+def test_one_queue_deleted(closed):
+    shutil.rmtree(closed / "consumequeue" / "t")
+    check(closed)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 5, 29])
-def test_queue_lost_its_last_files(image, kept):
-    for file in queue_files(image)[kept:]:
+def test_queue_lost_its_last_files(closed, kept):
+    for file in queue_files(closed)[kept:]:
         file.unlink()
-    check(image)
+    check(closed)
 
 
 @pytest.mark.parametrize("kept", [0, 20, 59, 100, 199])
-def test_queue_is_short(image, kept):
-    overwrite(queue_files(image)[-1], bytes(200 - kept), kept)
-    check(image)
+def test_queue_is_short(closed, kept):
+    overwrite(queue_files(closed)[-1], bytes(200 - kept), kept)
+    check(closed)
 
 
 def test_queue_is_ahead_of_the_log(image):
@@ -115,23 +142,23 @@ def test_checkpoint_from_the_future_only_costs_the_queues_a_look_at_the_log(imag
     check(image)
 
 
-def test_rebuilt_queues_are_byte_for_byte_the_old_ones(image):
-    before = {file: file.read_bytes() for file in image.glob("consumequeue/*/*/*")}
-    shutil.rmtree(image / "consumequeue")
-    Store.open(image, config=SMALL).close()
-    assert {file: file.read_bytes() for file in image.glob("consumequeue/*/*/*")} == before
+def test_rebuilt_queues_are_byte_for_byte_the_old_ones(closed):
+    before = {file: file.read_bytes() for file in closed.glob("consumequeue/*/*/*")}
+    shutil.rmtree(closed / "consumequeue")
+    Store.open(closed, config=SMALL).close()
+    assert {file: file.read_bytes() for file in closed.glob("consumequeue/*/*/*")} == before
 
 
-def test_unreadable_log_does_not_pass_for_a_short_one(image):
+def test_unreadable_log_does_not_pass_for_a_short_one(closed):
     """The queues are gone and an old log file is damaged: no silent half of the messages."""
-    shutil.rmtree(image / "consumequeue")
-    overwrite(log_files(image)[1], bytes(200), 0)
-    if (image / "abort").exists():
-        with Store.open(image, config=SMALL) as store:
+    shutil.rmtree(closed / "consumequeue")
+    overwrite(log_files(closed)[1], bytes(200), 0)
+    if (closed / "abort").exists():
+        with Store.open(closed, config=SMALL) as store:
             assert store.cut_since(0, "t", 0) == store.max_offset("t", 0) < 40
         return
     with pytest.raises(StoreDamagedError, match="corrupt log"):
-        Store.open(image)
+        Store.open(closed)
 
 
 def test_queues_begin_where_the_log_begins_once_files_are_cleaned(path):
@@ -174,3 +201,48 @@ def test_queue_that_ends_before_its_deletion_was_noted_gives_no_offset_again(pat
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == []
         assert store.append(message(b"next")).queue_offset == 12
+
+
+@pytest.mark.parametrize("kept", [0, 1, 29])
+def test_queue_that_lost_files_after_a_kill_gives_no_offset_again(killed, kept):
+    for file in queue_files(killed)[kept:]:
+        file.unlink()
+    check(killed)
+
+
+def test_all_queues_deleted_after_a_kill(killed):
+    shutil.rmtree(killed / "consumequeue")
+    check(killed)
+
+
+def test_last_entry_erased_after_a_kill(killed):
+    overwrite(queue_files(killed)[-1], bytes(20), 180)
+    check(killed)
+
+
+def test_queue_lost_long_after_the_last_look_at_the_log(path, monkeypatch):
+    """More was appended since the checkpoint than a writer goes through when it comes in."""
+    monkeypatch.setattr(recovering, "_LOOKED_THROUGH", 1000)
+    store = filled(path, count=COUNT)
+    store.flush()
+    store.append_batch(batch(numbered(20, first=COUNT), 0), topic="t")
+    store.close(clean=False)
+    shutil.rmtree(path / "consumequeue")
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store)[0] == numbered(COUNT + 20)
+
+
+def test_deleted_and_empty_topics_are_no_lost_queues(path, monkeypatch):
+    store = filled(path, count=COUNT)
+    store.create_topic("empty")
+    store.close()
+    with Store.open(path, config=SMALL) as store:
+        store.delete_topic("t")
+    monkeypatch.setattr(writer, "recover_alone", None)
+    for boot in (bool, next_boot, bool):
+        boot(path)
+        with Store.open(path, config=SMALL) as store:
+            store.create_topic("t", read_queues=1, write_queues=1)
+    with Store.open(path, config=SMALL) as store:
+        assert store.append(message(b"next")).queue_offset == COUNT
+    Store.open(path, config=SMALL).close()

@@ -1,0 +1,53 @@
+"""Queue offsets that two messages have: a finding, unless the topic had an earlier life."""
+
+import shutil
+
+import pytest
+from pyrocket import Store, writer
+from pyrocket.checks.finding import Severity
+from pyrocket.formats import record_batch
+from pyrocket.verify import verify
+from stores import SMALL, batch, filled, numbered, queue_files
+
+BROKER = bytes((10, 0, 0, 7)) + (10911).to_bytes(4, "big")
+
+
+def lose_and_go_on(path, monkeypatch, *, kept, more):
+    """Append to a queue that has lost its files but the first `kept`, unnoticed."""
+    filled(path, count=40).close()
+    for file in queue_files(path)[kept:]:
+        file.unlink()
+    monkeypatch.setattr(writer, "queues_agree", lambda *given: True)
+    with Store.open(path, config=SMALL) as store:
+        store.append_batch(batch(numbered(more, first=100), 0), topic="t")
+
+
+@pytest.mark.parametrize(("kept", "more"), [(0, 1), (0, 40), (0, 50), (2, 1), (2, 20), (2, 30)])
+def test_offsets_given_twice_are_no_mere_note(path, monkeypatch, kept, more):
+    lose_and_go_on(path, monkeypatch, kept=kept, more=more)
+    report = verify(path)
+    assert not report.ok
+    (twice,) = (one for one in report.findings if one.code == "QUEUE_OFFSETS_TWICE")
+    assert twice.severity is Severity.ERROR
+    assert "Store.views" in twice.fix
+    assert not any(one.mendable for one in report.findings)
+
+
+def test_a_topic_that_a_broker_has_deleted_and_made_again_is_but_noted(path, monkeypatch):
+    monkeypatch.setattr(record_batch, "_HOST", BROKER)
+    lose_and_go_on(path, monkeypatch, kept=0, more=3)
+    report = verify(path)
+    assert [one.code for one in report.findings] == ["QUEUE_SUPERSEDED"]
+    assert report.ok
+
+
+def test_a_topic_of_ours_that_was_deleted_and_made_again_is_sound(path):
+    with filled(path, count=40) as store:
+        store.delete_topic("t")
+        store.create_topic("t", read_queues=1, write_queues=1)
+        store.append_batch(batch(numbered(3), 0), topic="t")
+    assert not verify(path).findings
+    shutil.rmtree(path / "consumequeue")
+    with Store.open(path, config=SMALL) as store:
+        assert store.min_offset("t", 0) == 40
+    assert not verify(path).findings
