@@ -44,6 +44,9 @@ from pyrocket.services.epochs import Epochs
 Turn = Callable[[], AbstractContextManager[None]]
 """Keeps other writers out while it is entered."""
 
+Progress = Callable[[int, int, str], None]
+"""Told bytes done, bytes in all, and the file that was copied."""
+
 _ATTEMPTS = 5
 _HEAD_BYTES = 96
 
@@ -69,6 +72,7 @@ def take_snapshot(
     reader: Reader,
     target: Path,
     turn: Turn | None = None,
+    progress: Progress | None = None,
 ) -> SnapshotReport:
     """Copy the store to `target`, which is missing or empty. `turn` keeps writers out for a moment.
 
@@ -80,7 +84,7 @@ def take_snapshot(
     for _ in range(_ATTEMPTS):
         draft = target.parent / f".{target.name}.{uuid.uuid4().hex}"
         try:
-            report = _Snapshot(layout, reader, Layout(draft)).take(turn or nullcontext)
+            report = _Snapshot(layout, reader, Layout(draft), progress).take(turn or nullcontext)
             io.rename(draft, target)
             io.sync_directory(target.parent)
         except (_ChangedMeanwhileError, FileNotFoundError) as error:
@@ -114,14 +118,18 @@ def _check_target(layout: Layout, target: Path) -> None:
 class _Snapshot:
     """One attempt."""
 
-    def __init__(self, layout: Layout, reader: Reader, draft: Layout) -> None:
+    def __init__(
+        self, layout: Layout, reader: Reader, draft: Layout, progress: Progress | None
+    ) -> None:
         self._layout, self._reader, self._draft = layout, reader, draft
         config = reader.identity.config
         run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._log = CommitLog(run)
         self._queues = Queues(layout, config.queue_file_bytes, writable=False)
         self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
-        self._copies = Copies()
+        self._copies = Copies(tell=self._tell) if progress else Copies()
+        self._progress, self._done = progress, 0
+        self._total = _size_of(layout) if progress else 0
         self._last = (0, 0)
         self._cursors: dict[int, int] = {}
 
@@ -151,6 +159,12 @@ class _Snapshot:
         end = sum(self._last) if bound == WHOLE_LOG else bound
         counts = copies.linked_files, copies.copied_files, copies.copied_bytes
         return SnapshotReport(draft.root, end, *counts, copies.unlinkable)
+
+    def _tell(self, more: int, file: Path) -> None:
+        self._done += more
+        if self._progress is not None:
+            total = max(self._done, self._total)  # The store may grow meanwhile.
+            self._progress(self._done, total, str(file.relative_to(self._layout.root)))
 
     def _copy_small_files(self) -> None:
         layout = self._layout
@@ -239,6 +253,12 @@ class _Snapshot:
         places = [at for at in (self._last[0], *files[-1:]) if run.start_of(at) in files]
         heads = (self._log.read(at, _HEAD_BYTES) for at in places)
         return max(map(read_store_timestamp, heads), default=0)
+
+
+def _size_of(layout: Layout) -> int:
+    """Return how many bytes the files of the log and the queues have."""
+    files = (*layout.commit_log.glob("*"), *layout.consume_queues.glob("*/*/*"))
+    return sum(file.stat().st_size for file in files)
 
 
 def _folders(root: Path) -> Iterator[Path]:

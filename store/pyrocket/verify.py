@@ -5,22 +5,31 @@ made and on a damaged one. Takes memory for one window of the log, and a little 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
 from pyrocket.checks.any_run import AnyRun, usual_sizes
 from pyrocket.checks.config import check_config
 from pyrocket.checks.files import check_log_files, check_queue_files
-from pyrocket.checks.finding import KEPT_PER_CODE, Finding, Findings, Severity
+from pyrocket.checks.finding import (
+    KEPT_PER_CODE,
+    Finding,
+    Findings,
+    Severity,
+    after_restoring,
+)
 from pyrocket.checks.keys import KeyCheck
 from pyrocket.checks.log import BadPlace, LogCheck, report_log
+from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_lost
 from pyrocket.checks.queues import QueueCheck
 from pyrocket.checks.state import check_checkpoint, check_left, read_checkpoint
+from pyrocket.checks.timers import check_timers
 from pyrocket.config import StoreConfig
+from pyrocket.cursors import read_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, STRUCTURE, StatePage
+from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, STRUCTURE, TIMED, TIMER_DUE, StatePage
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import Geometry
 from pyrocket.index.queues import Queues
@@ -63,6 +72,11 @@ class Report:
         """Whether messages follow behind a damaged place of the log."""
         return any(place.start < self.log_end for place in self.bad_places)
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the log lacks messages in its middle or, with whole files, at its end."""
+        return self.has_holes or "LOG_FILE_MISSING" in self.counts
+
 
 def verify(
     path: str | PathLike[str], progress: Progress | None = None, *, most: int = KEPT_PER_CODE
@@ -101,6 +115,7 @@ class _Check:
         self._page = _true_words(layout, self._identity)
         self._structure = self._page[STRUCTURE] if self._page else 0
         self._clean = not layout.abort.exists()
+        self._lost: BadPlace | None = None
 
     def changed_meanwhile(self) -> bool:
         """Whether files have come or gone since the pass began."""
@@ -114,9 +129,11 @@ class _Check:
         check_config(layout, findings)
         check_log_files(layout, self._run, findings)
         check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
+        true = self._page is not None
+        check_timers(layout, findings, self._timers_progress, words_are_true=true)
         keys = KeyCheck(layout, self._geometry(), findings, live=not self._at_rest)
         log, queues = self._look_at_messages(keys)
-        if log.records:
+        if log.records and self._lost is None:
             check_checkpoint(checkpoint, log.last_stored, findings, clean=self._clean)
         report = Report(
             path=layout.root,
@@ -133,7 +150,17 @@ class _Check:
         )
         self._queues.close()
         self._run.close()
+        if report.is_incomplete:
+            return replace(report, findings=tuple(map(after_restoring, report.findings)))
         return report
+
+    def _timers_progress(self) -> tuple[int, int]:
+        """Return how far timers are taken in and delivered; as saved where no words are true."""
+        try:
+            known = self._page.cursors() if self._page else read_cursors(self._layout)
+        except StoreDamagedError:
+            return 0, 0  # That is a finding of its own.
+        return known.get(TIMED, 0), known.get(TIMER_DUE, 0)
 
     def _geometry(self) -> Geometry:
         config = self._identity.config
@@ -147,20 +174,37 @@ class _Check:
     def _look_at_messages(self, keys: KeyCheck) -> tuple[LogCheck, QueueCheck]:
         """Compare log, queues and key index in one pass over the log."""
         start, dispatched, published = self._bounds()
-        self._total = published - start
+        if self._page is not None:
+            self._lost = lost_by_words(self._run, published)
+        there = self._lost.start if self._lost else published
+        start = start if self._run.starts() else there
+        self._total = there - start
         log = LogCheck(self._log, self._tell, end_is_known=self._page is not None)
         levels = self._identity.config.delay_levels_ms
         queues = QueueCheck(self._log, self._queues, self._ended_at(), levels)
-        for run in log.runs(start, dispatched):
+        for run in log.runs(start, min(dispatched, there)):
             queues.feed(run)
             keys.feed(run)
-        for _ in log.runs(dispatched, published) if dispatched < published else ():
+        for _ in log.runs(dispatched, there) if dispatched < there else ():
             pass
+        if self._page is None and self._clean:
+            self._lost = lost_by_queues(self._run, self._queues, log.end)
         log_start = self._log.first_offset()
         log.bad = [place for place in log.bad if place.end > log_start]
-        at_rest, clean = self._at_rest, self._clean
-        report_log(log, self._log, self._findings, looked_at_tail=at_rest, clean=clean)
+        at_rest, clean, lost = self._at_rest, self._clean, self._lost
+        report_log(
+            log,
+            self._log,
+            self._findings,
+            looked_at_tail=at_rest,
+            clean=clean,
+            goes_on=lost is not None,
+        )
         log_end = log.end if self._page is None else published
+        if lost is not None:
+            report_lost(self._run, lost, self._findings)
+            log.bad.append(lost)
+            log_end = lost.end
         queues.report(
             self._findings,
             log.bad,

@@ -25,6 +25,7 @@ def check_aftermath(path, promises, config):
         _check_whole_batches(found, promises)
         _check_published(store, found, promises)
         _check_watchers(store, found, promises)
+        _check_groups(store, promises)
         _check_keys(store, found)
         for queue in sorted(found):
             _append_to(store, queue, found)
@@ -36,6 +37,20 @@ def check_aftermath(path, promises, config):
         assert _contents(again) == found
         _check_keys(again, found)
     _check_clean_end(path, found)
+
+
+def check_snapshot(path, promises):
+    """Half a snapshot is never taken for a whole one, and one that was made is there."""
+    if not path.exists():
+        assert not promises.snapshot_is_there, "the snapshot is lost"
+        return
+    check_clean_look(path)
+    expected = promises.snapshot
+    with Store.open(path, read_only=True) as reader:
+        assert _contents(reader) == expected
+    with Store.open(path, clock=LATER) as copy:
+        assert _contents(copy) == expected
+        _check_keys(copy, expected)
 
 
 def _look_before_recovery(path):
@@ -137,6 +152,16 @@ def _check_watchers(store, found, promises):
                 assert cut is not None, f"{queue} was cut from {end} to {floor} silently"
                 assert cut <= floor, f"{queue} was cut at {floor}, but {cut} is told"
             assert cut is None or cut >= floor, f"{queue} holds {floor}, but {cut} is told"
+
+
+def _check_groups(store, promises):
+    """A commit, reset or deletion that has returned is there; one that was begun may be."""
+    for (topic, group), offsets in promises.groups.items():
+        assert store.groups.committed(group, topic) in offsets
+        if offsets == [{}]:
+            assert group not in store.groups.all(), f"group {group} came back"
+        elif {} not in offsets:
+            assert group in store.groups.all(), f"group {group} is lost"
 
 
 def _check_keys(store, found):

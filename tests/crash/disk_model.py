@@ -49,6 +49,7 @@ class Disk:
         elif kind == "sync_directory":
             self._sync_directory(rest[0])
         else:
+            # A link gives a file that is there a second name.
             if kind == "create":
                 self._files[rest[2]] = File()
             elif kind == "mkdir":

@@ -228,6 +228,37 @@ def files_a_snapshot_shares(session):
     store = session.open(flush="sync")
     session.create(store)
     session.append_batch(store, queue_ids=[0, 1, 0, 0] * 4, size=600)
-    store.snapshot(session.path.parent / "snapshot")
+    session.snapshot(store)
     session.append_batch(store, queue_ids=[0, 1, 0, 0] * 2, size=600)
+    session.close(store)
+
+
+@scenario
+def a_snapshot_outlives_the_power(session):
+    """It is durable when it is said to be there, though nothing of the store was."""
+    store = session.open(flush="manual")
+    session.create(store)
+    session.append_batch(store, queue_ids=[0, 1, 0, 0] * 6, size=600)
+    session.append(store, keys=["k"])
+    session.snapshot(store)
+    session.append_batch(store, queue_ids=[0, 1, 0, 0] * 2, size=600)
+
+
+@scenario
+def groups_commit(session):
+    """What a group has consumed is durable at once, also where the messages are not yet."""
+    store = session.open(flush="manual")
+    session.create(store)
+    session.append_batch(store, queue_ids=(0, 0, 1, 0))
+    session.commit(store, "g", {0: 1})
+    session.commit(store, "g", {0: 3, 1: 1})
+    session.commit(store, "g", {0: 2})
+    session.commit(store, "h", {1: 1})
+    session.flush(store)
+    session.reset(store, "g", {0: 0})
+    session.append_batch(store, queue_ids=(0, 1))
+    session.commit(store, "h", {0: 4, 1: 2})
+    session.delete_group(store, "g")
+    session.commit(store, "g", {1: 2})
+    session.delete_group(store, "h")
     session.close(store)

@@ -27,6 +27,11 @@ class Promises:
     published: int = -1
     """The last of them that was published for sure."""
     epoch: int = 0
+    groups: dict = field(default_factory=dict)
+    """(Topic, group) → the offsets that may be committed, each queue id → offset; {} for none."""
+    snapshot: dict = field(default_factory=dict)
+    """Queue → (first offset, bodies): what a snapshot holds if it is there at all."""
+    snapshot_is_there: bool = False
     watchers: list = field(default_factory=list)
     """(epoch, what readers had seen by then, the least of the ends since)."""
 
@@ -94,6 +99,21 @@ class Promises:
         for table in (self.first, self.durable, self.seen):
             for queue in [queue for queue in table if queue[0] == topic]:
                 del table[queue]
+
+    def offsets_are_offered(self, key, offsets):
+        self.groups[key] = [*self.groups.get(key, [{}]), offsets]
+
+    def offsets_are_kept(self, key):
+        """What was offered last is durable."""
+        self.groups[key] = self.groups[key][-1:]
+
+    def snapshot_is_begun(self):
+        for queue, end in self.seen.items():
+            first = self.first[queue][0]
+            self.snapshot[queue] = first, [self.sent[queue][at] for at in range(first, end)]
+
+    def snapshot_is_made(self):
+        self.snapshot_is_there = True
 
 
 def _is_there(bounds, ends):

@@ -33,6 +33,7 @@ class Recorder:
             "sync": self._sync,
             "sync_directory": self._sync_directory,
             "rename": self._rename,
+            "link": self._link,
             "unlink": self._unlink,
             "set_length": self._set_length,
             "make_directory": self._make_directory,
@@ -102,6 +103,15 @@ class Recorder:
             self._forget(new)
             for name in [name for name in self._nodes if name == old or name.startswith(old + "/")]:
                 self._nodes[new + name[len(old) :]] = self._nodes.pop(name)
+
+    def _link(self, source, target):
+        with self._lock:
+            self._real["link"](source, target)
+            known, name = self._name(source), self._name(target)
+            if known not in self._nodes:
+                self._made("create", known)
+            self.ops.append(("link", *self._folder(name), self._nodes[known]))
+            self._nodes[name] = self._nodes[known]
 
     def _unlink(self, path):
         with self._lock:

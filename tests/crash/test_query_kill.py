@@ -1,6 +1,8 @@
 """A streaming query killed with SIGKILL, JVM, planner and workers at once, at random moments.
 
-Its sink writes each micro-batch exactly once if the source gives a replayed one the same rows.
+Messages come all the time; some kills hit a run before its first commit: its start-up, its first
+micro-batch, or the replay of what the run before it has left. The query's sink writes each
+micro-batch exactly once if the source gives a replayed one the same rows.
 """
 
 import os
@@ -8,7 +10,10 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +21,13 @@ from pyrocket import Message, Store
 
 JOB = Path(__file__).with_name("streaming_job.py")
 TOPIC = "t"
+AT_ONCE, AT_A_TIME, PAUSE_SECONDS = 800, 5, 0.02
+"""What is appended while a run lives: two micro-batches' worth, then a little all the time."""
+
+PATIENCE_SECONDS = 300
+
+START_SECONDS = 12
+"""A run's first commit takes about as long: a kill in this time meets everything before it."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
@@ -47,9 +59,33 @@ def kill(process):
     process.wait()
 
 
-def append(store, count, first):
-    for number in range(first, first + count):
-        store.append(Message(topic=TOPIC, body=str(number).encode()))
+class Feed:
+    """Appends numbered messages from a thread, as long as the block lasts; `sent` counts them."""
+
+    def __init__(self, store):
+        self._store, self.sent = store, 0
+
+    @contextmanager
+    def running(self):
+        """Append a few hundred at once, then some all the time; raise what the thread raised."""
+        ended = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            appending = pool.submit(self._append_until, ended)
+            try:
+                yield
+            finally:
+                ended.set()
+            appending.result()
+
+    def _append_until(self, ended):
+        self._append(AT_ONCE)
+        while not ended.wait(PAUSE_SECONDS):
+            self._append(AT_A_TIME)
+
+    def _append(self, count):
+        for _ in range(count):
+            self._store.append(Message(topic=TOPIC, body=str(self.sent).encode()))
+            self.sent += 1
 
 
 def wait_for(condition, seconds):
@@ -69,11 +105,22 @@ def topic_rows(store):
     return sorted(rows)
 
 
+def wait_for_moment(job, dice):
+    """Wait until some micro-batches of this run are over, or for a while that none may be."""
+    before, some = job.batches(), dice.randrange(4)
+    if some:
+        wait_for(lambda: job.batches() >= before + some, PATIENCE_SECONDS)
+        time.sleep(dice.random() * 0.4)
+    else:
+        time.sleep(dice.random() * START_SECONDS)
+    sys.stdout.write(f"killed after {job.batches() - before} commits, {some} were asked for\n")
+
+
 # Twenty kills in four parts, each of which can be run again alone.
 HEAVY = [pytest.param(5, id=f"part{part}", marks=pytest.mark.heavy) for part in range(4)]
 
 
-@pytest.mark.parametrize("kills", [1, *HEAVY])
+@pytest.mark.parametrize("kills", [2, *HEAVY])
 def test_a_killed_query_writes_every_message_exactly_once(spark, tmp_path, kills):
     seed = int(os.environ.get("PYROCKET_SEED", random.randrange(1 << 32)))
     sys.stdout.write(f"PYROCKET_SEED={seed}\n")
@@ -81,19 +128,17 @@ def test_a_killed_query_writes_every_message_exactly_once(spark, tmp_path, kills
     job = Job(tmp_path)
     with Store.open(tmp_path / "store", create=True) as store:
         store.create_topic(TOPIC)
-        sent = 0
+        feed = Feed(store)
         for _ in range(kills):
             process = job.start("forever")
-            try:
-                before = job.batches()
-                append(store, 2_000, sent)
-                sent += 2_000
-                some = dice.randrange(1, 4)
-                wait_for(lambda before=before, some=some: job.batches() >= before + some, 120)
-                time.sleep(dice.random() * 0.4)
-            finally:
-                kill(process)
-        assert job.start("once").wait(180) == 0, (tmp_path / "job.log").read_text()[-3000:]
+            with feed.running():
+                try:
+                    wait_for_moment(job, dice)
+                finally:
+                    kill(process)
+        assert job.start("once").wait(PATIENCE_SECONDS) == 0, (tmp_path / "job.log").read_text()[
+            -3000:
+        ]
         expected = topic_rows(store)
-    assert len(expected) == sent
+    assert len(expected) == feed.sent
     assert job.output(spark) == expected

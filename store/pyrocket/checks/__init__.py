@@ -3,9 +3,11 @@
 finding     one finding: a code, how bad, where, what, and the way out
 any_run     reading folders in which files are missing, cut short or foreign
 files       names and lengths of files
+log_end     its last files, which may be missing
 log         the chain of records, their structure and checksums
 queues      each record has its entry, and each entry its record
 keys        each key has its item in the index, and each item its key
+timers      the index of timers that wait has all of them
 config      JSON files, RocketMQ's and ours
 state       checkpoint, and how the store was left
 """

@@ -26,6 +26,7 @@ def check_config(layout: Layout, findings: Findings) -> None:
         layout.topic_ids: " Or remove it: deleted topics' names then begin at 0 again.",
         layout.epochs: " Or remove it: deleted topics' names then begin at 0 again.",
         layout.sink_ledger: " Or remove it: batches whose messages are in the log stay known.",
+        layout.cursors: " Or remove it: timers may then be delivered twice.",
     }
     for path, way_out in without.items():
         data = read_or_none(path)

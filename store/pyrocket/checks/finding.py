@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 REPAIR, RESTORE = "pyrocket repair", "restore"
 KEPT_PER_CODE = 100
+_NEEDS_NO_LOG = ("FOREIGN_FILE", "CONFIG_")
 
 Progress = Callable[[int, str], None]
 """Told how many bytes have been looked at since the last call, and of what."""
@@ -71,6 +72,13 @@ class Findings:
 def restore(file: str) -> str:
     """Return the way out where bytes are gone for good."""
     return f"Restore {file} from a backup; no repair can bring its messages back."
+
+
+def after_restoring(finding: Finding) -> Finding:
+    """Return it for a log that lacks messages: rebuilt from that, queues would lack them, too."""
+    if not finding.mendable or finding.code.startswith(_NEEDS_NO_LOG):
+        return finding
+    return replace(finding, fix=f"Restore what is missing of the log; then {finding.fix}")
 
 
 def repair(does: str) -> str:

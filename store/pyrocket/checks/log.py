@@ -176,19 +176,25 @@ def _written(log: CommitLog, begin: int) -> Iterator[tuple[int, bytes]]:
 
 
 def report_log(
-    check: LogCheck, log: CommitLog, findings: Findings, *, looked_at_tail: bool, clean: bool
+    check: LogCheck,
+    log: CommitLog,
+    findings: Findings,
+    *,
+    looked_at_tail: bool,
+    clean: bool,
+    goes_on: bool,
 ) -> None:
-    """Add what is wrong with the log to the findings."""
+    """Add what is wrong with the log to the findings; it `goes_on` in files that are missing."""
     for place in check.bad:
         start = log.run.start_of(place.start)
         name = f"commitlog/{file_name(start)}"
         at = place.start - start
-        if place.start < check.end:
+        if goes_on or place.start < check.end:
             what = f"{place.end - place.start} bytes hold no whole record: {place.reason}"
             findings.add("LOG_DAMAGED", Severity.ERROR, name, what, restore(name), at)
         else:
             _report_tail(findings, name, at, place.reason, clean=clean)
-    if looked_at_tail and not any(place.start >= check.end for place in check.bad):
+    if looked_at_tail and not goes_on and not any(place.start >= check.end for place in check.bad):
         first, last = check.tail()
         if last > first:
             start = log.run.start_of(first)

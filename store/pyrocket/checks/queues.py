@@ -8,6 +8,7 @@ import numpy as np
 
 from pyrocket.checks.finding import Findings, Severity, repair, restore
 from pyrocket.checks.log import BadPlace
+from pyrocket.checks.superseded import GIVEN_TWICE, is_of_a_broker, report_superseded
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Entries
@@ -39,7 +40,15 @@ class _Seen:
         self.first_wrong.setdefault(code, at)
 
     def restart(self, offset: int) -> None:
-        """Begin again: a broker has deleted the topic and made it anew, at old offsets."""
+        """Begin again: a broker has deleted the topic and made it anew, at old offsets.
+
+        Offsets in the middle that come again mean that the queue had lost its end.
+        """
+        if offset > self.first:
+            if "QUEUE_SUPERSEDED" not in self.wrong:
+                self.note("QUEUE_SUPERSEDED", offset, self.next - offset)
+            self.next = offset
+            return
         older = self.wrong.total()
         self.wrong.clear()
         self.first_wrong.clear()
@@ -99,8 +108,8 @@ class QueueCheck:
             return
         if first < seen.next and same.any():
             seen.restart(first)
-        elif self._compare(part, seen, found, ~same) == "QUEUE_SUPERSEDED":
-            return
+        else:
+            self._compare(part, seen, found, ~same)
         seen.go_on(first, first + count)
 
     def _found(self, part: QueuePart, first: int) -> Entries:
@@ -116,18 +125,15 @@ class QueueCheck:
             at = file_end
         return found
 
-    def _compare(self, part: QueuePart, seen: _Seen, found: Entries, differs: Bools) -> str:
-        """Count the differences; return what kind the last one is, if it is none of the next."""
+    def _compare(self, part: QueuePart, seen: _Seen, found: Entries, differs: Bools) -> None:
+        """Count the differences."""
         differs &= part.offsets >= self._ended_at(part.topic, part.queue_id)
         missing = np.flatnonzero(differs & (found["size"] == 0))
         if len(missing):
             seen.note("QUEUE_ENTRY_MISSING", int(part.offsets[missing[0]]), len(missing))
-        code = ""
         for at in np.flatnonzero(differs & (found["size"] != 0)).tolist():
             offset = int(part.offsets[at])
-            code = self._difference(part, offset, found[at], part.entries[at])
-            seen.note(code, offset)
-        return code
+            seen.note(self._difference(part, offset, found[at], part.entries[at]), offset)
 
     def _difference(self, part: QueuePart, offset: int, found: np.void, entry: np.void) -> str:
         if (found["physical_offset"], found["size"]) == (entry["physical_offset"], entry["size"]):
@@ -164,27 +170,32 @@ class QueueCheck:
         places = sorted((place.start, place.end) for place in bad)
         for key in self._queues.on_disk():
             queue, known = self._queues.get(*key), self._seen.get(key)
-            alone = _Alone(places, log_start, log_end, live)
+            alone = _Alone(places, log_start, log_end, live, self._log.run.start_of)
             alone.look(queue, known)
             self.entries += alone.entries
             alone.report(findings, queue, _fix_of(known))
 
     def _report_wrong(self, findings: Findings, key: Key, seen: _Seen) -> None:
         queue, fix = self._queues.get(*key), _fix_of(seen)
+        again = seen.first_wrong.get("QUEUE_SUPERSEDED")
+        twice = again is not None and not self._had_earlier_life(key, again)
         for code, count in seen.wrong.items():
             at = seen.first_wrong[code]
             file, position = place_of(queue, at) if code in _TEXTS else self._place_in_log(at)
             if code == "QUEUE_SUPERSEDED":
-                what = f"{count} messages before offset {at} are of an older topic of this name."
-                findings.add(code, Severity.NOTE, file, what, "Nothing has to be done.", position)
+                report_superseded(findings, file, position, at, count, twice=twice)
                 continue
             what = (_TEXTS.get(code) or _IN_LOG).format(count=count, at=at)
-            way = fix if code in _TEXTS else restore(file)
+            way = (GIVEN_TWICE if twice else fix) if code in _TEXTS else restore(file)
             findings.add(code, Severity.ERROR, file, what, way, position)
         for low, high in seen.gaps:
             file, position = place_of(queue, low)
             what = f"the log has no whole messages for the offsets {low} to {high - 1}."
             findings.add("LOG_QUEUE_GAP", Severity.ERROR, file, what, fix, position)
+
+    def _had_earlier_life(self, key: Key, again: int) -> bool:
+        ended = self._ended_at(*key)
+        return again < ended or is_of_a_broker(self._log, self._queues.get(*key), again)
 
     def _place_in_log(self, offset: int) -> tuple[str, int]:
         start = self._log.run.start_of(offset)
@@ -215,8 +226,14 @@ class _Alone:
     """Entries of one queue that belong to no whole record."""
 
     def __init__(
-        self, bad: list[tuple[int, int]], log_start: int, log_end: int, live: bool
+        self,
+        bad: list[tuple[int, int]],
+        log_start: int,
+        log_end: int,
+        live: bool,
+        start_of: Callable[[int], int],
     ) -> None:
+        self._start_of = start_of
         self._bad, self._log_start, self._log_end, self._live = bad, log_start, log_end, live
         self.entries = 0
         self._lost: list[tuple[int, int]] = []
@@ -257,7 +274,7 @@ class _Alone:
         """Add what was found."""
         if self._lost:
             offset, place = self._lost[0]
-            log_file = f"commitlog/{file_name(place)}"
+            log_file = f"commitlog/{file_name(self._start_of(place))}"
             what = f"{len(self._lost)} messages cannot be read, the first at offset {offset}."
             file, at = place_of(queue, offset)
             findings.add("MESSAGES_LOST", Severity.ERROR, file, what, restore(log_file), at)

@@ -56,22 +56,42 @@ def show_json(document: dict[str, Any]) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
+class ProgressBar:
+    """A bar on standard error: there when it is told of bytes done, gone when it is put away."""
+
+    def __init__(self, title: str) -> None:
+        # A second's worth of imports that scripts do not need.
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+        from rich.progress import Progress as Bar
+
+        text = TextColumn("{task.description}")
+        parts = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self._bar = Bar(*parts, console=Console(stderr=True), transient=True)
+        self._title, self._task = title, self._bar.add_task(title, total=None)
+        self._bar.start()
+
+    def __call__(self, done: int, total: int, file: str) -> None:
+        """Show that so many bytes of all are done, and what is being looked at."""
+        text = f"{self._title} {file}"
+        self._bar.update(self._task, completed=done, total=total, description=text)
+        self._bar.start()
+
+    def put_away(self) -> None:
+        """Clear it from the screen, as for a question; what it is told next shows it again."""
+        if self._bar.live.is_started:
+            self._bar.stop()
+            self._bar.reset(self._task)
+
+
 @contextmanager
-def progress(title: str, *, silent: bool) -> Iterator[Progress | None]:
-    """Yield what is to be told of bytes done: a bar on standard error, where that is a terminal."""
+def progress(title: str, *, silent: bool) -> Iterator[ProgressBar | None]:
+    """Yield what is to be told of bytes done, where standard error is a terminal."""
     if silent or not sys.stderr.isatty():
         yield None
         return
-    # A second's worth of imports that scripts do not need.
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bar
-
-    parts = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Bar(*parts, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-
-        def tell(done: int, total: int, file: str) -> None:
-            bar.update(task, completed=done, total=total, description=f"{title} {file}")
-
-        yield tell
+    bar = ProgressBar(title)
+    try:
+        yield bar
+    finally:
+        bar.put_away()

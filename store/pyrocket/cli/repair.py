@@ -24,12 +24,14 @@ def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> int:
     from pyrocket.repair import run
 
     def agree(actions: tuple[Action, ...]) -> bool:
+        if tell is not None:
+            tell.put_away()
         if as_json:
             return yes
         _show_actions(actions, "I am going to" if yes else "To be done:")
         return yes or click.confirm("Do it?", err=True)
 
-    with progress("repair", silent=as_json or not yes) as tell:
+    with progress("repair", silent=as_json) as tell:
         done = run.repair(directory, dry_run=dry_run, agree=agree, progress=tell)
     if as_json:
         actions = [{"kind": action.kind, "what": action.what} for action in done.actions]

@@ -2,7 +2,7 @@
 
 import click
 
-from pyrocket.cli.frame import OK, as_json, directory, exits, show_json
+from pyrocket.cli.frame import OK, as_json, directory, exits, progress, show_json
 
 
 @click.command()
@@ -19,8 +19,11 @@ def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int
     """
     from pyrocket.store import Store
 
-    with Store.open(directory, read_only=read_only) as store:
-        report = store.snapshot(target)
+    with (
+        progress("snapshot", silent=as_json) as tell,
+        Store.open(directory, read_only=read_only) as store,
+    ):
+        report = store.snapshot(target, tell)
     if as_json:
         names = ("log_end", "linked_files", "copied_files", "copied_bytes", "unlinkable")
         show_json(

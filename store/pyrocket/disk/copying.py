@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,12 +17,14 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES
 class Copies:
     """Links and copies, and counts them; `unlinkable` says why not all are links.
 
-    Copies are durable at once, links after `sync_links`.
+    Copies are durable at once, links after `sync_links`. `tell` is told of each file how many more
+    of its bytes, holes among them, are there, and its name.
     """
 
     copied_files: int = 0
     copied_bytes: int = 0
     unlinkable: str = ""
+    tell: Callable[[int, Path], None] = lambda more, file: None
     _links: list[Path] = field(default_factory=list)
 
     def link(self, source: Path, target: Path) -> None:
@@ -35,6 +38,7 @@ class Copies:
             self.copy(source, target)
             return
         self._links.append(target)
+        self.tell(source.stat().st_size, source)
 
     @property
     def linked_files(self) -> int:
@@ -60,17 +64,20 @@ class Copies:
         made = io.open_file(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         try:
             io.set_length(made, status.st_size)
-            position = data_from(source, 0)
+            told, position = 0, data_from(source, 0)
             while position < stop:
                 data = os.pread(origin, min(_BLOCK_BYTES, stop - position), position)
                 if data.strip(b"\0"):
                     io.write_at(made, data, position)
                     self.copied_bytes += len(data)
                 position = data_from(source, position + (len(data) or stop))
+                self.tell(min(position, status.st_size) - told, source)
+                told = min(position, status.st_size)
             io.sync(made)
         finally:
             os.close(made)
         io.set_time(target, status.st_mtime_ns // 1_000_000)
+        self.tell(status.st_size - told, source)
         self.copied_files += 1
 
 

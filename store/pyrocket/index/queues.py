@@ -1,5 +1,6 @@
 """All queues of a store: which there are, and their ranges."""
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
@@ -29,7 +30,7 @@ class Queues:
     ) -> None:
         """Make them all; `run_type` reads and writes the files of one, `turn` is its."""
         self._run_type, self._turn = run_type, turn
-        self._layout, self._file_bytes, self._writable = layout, file_bytes, writable
+        self._layout, self.file_bytes, self._writable = layout, file_bytes, writable
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._closed: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._lock = Lock()
@@ -51,7 +52,7 @@ class Queues:
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         folder, scratch = self._layout.consume_queue(topic, queue_id), self._layout.scratch
         run = self._run_type(
-            folder, self._file_bytes, scratch, writable=self._writable, turn=self._turn
+            folder, self.file_bytes, scratch, writable=self._writable, turn=self._turn
         )
         return ConsumeQueue(topic, queue_id, run)
 
@@ -67,6 +68,12 @@ class Queues:
             for queue in topic.iterdir()
             if queue.name.isascii() and queue.name.isdigit() and queue.is_dir()
         )
+
+    def of_topic(self, topic: str) -> list[int]:
+        """Return the ids of the topic's queues that have a folder."""
+        folder = self._layout.topic_queues(topic)
+        names = os.listdir(folder) if folder.is_dir() else []
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def close(self) -> None:
         """Close what is open; queues handed out open their files again when used."""

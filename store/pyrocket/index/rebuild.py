@@ -37,6 +37,7 @@ from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.density import Density
 from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
+from pyrocket.index.lost_files import lost_file
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.recovery import (
@@ -170,18 +171,15 @@ class _Recovery:
 
     def _check_no_file_missing(self, queue: ConsumeQueue, end: int) -> None:
         """Raise StoreDamagedError if the queue goes on in the file that would be the log's next."""
-        files = self.log.run.starts()
-        ahead = queue.max_offset(end)
-        for entry in queue.entries(ahead, ahead + 1) if files else ():
-            gone, place = files[-1] + self.log.file_bytes, int(entry["physical_offset"])
-            if entry["size"] > 0 and self.log.run.start_of(place) == gone:
-                raise StoreDamagedError(
-                    f"{self.log.run.folder} lacks the file {file_name(gone)}: queue"
-                    f" {queue.queue_id} of {queue.topic!r} goes on in it.",
-                    remedy="Restore it from a backup; nothing has been changed. To give up what it"
-                    " held, make an empty file `abort` in the store.",
-                    code="STORE_FILE_MISSING",
-                )
+        gone = lost_file(queue, self.log.run, end)
+        if gone is not None:
+            raise StoreDamagedError(
+                f"{self.log.run.folder} lacks the file {file_name(gone)}: queue"
+                f" {queue.queue_id} of {queue.topic!r} goes on in it.",
+                remedy="Restore it from a backup; nothing has been changed. To give up what it"
+                " held, make an empty file `abort` in the store.",
+                code="STORE_FILE_MISSING",
+            )
 
     def _is_written(self, offset: int, size: int) -> bool:
         if offset % self.log.file_bytes + size > self.log.file_bytes:

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.disk.file_run import FileRun
-from pyrocket.errors import MessageError
+from pyrocket.disk.layout import file_name
+from pyrocket.errors import MessageError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, encode_blank
 from pyrocket.formats.runs import Ints
 
@@ -98,13 +99,33 @@ class CommitLog:
         return Placement(offsets, position, tuple(blanks))
 
     def write(self, placement: Placement, data: pa.Buffer, bounds: Ints) -> None:
-        """Write placed records (record i is data[bounds[i]:bounds[i+1]]) and the blanks."""
+        """Write placed records (record i is data[bounds[i]:bounds[i+1]]) and the blanks.
+
+        Raises StoreDamagedError (STORE_FILE_MISSING) if a file that has begun is gone.
+        """
         view = memoryview(data)
+        begins = [*placement.blanks[:1], *placement.offsets[:1].tolist()]
+        self.check_holds(min(begins, default=0))
         for blank in placement.blanks:
             self.run.write_or_create(blank, encode_blank(self.file_end(blank) - blank))
         for first, last in self._runs_in_files(placement):
             part = view[bounds[first] : bounds[last]]
             self.run.write_or_create(int(placement.offsets[first]), part)
+
+    def check_holds(self, end: int) -> None:
+        """Raise StoreDamagedError (STORE_FILE_MISSING) if the file is gone in which the log ends.
+
+        `end` is where the log ends for sure, in a file that has begun or at the start of the next.
+        """
+        start = self.run.start_of(end)
+        if start < end and not (self.run.folder / file_name(start)).exists():
+            raise StoreDamagedError(
+                f"{self.run.folder} lacks the file {file_name(start)}: the log goes on until"
+                f" {end}.",
+                remedy="Restore it from a backup; nothing has been changed. To give up what it"
+                " held, remove `pyrocket/state` and make an empty file `abort` in the store.",
+                code="STORE_FILE_MISSING",
+            )
 
     def _runs_in_files(self, placement: Placement) -> list[tuple[int, int]]:
         """Return [first, last) of the records in each file."""

@@ -3,15 +3,17 @@
 from dataclasses import dataclass
 
 from pyrocket.checks.finding import Finding, Severity
+from pyrocket.checks.keys import NO_TAGS
 from pyrocket.verify import Report
 
-QUARANTINE, CONFIG, LENGTH, CUT, QUEUES, KEYS, SETTLE = (
+QUARANTINE, CONFIG, LENGTH, CUT, QUEUES, KEYS, TIMERS, SETTLE = (
     "quarantine",
     "config",
     "length",
     "cut",
     "queues",
     "keys",
+    "timers",
     "settle",
 )
 _KINDS = {
@@ -21,13 +23,14 @@ _KINDS = {
     "LOG_TORN": CUT,
     "KEY_INDEX": KEYS,
     "QUEUE_": QUEUES,
+    "TIMERS_": TIMERS,
     "CHECKPOINT_": SETTLE,
     "NOT_": SETTLE,
 }
 """What is done about findings whose codes begin so, in the order in which it is done."""
 
-_NEEDS_LOG = (LENGTH, CUT, QUEUES, KEYS, SETTLE)
-"""What cannot be done while the log has holes."""
+_NEEDS_LOG = (LENGTH, CUT, QUEUES, KEYS, TIMERS, SETTLE)
+"""What cannot be done while the log lacks messages."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def plan_repair(report: Report) -> tuple[Action, ...]:
     """Return what is to be done about the findings, in order."""
     actions: dict[Action, None] = {}
     for prefix, kind in _KINDS.items():
-        if kind in _NEEDS_LOG and report.has_holes:
+        if kind in _NEEDS_LOG and report.is_incomplete:
             continue
         for finding in report.findings:
             if finding.code.startswith(prefix) and (finding.mendable or prefix == "NOT_"):
@@ -61,7 +64,8 @@ def _action(kind: str, finding: Finding, report: Report) -> Action:
         LENGTH: f"give {file} its full length",
         CUT: f"cut the log at {report.log_end}, keeping what is cut in pyrocket/cut-…",
         QUEUES: f"rebuild the queue {file} from the log",
-        KEYS: "rebuild the key index from the log",
+        KEYS: f"rebuild the key index from the log, {NO_TAGS}",
+        TIMERS: "build the index of timers anew from the log",
         SETTLE: "recover the store as the next writer would, and close it cleanly",
     }
     subject = "" if kind in (CUT, KEYS, SETTLE) else file

@@ -17,7 +17,7 @@ from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import walk_all
-from pyrocket.repair.plan import CONFIG, CUT, KEYS, LENGTH, QUARANTINE, QUEUES, Action
+from pyrocket.repair.plan import CONFIG, CUT, KEYS, LENGTH, QUARANTINE, QUEUES, TIMERS, Action
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.identity import load_identity
 from pyrocket.services.topics import Topics
@@ -63,6 +63,7 @@ class Steps:
             CUT: self._cut,
             QUEUES: self._rebuild_queues,
             KEYS: self._drop_keys,
+            TIMERS: self._quarantine,
         }
 
     def _distrust(self) -> StatePage | None:

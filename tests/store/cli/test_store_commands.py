@@ -1,5 +1,6 @@
 """`pyrocket verify`, `repair`, `clean` and `snapshot`: exit codes, JSON, and what people see."""
 
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from click.testing import CliRunner
 from pyrocket import Store
 from pyrocket.cli import main
 from stores import filled, log_files, overwrite, queue_files, reboot, snapshot
+
+ERASED = "\x1b[2K"
+"""Of a terminal: the line is empty now."""
 
 COMMANDS = ["clean", "repair", "snapshot", "verify"]
 
@@ -161,3 +165,50 @@ def test_progress_goes_to_a_terminal_only(sound, monkeypatch):
         assert tell is None
     with frame.progress("verify", silent=False) as tell:
         tell(1, 2, "commitlog/00000000000000004096")
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Runs a command where standard error is a console; returns its status and what was shown."""
+
+    def run_there(*arguments, answer=""):
+        shown = Terminal()
+        monkeypatch.setattr(sys, "stderr", shown)
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        with pytest.raises(SystemExit) as done:
+            main([str(each) for each in arguments], standalone_mode=False)
+        return done.value.code, shown.getvalue()
+
+    monkeypatch.setenv("TERM", "xterm")
+    return run_there
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("command", "last"),
+    [("repair", "commitlog/0000"), ("snapshot", "consumequeue/t/0/0000"), ("verify", "commitlog/")],
+)
+def test_people_see_how_far_a_long_command_is(command, last, sound, tmp_path, terminal):
+    more = [tmp_path / "copy"] if command == "snapshot" else []
+    status, shown = terminal(command, sound, *more)
+    assert status == 0
+    assert f"{command} {last}" in shown
+    assert shown.endswith(ERASED), "nothing of it stays"
+    status, shown = terminal(command, sound, *([tmp_path / "json"] if more else []), "--json")
+    assert (status, shown) == (0, "")
+
+
+def test_the_bar_of_a_repair_makes_room_for_the_question(damaged, terminal):
+    status, shown = terminal("repair", damaged, answer="y\n")
+    assert status == 0
+    before, question = shown.split("To be done:")
+    question, after = question.split("Do it?")
+    assert "repair commitlog/" in before
+    assert before.endswith(ERASED)
+    assert "repair" not in question.replace("rebuild the queue", "")
+    assert "\x1b" not in question
+    assert "repair commitlog/" in after

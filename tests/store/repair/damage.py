@@ -101,6 +101,7 @@ DAMAGES = [
     Damage("torn", tear, "LOG_TORN", cut=LAST),
     Damage("bytes behind", append_garbage, "LOG_TORN"),
     Damage("log file gone", lambda p: log_files(p)[1].unlink(), "LOG_FILE_MISSING", mended=False),
+    Damage("last log file gone", lambda p: log_files(p)[-1].unlink(), "LOG_FILE_MISSING", False),
     Damage("short log file", lambda p: truncate(log_files(p)[1], 2000), "LOG_FILE_LENGTH", False),
     Damage("short last log file", lambda p: truncate(log_files(p)[-1], 10), "LOG_FILE_LENGTH"),
     Damage("long log file", lambda p: truncate(log_files(p)[1], 5000), "LOG_FILE_LENGTH", False),

@@ -1,5 +1,6 @@
 """Each kind of damage is found by name; repair mends it or says that it cannot."""
 
+import re
 import shutil
 from contextlib import suppress
 
@@ -35,6 +36,7 @@ def test_damage_is_found_named_and_mended_if_it_can_be(path, sound, damage):
     report = verify(path)
     assert damage.code in report.counts, report.findings
     assert all(finding.fix and finding.what and finding.where for finding in report.findings)
+    assert all(int(name) % 4096 == 0 for name in named_log_files(report))
     planned = repair(path, dry_run=True)
     assert snapshot(path) == before, "neither a check nor a dry run writes anything"
     done = repair(path)
@@ -43,6 +45,8 @@ def test_damage_is_found_named_and_mended_if_it_can_be(path, sound, damage):
     assert after.findings == done.after.findings
     if not damage.mended:
         assert damage.code in after.counts
+        assert not repair(path, dry_run=True).actions
+        assert not [finding for finding in after.findings if finding.mendable]
         return
     assert not after.findings
     expected = sound if damage.cut is None else {**sound, "t": {0: sound["t"][0][: damage.cut]}}
@@ -55,6 +59,12 @@ def test_damage_is_found_named_and_mended_if_it_can_be(path, sound, damage):
         assert store.append(message(b"on", queue_id=0)).queue_offset == end
         assert scan(store, "t", 0)[-1] == (end, b"on")
     assert verify(path).ok
+
+
+def named_log_files(report):
+    """The log's files that findings name, or tell to restore."""
+    texts = (f"{finding.file} {finding.fix}" for finding in report.findings)
+    return {name for text in texts for name in re.findall(r"commitlog/(\d+)", text)}
 
 
 def kept_of(path, sound, topic):

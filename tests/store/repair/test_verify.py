@@ -7,8 +7,11 @@ from golden.java import CLEAN, GOLDEN, TXCHECK, listing
 from pyrocket import Store
 from pyrocket.disk.state_page import RESERVED
 from pyrocket.errors import StoreUnavailableError
+from pyrocket.repair.run import repair
 from pyrocket.verify import verify
 from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot
+
+JAVA5 = "java550-clean"
 
 
 @pytest.mark.parametrize("name", [CLEAN, TXCHECK])
@@ -20,6 +23,38 @@ def test_stores_of_java_are_sound(tmp_path, name):
     assert not report.findings
     assert report.messages == report.entries > 0
     assert listing(root) == before
+
+
+def test_tags_that_java_5_5_has_indexed_are_sound_and_may_be_missing(tmp_path):
+    """RocketMQ 5.5 indexes `topic#T#tag`; we go on in its file without that, and so we rebuild."""
+    root = shutil.copytree(GOLDEN / JAVA5, tmp_path / JAVA5)
+    before = listing(root)
+    assert set(verify(root).counts) == {"CHECKPOINT_BEHIND"}
+    assert listing(root) == before
+    with Store.open(root) as store:
+        store.append(message(b"more", "TopicTest", 0, tags="TagA", keys=["mine"]))
+        expected = [each.body for each in store.query("TopicTest", "K2")]
+    assert not verify(root).findings
+    shutil.rmtree(root / "index")
+    with Store.open(root) as store:
+        store.append(message(b"last", "TopicTest", 0))
+    assert not verify(root).findings
+    with Store.open(root, read_only=True) as store:
+        assert [each.body for each in store.query("TopicTest", "K2")] == expected
+        assert [each.body for each in store.query("TopicTest", "mine")] == [b"more"]
+
+
+def test_a_tag_that_java_5_5_has_indexed_wrongly_is_found_and_goes(tmp_path):
+    root = shutil.copytree(GOLDEN / JAVA5, tmp_path / JAVA5)
+    (index,) = (root / "index").iterdir()
+    tag = 40 + 4 * 100 + 20 * 4  # The fourth item: after a unique id and two keys.
+    overwrite(index, bytes([index.read_bytes()[tag + 3] ^ 1]), tag + 3)
+    (finding,) = [one for one in verify(root).findings if one.code == "KEY_INDEX_WRONG"]
+    assert "without tags" in finding.fix
+    (action,) = [one for one in repair(root, dry_run=True).actions if one.kind == "keys"]
+    assert "without tags" in action.what
+    repair(root)
+    assert not verify(root).findings
 
 
 def test_deleted_and_remade_topics_are_sound(path, clock):

@@ -1,0 +1,35 @@
+"""The log's last files: whether those are there in which it ends."""
+
+from pyrocket.checks.any_run import AnyRun
+from pyrocket.checks.finding import Findings, Severity, restore
+from pyrocket.checks.log import BadPlace
+from pyrocket.disk.layout import file_name
+from pyrocket.index.lost_files import lost_file
+from pyrocket.index.queues import Queues
+
+
+def lost_by_words(run: AnyRun, published: int) -> BadPlace | None:
+    """Return what the words say of the log in last files that are missing."""
+    starts, last = run.starts(), run.start_of(published)
+    if published == last or last in starts:
+        return None
+    gone = starts[-1] + run.file_bytes if starts else last
+    return BadPlace(gone, published, "the file is missing.")
+
+
+def lost_by_queues(run: AnyRun, queues: Queues, end: int) -> BadPlace | None:
+    """Return what the queues say of it, where the log ends at `end` as far as it is there.
+
+    Only after a clean end: after any other they may be ahead of the log.
+    """
+    known = [queues.get(*key) for key in queues.on_disk()]
+    gone = [start for queue in known if (start := lost_file(queue, run, end)) is not None]
+    ends = [last[0] + last[1] for queue in known if (last := queue.last_entry())]
+    return BadPlace(min(gone), max(ends), "the file is missing.") if gone else None
+
+
+def report_lost(run: AnyRun, lost: BadPlace, findings: Findings) -> None:
+    """Name the first file that is missing."""
+    file = f"commitlog/{file_name(run.start_of(lost.start))}"
+    what = f"it is missing, but the log goes on until {lost.end}."
+    findings.add("LOG_FILE_MISSING", Severity.ERROR, file, what, restore(file))

@@ -1,0 +1,99 @@
+"""The log's last file is gone: writer, check and repair give one answer, and change nothing."""
+
+import shutil
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import StoreDamagedError
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from store.repair.damage import make
+from stores import bodies, log_files, message, queue_files, reboot, snapshot
+
+WAYS = ["same boot", "still in use", "next boot", "a copy"]
+
+
+@pytest.fixture(params=WAYS)
+def lost(path, clock, request, tmp_path):
+    """A store without its last log file, what it held, and the file's content."""
+    store = make(path, clock)
+    held = {topic: bodies(store, topic) for topic in ("t", "u")}
+    store.close(clean=request.param != "still in use")
+    if request.param == "next boot":
+        reboot(path)
+    elif request.param == "a copy":
+        path = shutil.copytree(path, tmp_path / "copy")
+    gone = log_files(path)[-1]
+    content = gone.read_bytes()
+    gone.unlink()
+    return path, held, gone, content
+
+
+def entries(path):
+    return {file: file.read_bytes() for topic in "tu" for file in queue_files(path, topic)}
+
+
+def test_it_is_named_by_all_and_nothing_else_is_said_to_be_mendable(lost):
+    path, _, gone, _ = lost
+    with pytest.raises(StoreDamagedError, match=f"STORE_FILE_MISSING.*{gone.name}.*backup"):
+        Store.open(path)
+    report = verify(path)
+    (missing,) = [each for each in report.findings if each.code == "LOG_FILE_MISSING"]
+    assert missing.file == f"commitlog/{gone.name}"
+    assert "from a backup" in missing.fix
+    assert set(report.counts) <= {"LOG_FILE_MISSING", "MESSAGES_LOST", "NOT_CLOSED"}
+    assert all(gone.name in each.fix for each in report.findings if each.code == "MESSAGES_LOST")
+    assert not [finding for finding in report.findings if finding.mendable]
+
+
+def test_repair_neither_cuts_the_log_nor_drops_entries(lost):
+    path, held, gone, content = lost
+    before = entries(path)
+    done = repair(path)
+    assert (done.actions, done.done) == ((), False)
+    assert entries(path) == before
+    assert not list(path.glob("pyrocket/cut-*"))
+    gone.write_bytes(content)
+    with Store.open(path) as store:
+        assert {topic: bodies(store, topic) for topic in held} == held
+    assert verify(path).ok
+
+
+def test_damage_before_it_is_not_taken_for_a_torn_end(lost):
+    path, *_ = lost
+    last = log_files(path)[-1]
+    data = last.read_bytes()
+    end = len(data.rstrip(b"\0"))
+    last.write_bytes(data[: end - 60] + bytes(len(data) - end + 60))
+    before = snapshot(path)
+    found = verify(path).counts
+    assert "LOG_FILE_MISSING" in found
+    assert "LOG_TORN" not in found
+    assert not repair(path, dry_run=True).actions
+    assert snapshot(path) == before
+
+
+def test_a_file_that_goes_while_the_store_is_open_is_never_begun_anew(path, clock):
+    with make(path, clock) as store:
+        gone = log_files(path)[-1]
+        content = gone.read_bytes()
+        gone.unlink()
+        with pytest.raises(StoreDamagedError, match="STORE_FILE_MISSING"):
+            store.append(message(b"next", queue_id=0))
+        assert not gone.exists()
+        gone.write_bytes(content)
+        assert store.append(message(b"next", queue_id=0)).queue_offset == 60
+    assert verify(path).ok
+
+
+def test_a_log_whose_files_are_all_gone_is_no_empty_one(path, clock):
+    make(path, clock).close()
+    reboot(path)
+    for file in log_files(path):
+        file.unlink()
+    before = entries(path)
+    with pytest.raises(StoreDamagedError, match="STORE_FILE_MISSING"):
+        Store.open(path)
+    assert "LOG_FILE_MISSING" in verify(path).counts
+    assert not repair(path).actions
+    assert entries(path) == before
