@@ -2,9 +2,9 @@
 
 While the shared words are true they say it, exactly. At each checkpoint, and at a clean end, what
 they said before the flush goes to `pyrocket/cursors.json`, and the delay levels' to RocketMQ's
-`config/delayOffset.json` too, and there every ten seconds, as in RocketMQ: never more than what is durable. A recovery takes the larger of ours
-and RocketMQ's, because both only ever grow and each is true: a Java broker may have come further
-since.
+`config/delayOffset.json` too, and there every ten seconds, as in RocketMQ: never more than what is
+durable. A recovery takes the larger of ours and RocketMQ's, because both only ever grow and each is
+true: a Java broker may have come further since.
 """
 
 import json

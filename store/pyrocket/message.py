@@ -9,8 +9,9 @@ from enum import Enum
 class Message:
     """One message to append.
 
-    `keys` are looked up by the index; none may contain a space. With a `sharding_key` and no
-    `queue_id`, equal keys go to the same queue, in order.
+    `keys` are looked up by the index; none may contain a space or be empty. Empty `tags`, an empty
+    `sharding_key` and a plain string `keys` that is empty count as none. With a `sharding_key` and
+    no `queue_id`, equal keys go to the same queue, in order.
 
     With a `delay_level`, from 1 on, it is delivered so long after it is stored as the store's level
     says (those above the last are the last); with `deliver_at_ms`, epoch milliseconds, then or as

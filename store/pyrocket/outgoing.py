@@ -196,6 +196,8 @@ def _check_message(message: Message) -> None:
     reason = find_illegal_property(message.properties) or find_illegal_property(
         {name: value for name, value in named.items() if value}
     )
+    if not isinstance(message.keys, str) and "" in message.keys:
+        reason = f"there is an empty string among its keys {list(message.keys)}"
     if any(set(key) & {" ", "\x01", "\x02"} for key in _keys_of(message)):
         reason = f"a key of {list(_keys_of(message))} holds a space, \\x01 or \\x02"
     if not -(2**31) <= message.flag < 2**31:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.errors import OffsetOutOfRangeError, PyrocketError, SchemaError, StoreDamagedError
-from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
 from pyrocket.formats.record_fields import RecordFields
@@ -90,13 +90,14 @@ def scan_places(
     *,
     verify_crc: bool,
     where: MessageFilter,
+    tally: ScanTally,
 ) -> Iterator[pa.RecordBatch]:
     """Return batches of the messages that `where` wants, in order; columns are checked at once.
 
     Raises OffsetOutOfRangeError where they were cleaned away, StoreDamagedError, SchemaError.
     """
     check_columns(columns, SCAN_COLUMNS)
-    return _scan(log, places, broker_name, columns, verify_crc, where)
+    return _scan(log, places, broker_name, columns, verify_crc, where, tally)
 
 
 def _scan(
@@ -106,8 +107,10 @@ def _scan(
     columns: Sequence[str],
     verify_crc: bool,
     where: MessageFilter,
+    tally: ScanTally,
 ) -> Iterator[pa.RecordBatch]:
     for fields, first in _records(log, places):
+        count = len(fields)
         if not where.wants_all:
             wanted = where.matching(PropertyColumns(fields.properties()), len(fields))
             fields = fields.part(wanted)
@@ -116,7 +119,9 @@ def _scan(
             batch = build_columns(fields, run, columns, verify_crc=verify_crc)
             yield batch
             # Where bodies inflate to a lot, the rows come in several batches.
+            tally.messages += batch.num_rows
             fields = fields.part(slice(batch.num_rows, None))
+        tally.entries, tally.records = tally.entries + count, tally.records + count
 
 
 def _records(log: CommitLog, places: Places) -> Iterator[tuple[RecordFields, int]]:

@@ -176,6 +176,10 @@ class Reader:
         """Return topic and queue id of all queues that have files, whatever the table says."""
         return self._queues.on_disk()
 
+    def queues_of(self, topic: str) -> list[int]:
+        """Return the ids of the topic's queues that have files."""
+        return self._queues.of_topic(topic)
+
     @property
     def log(self) -> CommitLog:
         """The log, as far as its files go: `position` tells where it ends."""

@@ -44,6 +44,13 @@ class Reading:
         """Return the readable range of each read queue of a topic."""
         return self._reader.offsets(self.topic(topic))
 
+    def lost_queues(self, topic: str) -> dict[int, QueueOffsets]:
+        """Return the ranges of queues that still hold messages, but are no read queues any more."""
+        kept = self.topic(topic).read_queues
+        lost = [queue_id for queue_id in self._reader.queues_of(topic) if queue_id >= kept]
+        ranges = {queue_id: self.queue_range(topic, queue_id) for queue_id in lost}
+        return {queue_id: has for queue_id, has in ranges.items() if has.minimum < has.maximum}
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset that is still there."""
         return self._reader.queue_offsets(self.topic(topic), queue_id).minimum
@@ -181,8 +188,9 @@ class Reading:
         *,
         verify_crc: bool = False,
         where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield exactly the messages at the places; columns and errors are those of `scan`."""
+        """Yield exactly the messages at the places; all else is as with `scan`."""
         broker = self._reader.identity.config.broker_name
         return scan_places(
             self._reader.log,
@@ -191,6 +199,7 @@ class Reading:
             columns,
             verify_crc=verify_crc,
             where=where or MessageFilter(),
+            tally=tally or ScanTally(),
         )
 
     def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:

@@ -1,5 +1,6 @@
 """`Store`: a directory of topics, for as many processes as like."""
 
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from pyrocket.services.identity import check_directory, load_identity
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.sink.sink import Sink
-from pyrocket.snapshot import SnapshotReport, take_snapshot
+from pyrocket.snapshot import Progress, SnapshotReport, take_snapshot
 from pyrocket.timers.admin import Timers
 from pyrocket.topic_admin import TopicAdmin
 from pyrocket.transactions.facade import Transactions
@@ -254,17 +255,30 @@ class Store(Reading):
     ) -> CleanReport:
         """Remove the oldest log files, by age or down to a size, without limits by `retention`.
 
-        With `dry_run`, for which reading is enough, nothing goes. Raises OptionError.
+        Rows that were staged for a sink a week ago go, too. With `dry_run`, for which reading is
+        enough, nothing goes. Raises OptionError.
         """
         if dry_run:
             known = self._reader.identity.config
-            return preview(self._layout, known, self._clock, hours=hours, total_bytes=total_bytes)
-        return self._writing().clean(hours=hours, total_bytes=total_bytes)
+            staged = self._sink.clean_staging(dry_run=True)
+            report = preview(self._layout, known, self._clock, hours=hours, total_bytes=total_bytes)
+        else:
+            writer = self._writing()
+            # First: what the writer finds of that it removes, too, but does not count.
+            staged = self._sink.clean_staging()
+            report = writer.clean(hours=hours, total_bytes=total_bytes)
+        return replace(report, staged_files=staged.files, staged_bytes=staged.bytes)
 
-    def snapshot(self, target: str | PathLike[str]) -> SnapshotReport:
-        """Copy the store, in use or not, to `target`, which is missing or empty."""
+    def snapshot(
+        self, target: str | PathLike[str], progress: Progress | None = None
+    ) -> SnapshotReport:
+        """Copy the store, in use or not, to `target`, which is missing or empty.
+
+        `progress` is told bytes done, bytes in all, and the file that was copied.
+        """
         turn = self._writer.section if self._writer else None
-        return take_snapshot(self._layout, self._reader, Path(target).absolute(), turn)
+        where = Path(target).absolute()
+        return take_snapshot(self._layout, self._reader, where, turn, progress)
 
     def _writing(self) -> Writer:
         if self._writer is None:

@@ -31,7 +31,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flush_service import FlushPolicy, FlushService
 from pyrocket.log.flusher import Flusher, failing_for_good
 from pyrocket.presence import Presence, last_holder, make_folders, not_written, write_failed
-from pyrocket.recovering import recover_alone
+from pyrocket.recovering import queues_agree, recover_alone
 from pyrocket.services.identity import settle_identity
 from pyrocket.services.queue_ends import QueueEnds
 from pyrocket.services.retention import CleanReport
@@ -58,9 +58,11 @@ class Writer:
                 self.identity = settle_identity(layout, config, clock())
                 topics = Topics(layout, clock)
                 self._wire(topics)
-                if not self._presence.words_are_true(self.identity.key, self._log.ends_at):
+                agree = partial(queues_agree, layout, self._log, self._queues, self.page, topics)
+                if not self._presence.words_are_true(self.identity.key, self._log.ends_at, agree):
                     self._recover(topics)
                 else:
+                    self._log.check_holds(self.page[PUBLISHED])
                     self._keys.join()
                 self._structure = self.page[STRUCTURE]
         except OSError as error:
@@ -86,7 +88,7 @@ class Writer:
             self._clock,
             config.log_file_bytes,
             self._keys.sync_full,
-            partial(save_cursors, layout),
+            self._note_progress,
             partial(save_levels, layout),
         )
         self._flusher = Flusher(
@@ -251,6 +253,10 @@ class Writer:
         with failing_for_good(self.page):
             self._checkpointer.after_flush(end, stored, cursors)
 
+    def _note_progress(self, end: int, cursors: Mapping[int, int]) -> None:
+        save_cursors(self._layout, cursors)
+        QueueEnds(self._layout).note(self._queues, self._dispatcher.first_offset, end)
+
     def close(self, *, clean: bool) -> None:
         """Leave; with `clean`, the last to leave shuts the store down cleanly."""
         try:
@@ -281,8 +287,6 @@ class Writer:
             end, stored, cursors = self.page[PUBLISHED], self.page[STORE_TIME], self.page.cursors()
             self._checkpointer.advance(end, stored, cursors, index_timestamp=self._keys.complete())
         save_transaction_cursors(self._layout, cursors)
-        ends = {key: self._dispatcher.next_offset(*key) for key in self._queues.on_disk()}
-        QueueEnds(self._layout).note(ends)
         clear_folder(self._layout.scratch)
         self.page.rest()
         io.unlink(self._layout.abort)

@@ -1,7 +1,12 @@
 """Bodies that deflate to almost nothing come back in batches of bounded size."""
 
+import os
+import random
+
 import pyarrow as pa
+import pytest
 from pyrocket import Store
+from pyrocket.formats import record_columns
 
 MIB = 1 << 20
 
@@ -19,6 +24,27 @@ def test_a_scan_of_highly_compressible_bodies_stays_small(tmp_path):
         ]
         found = [row for batch in batches for row in batch["body"].to_pylist()]
         assert found == [*bodies, b"plain", b"too"]
-        assert max(batch["body"].nbytes for batch in batches) < 40 * MIB
+        assert max(batch["body"].nbytes for batch in batches) < 8 * MIB
         (names,) = store.scan("T", 0, 0, 26, ["queueOffset"])
         assert names.num_rows == 26
+
+
+@pytest.mark.parametrize("plain_bytes", [1, 9_000, 70_000, 10 * MIB])
+def test_compressed_bodies_between_others_come_back_wherever_a_batch_ends(
+    tmp_path, monkeypatch, plain_bytes
+):
+    monkeypatch.setattr(record_columns, "PLAIN_BYTES", plain_bytes)
+    rng = random.Random(3)
+    shapes = (b"", b"short", b"x" * 5_000, b"y" * 40_000, os.urandom(6_000))
+    bodies = [rng.choice(shapes) + b"%d" % number for number in range(60)]
+    with Store.open(tmp_path / "store", create=True) as store:
+        store.create_topic("T", read_queues=1, write_queues=1)
+        store.append_batch(pa.record_batch({"body": pa.array(bodies, pa.binary())}), topic="T")
+        batches = list(store.scan("T", 0, 0, 60, ["queueOffset", "body"], verify_crc=True))
+    found = pa.Table.from_batches(batches)
+    assert found["body"].to_pylist() == bodies
+    assert found["queueOffset"].to_pylist() == [*range(60)]
+    assert (len(batches) > 1) == (plain_bytes < MIB)
+    if plain_bytes == 70_000:
+        most = plain_bytes + max(map(len, bodies)) + 4 * 61
+        assert max(batch["body"].nbytes for batch in batches) <= most

@@ -174,6 +174,25 @@ def test_plain_string_of_keys_is_one_key(store):
     assert store.read("t", 0, 0)[0].keys == ("order",)
 
 
+@pytest.mark.parametrize("keys", [[""], ("a", ""), ["", "a"]])
+def test_an_empty_string_among_keys_is_refused_like_in_a_batch(store, keys):
+    before = store.position().published
+    with pytest.raises(MessageError, match="empty string among its keys"):
+        store.append(message(keys=keys))
+    with pytest.raises(MessageError, match="row 0 has an empty string among its keys"):
+        store.append_batch(as_batch({"body": b"b", "keys": keys}, 0), topic="t")
+    assert store.position().published == before
+
+
+@pytest.mark.parametrize("case", [{"tags": ""}, {"sharding_key": ""}, {"keys": []}])
+def test_a_whole_empty_value_counts_as_none(store, case):
+    store.append(message(**case, queue_id=0))
+    store.append_batch(as_batch({"body": b"b", **case}, 0), topic="t")
+    store.append(message(keys="", queue_id=0))
+    for found in store.read("t", 0, 0):
+        assert (found.tags, found.keys, [*found.properties]) == (None, (), ["UNIQ_KEY"])
+
+
 @pytest.mark.parametrize(
     ("columns", "code", "row"),
     [

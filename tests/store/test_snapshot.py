@@ -55,6 +55,22 @@ def test_a_snapshot_holds_everything_and_was_closed_cleanly(source, target):
     assert not verify(target).findings
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_progress_adds_up(source, target, monkeypatch, links):
+    def refuse(one, other):
+        raise OSError(errno.EXDEV, "other file system")
+
+    if not links:
+        monkeypatch.setattr(io, "link", refuse)
+    told = []
+    source.snapshot(target, lambda done, total, file: told.append((done, total, file)))
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert told[-1][0] == told[-1][1]
+    shown = {file for _, _, file in told}
+    copied = {*target.glob("commitlog/*"), *target.glob("consumequeue/*/*/*")}
+    assert shown >= {str(file.relative_to(target)) for file in copied}
+
+
 def test_full_files_are_links_and_growing_ones_are_not(source, path, target):
     report = source.snapshot(target)
     shared = {

@@ -5,6 +5,8 @@ sysFlag 0x001 says that a body is compressed and bits 0x700 how: none or 0x300 z
 """
 
 import zlib
+from importlib import import_module
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +19,12 @@ from pyrocket.formats.record import (
     SYS_ZLIB,
     SYS_ZSTD,
 )
+
+try:
+    _inflater: Any = import_module("zlib_ng.zlib_ng")  # Up to five times as fast.
+except ImportError:
+    # A checkout or zip whose interpreter lacks it: slower, and the same bytes.
+    _inflater = zlib
 
 MAX_INFLATED_BYTES = 128 * 1024 * 1024
 """Brokers can be set to take bodies beyond 4 MiB, but a damaged one must not fill the memory."""
@@ -40,7 +48,7 @@ def inflate(body: bytes, sys_flag: int) -> bytes:
     codec = _CODECS.get(sys_flag & SYS_COMPRESSION_MASK)
     try:
         plain = _read_stream(body, codec) if codec else _inflate_zlib(body)
-    except (zlib.error, OSError) as error:
+    except (_inflater.error, OSError) as error:
         raise StoreDamagedError(f"a compressed body does not inflate: {error}.") from error
     if len(plain) > MAX_INFLATED_BYTES:
         raise StoreDamagedError(
@@ -76,8 +84,8 @@ def _read_stream(body: bytes, codec: str) -> bytes:
 
 
 def _inflate_zlib(body: bytes) -> bytes:
-    stream = zlib.decompressobj()
-    plain = stream.decompress(body, MAX_INFLATED_BYTES + 1)
+    stream = _inflater.decompressobj()
+    plain: bytes = stream.decompress(body, MAX_INFLATED_BYTES + 1)
     if not stream.eof and len(plain) <= MAX_INFLATED_BYTES:
-        raise zlib.error("it ends too early")
+        raise _inflater.error("it ends too early")
     return plain

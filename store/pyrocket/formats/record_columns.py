@@ -1,8 +1,8 @@
 """A slice of raw records as Arrow columns: the one decoder behind every read.
 
 A slice is a run of log bytes and the ConsumeQueue entries of one queue that point into it. Only
-the columns asked for are built; no loop over records, except one `map` each over the checksum
-and over the bodies that are compressed.
+the columns asked for are built; no loop over records, but for the checksum and the bodies that are
+compressed.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,15 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.errors import SchemaError, StoreDamagedError
-from pyrocket.formats.compression import LACKS_FLAG, inflate, inflates, lacks_flag
+from pyrocket.errors import SchemaError
 from pyrocket.formats.message_id import hex_column
+from pyrocket.formats.plain_bodies import plain_bodies
 from pyrocket.formats.properties import KEYS, TAGS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import (
     CRC_MASK,
-    SYS_COMPRESSED,
-    SYS_COMPRESSION_MASK,
     SYS_STORE_HOST_V6,
     host_text,
 )
@@ -31,10 +29,9 @@ from pyrocket.formats.runs import Ints, crc32_of_runs, gather, is_utf8, text_byt
 _CONSTANTS = 1 << 14
 """A constant is kept for as many rows at least as a slice of a scan has."""
 
-PLAIN_BYTES = 16 * 1024 * 1024
-"""A batch ends once its bodies have inflated to this much: a slice is bounded by stored bytes."""
+PLAIN_BYTES = 4 * 1024 * 1024
+"""A batch ends with the body that inflates to this much: a slice is bounded by stored bytes."""
 
-_INFLATED_AT_ONCE = 8
 _BODIES = frozenset(("body", "bodyText"))
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
@@ -108,19 +105,6 @@ def build_columns(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _inflate_some(stored: Sequence[bytes], flags: Sequence[int]) -> list[bytes]:
-    """Return the plain bodies, up to the first that go beyond PLAIN_BYTES together."""
-    plain: list[bytes] = []
-    total = 0
-    for at in range(0, len(stored), _INFLATED_AT_ONCE):
-        until = at + _INFLATED_AT_ONCE
-        plain += map(inflate, stored[at:until], flags[at:until])
-        total += sum(map(len, plain[at:]))
-        if total > PLAIN_BYTES:
-            break
-    return plain
-
-
 class _Decoder:
     """What several columns of one slice share, made when first asked for."""
 
@@ -135,39 +119,9 @@ class _Decoder:
 
     def inflate(self) -> None:
         """Make the bodies plain; keep the first records only if that takes too much memory."""
-        self.bodies = self.fields.bodies()
-        self._check_flags()
-        compressed = (self.fields.sys_flag & SYS_COMPRESSED) != 0
-        if not compressed.any():
-            return
-        stored = self.bodies.filter(pa.array(compressed)).to_numpy(zero_copy_only=False)
-        flags = self.fields.sys_flag[compressed].tolist()
-        try:
-            plain = _inflate_some(stored, flags)
-        except StoreDamagedError:
-            sound = ~compressed
-            sound[compressed] = list(map(inflates, stored, flags))
-            self.fields.demand(sound, "its compressed body does not inflate")
-            raise
-        if len(plain) < len(stored):
-            kept = int(np.flatnonzero(compressed)[len(plain)])
-            self.fields = self.fields.head(kept)
-            self.bodies, compressed = self.bodies.slice(0, kept), compressed[:kept]
-        inflated = pa.array(plain, pa.binary())
-        self.bodies = pc.replace_with_mask(self.bodies, pa.array(compressed), inflated)
-
-    def _check_flags(self) -> None:
-        """Raise StoreDamagedError at a body that is compressed, and not said to be."""
-        flags = self.fields.sys_flag
-        doubtful = ((flags & SYS_COMPRESSION_MASK) != 0) & ((flags & SYS_COMPRESSED) == 0)
-        if not doubtful.any():
-            return
-        bodies = self.bodies.filter(pa.array(doubtful)).to_pylist()
-        sound = ~doubtful
-        sound[doubtful] = [
-            not lacks_flag(*each) for each in zip(bodies, flags[doubtful].tolist(), strict=True)
-        ]
-        self.fields.demand(sound, LACKS_FLAG)
+        self.bodies = plain_bodies(self.fields, PLAIN_BYTES)
+        if len(self.bodies) < len(self.fields):
+            self.fields = self.fields.head(len(self.bodies))
 
     def check_crc(self) -> None:
         start = self.fields.body_start

@@ -3,7 +3,7 @@
     body         binary | string, required, no nulls, at most 4 MiB
     topic        string, unless the caller names the topic
     tags         string
-    keys         list<string> | string (one key); no spaces, no null in a list
+    keys         list<string> | string (one key); no spaces; no null and no empty one in a list
     properties   map<string, string>; names not RocketMQ's own, values not empty
     queueId      int32 | int64; null: chosen by shardingKey, else spread
     shardingKey  string; equal keys go to one queue, in order
@@ -15,8 +15,9 @@ and when to deliver, see `send_delays`:
     delay             string, such as `10m`
     deliverTimestamp  timestamp of any unit
 
-Text is UTF-8 without \\x01 and \\x02. Everything is checked before anything is written; errors name
-the row.
+Text is UTF-8 without \\x01 and \\x02. Empty tags, an empty shardingKey, and keys that are an empty
+string or list count as none: a property cannot hold them. Everything is checked before anything is
+written; errors name the row.
 """
 
 from collections.abc import Callable
@@ -177,6 +178,8 @@ def _join_keys(keys: pa.Array | None) -> pa.StringArray | None:
     counts = pc.fill_null(pc.list_value_length(keys), 0).to_numpy()
     rows = np.repeat(np.arange(len(keys)), counts)
     refuse(flat.is_null(), "MESSAGE_ILLEGAL", lambda at: "has a null among its keys", rows)
+    empty = pc.equal(flat, "")
+    refuse(empty, "MESSAGE_ILLEGAL", lambda at: "has an empty string among its keys", rows)
     _refuse_bytes(flat, _SEPARATORS + _SPACE, "a key", rows)
     return _null_if_empty(pc.binary_join(keys, " "))
 

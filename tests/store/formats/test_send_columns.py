@@ -113,6 +113,22 @@ def test_a_null_among_keys_is_refused_instead_of_losing_the_others():
     assert (code, message) == ("MESSAGE_ILLEGAL", "row 1 has a null among its keys.")
 
 
+@pytest.mark.parametrize("keys", [[""], ["a", ""], ["", "a"]])
+def test_an_empty_string_among_keys_is_refused_instead_of_vanishing(keys):
+    code, message = refusal(batch_of("keys", [["a"], [], None, keys], LISTS))
+    assert (code, message) == ("MESSAGE_ILLEGAL", "row 3 has an empty string among its keys.")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "empty"),
+    [("tags", TEXTS, ""), ("shardingKey", TEXTS, ""), ("keys", TEXTS, ""), ("keys", LISTS, [])],
+)
+def test_a_whole_empty_value_counts_as_none(name, kind, empty):
+    columns = check_send_batch(batch_of(name, [empty, None], kind))
+    found = {"shardingKey": columns.sharding_key, "tags": columns.tags, "keys": columns.keys}
+    assert found[name].to_pylist() == [None, None]
+
+
 @pytest.mark.parametrize("name", ["tags", "shardingKey", "keys"])
 def test_text_that_is_not_utf8_is_refused_with_its_row(name):
     columns = {"body": pa.array([b"b"] * 3), name: malformed([b"ok", None, b"\xff"])}
