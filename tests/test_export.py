@@ -3,8 +3,7 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from pathlib import Path
 
@@ -180,6 +179,46 @@ def test_messages_cleaned_away_are_passed_over(store, output):
     assert export.plan().ranges == {0: (3, 3), 1: (0, 0)}
 
 
+def complete_and_die(store, output, **changes):
+    """A run that is gone when its rows are complete; what its plan says may be changed."""
+    export = Export(store, "t", "g", str(output))
+    plan = export.plan()
+    write_rows(export, plan, store)
+    export.complete(replace(plan, **changes))
+
+
+def test_a_topic_that_has_lost_a_queue_does_not_block_its_export(store, output):
+    store.append_batch(batch([b"x"] * 4, [0, 1] * 2), topic="t")
+    complete_and_die(store, output)
+    store.update_topic("t", read_queues=1, write_queues=1)
+    store.append_batch(batch([b"y"], 0), topic="t")
+    run(store, output)
+    assert exported(output) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    assert store.groups.committed("g", "t") == {0: 3}
+    assert os.listdir(output / "_export") == []
+
+
+def test_a_queue_that_a_crash_has_cut_does_not_block_its_export(store, output):
+    """The messages that are given the lost offsets anew are exported."""
+    store.append_batch(batch([b"x"] * 2, 0), topic="t")
+    complete_and_die(store, output, ranges={0: (0, 4), 1: (0, 0)})
+    store.append_batch(batch([b"y"], 0), topic="t")
+    run(store, output)
+    assert store.groups.committed("g", "t") == {0: 3, 1: 0}
+    assert os.listdir(output / "_export") == []
+
+
+def test_export_of_columns_whose_types_have_commas(spark, store, tmp_path):
+    properties = pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string()))
+    store.append_batch(batch([b"x"], 0, properties=properties), topic="t")
+    places = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "out")]
+    columns = "queueOffset BIGINT NOT NULL, properties MAP<STRING, STRING>"
+    assert export_parquet.main([*places, "--columns", columns]) == 0
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert found.columns == ["queueOffset", "properties", "date"]
+    assert found.first().properties == {"a": "b"}
+
+
 def test_export_by_days_of_a_field_of_the_body(spark, store, clock, tmp_path, capsys):
     """Two runs of the job: dates from the body, a null where there is none, nothing twice."""
     bodies = [b'{"day":"2026-01-01"}', b'{"day":"2026-01-02T10:00:00"}', b'{"day":"?"}', b"?"]
@@ -210,43 +249,6 @@ def test_export_by_days_of_the_store_time(spark, store, clock, tmp_path):
     first = datetime.fromtimestamp((clock.now - DAY_MS) / 1000, timezone.utc).date()
     second = datetime.fromtimestamp(clock.now / 1000, timezone.utc).date()
     assert days == {f"date={first}", f"date={second}"}
-
-
-KILLED_JOB = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-import export_parquet, export_steps
-from pyspark_pyrocket.java import use_java
-use_java()
-point, export = sys.argv[2], export_steps.Export
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-if point == "complete":
-    export.complete = die
-if point == "finish":
-    finish = export.finish
-    def finish_but_for_the_group(self, plan):
-        type(self._store.groups).commit = die
-        finish(self, plan)
-    export.finish = finish_but_for_the_group
-sys.exit(export_parquet.main(sys.argv[3:]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.parametrize("point", ["complete", "finish"])
-def test_a_job_that_is_killed_is_taken_up_by_the_next(store, tmp_path, point, checkout_in_children):
-    """By SIGKILL, when Spark has written its rows, and between the moves and the commit."""
-    store.append_batch(batch([b"x"] * 100, [0, 1] * 50), topic="t")
-    examples = str(Path(export_parquet.__file__).parent)
-    arguments = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "out")]
-    for where, code in ((point, -9), ("none", 0)):
-        command = [sys.executable, "-c", KILLED_JOB, examples, where, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert done.returncode == code, done.stderr[-3000:]
-    assert exported(tmp_path / "out") == [(queue, n) for queue in (0, 1) for n in range(50)]
-    assert store.groups.committed("export-parquet", "t") == {0: 50, 1: 50}
 
 
 def test_a_plan_survives_its_file(store, output):

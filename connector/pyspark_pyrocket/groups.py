@@ -33,6 +33,7 @@ from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.planning.losses import Losses
 from pyspark_pyrocket.planning.places import find_span
 from pyspark_pyrocket.planning.planner import read_bounds
+from pyspark_pyrocket.reading.group_progress import commit_existing
 
 _FIXED = {row.name.lower() for row in SPAN_ROWS} | {
     *("topic", "subscribe", "subscribepattern", "missingtopic", "group")
@@ -98,8 +99,9 @@ class BatchCommit:
     def commit(self) -> None:
         """Move the group to the end of the range, durably; never back.
 
-        Raises StoreLockedError where another process holds the store alone, and
-        TopicRecreatedError, and then nothing is committed in that topic.
+        Queues that a topic has lost since the plan are left out; one that a crash has cut is
+        committed up to its end. Raises StoreLockedError where another process holds the store
+        alone, and TopicRecreatedError, and then nothing is committed in that topic.
         """
         with Store.open(self.path) as store:
             for topic, offsets in self.end.items():
@@ -108,7 +110,7 @@ class BatchCommit:
                         f"Topic {topic!r} was deleted and created again since the plan.",
                         remedy=f"Group {self.group!r} has no offsets in it now: plan again.",
                     )
-                store.groups.commit(self.group, topic, offsets)
+                commit_existing(store, self.group, topic, offsets)
 
     def __enter__(self) -> "BatchCommit":
         return self

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 from pyrocket import Store
+from pyrocket.errors import PyrocketError
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.reading import stream_start
+from pyspark_pyrocket.stores import forget
 
 READS = [
     # what, changed options (None removes one), schema, error
@@ -93,8 +99,41 @@ def test_a_batch_read_says_what_is_wrong(spark, box, jobs, changed, given, error
     assert jobs() == 0
 
 
+# What Spark does with a mistake found where a stream is planned, of each kind one.
+THROUGH_SPARK = {
+    *("an unknown option", "a missing topic", "a missing directory", "a file", "malformed offsets"),
+    *("both targets", "only missing topics"),
+}
+WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
+
+
+@named(WITH_SCHEMA + ONLY_STREAM)
+def test_a_streams_planner_says_what_is_wrong(box, monkeypatch, changed, given, error):
+    """At the first question, where Spark shows it."""
+    box.create(queues=2).send("x", "y", queue=0)
+    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    name, kind = (given or "body BINARY").split()
+    schema = StructType().add(name, {"INT": "integer"}.get(kind, kind.lower()))
+    reader = DefaultSource(options_of(box, changed)).streamReader(schema)
+
+    def ask():
+        reader.prepareForTriggerAvailableNow()
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+    with pytest.raises(PyrocketError, match=rf"(?s){error}"):
+        ask()
+    forget(box.path)
+
+
 # Without a schema it is `load` that finds the mistake, the same for batch and stream.
-@named([READS[0], *(case for case in READS if case[2]), *ONLY_STREAM])
+@named(
+    [
+        READS[0],
+        *(case for case in READS if case[2]),
+        *(case for case in WITH_SCHEMA if case[0] in THROUGH_SPARK),
+        *ONLY_STREAM,
+    ]
+)
 def test_a_stream_says_what_is_wrong(spark, box, tmp_path, jobs, changed, given, error):
     box.create(queues=2).send("x", "y", queue=0)
     source = spark.readStream.format("pyrocket").options(**options_of(box, changed))

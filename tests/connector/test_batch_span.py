@@ -34,6 +34,26 @@ def planned(box, **options):
     return [(each.topic, each.queue_id, each.start, each.end) for each in ranges]
 
 
+def test_a_batch_says_what_the_queues_that_a_topic_lost_still_hold(box, caplog):
+    """A running stream reads them to their ends; a batch never knew them."""
+    box.create(queues=3)
+    for queue in range(3):
+        box.send(*"abcde", queue=queue)
+    other = type(box)(box.path, "other").create(queues=12)
+    assert len(planned(box)) == 3
+    assert not caplog.messages
+    box.grow(queues=1)
+    other.grow(queues=1)
+    assert planned(box) == [("t", 0, 0, 5)]
+    assert planned(other) == []
+    (line,) = caplog.messages
+    assert "'t' has fewer read queues than before: queues [1, 2] still hold 10 messages" in line
+    caplog.clear()
+    assigned = DefaultSource({"path": box.path, "assign": '{"t":[0]}'}).reader(schema=SCHEMA)
+    assert len(assigned.partitions()) == 1
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize(
     ("options", "ranges"),
     [

@@ -164,6 +164,7 @@ def error_of_row_7(spark, box, column, value, says, **options):
         ("body", "x" * (4 * 1024 * 1024 + 1), "BODY_TOO_LARGE"),
         ("tags", "a\x01", "MESSAGE_ILLEGAL"),
         ("keys", ["a b"], "MESSAGE_ILLEGAL"),
+        ("keys", ["a", ""], "MESSAGE_ILLEGAL.*an empty string among its keys"),
         ("properties", {"p": "x" * 32_768}, "PROPERTIES_SIZE_EXCEEDED"),
         ("properties", {"KEYS": "x"}, "PROPERTY_RESERVED"),
         ("properties", {"p": ""}, "MESSAGE_ILLEGAL.*no value for property p"),
@@ -183,8 +184,19 @@ def test_a_bad_row_fails_its_task_and_nothing_is_written(spark, box, column, val
     assert box.rows() == 0
 
 
-def test_at_least_once_a_bad_row_keeps_its_arrow_batch_from_being_written(spark, box):
-    told = error_of_row_7(spark, box, "tags", "a\x01", "ILLEGAL", delivery="at-least-once")
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("body", None, "BODY_NULL.*has a null body"),
+        ("body", "x" * (4 * 1024 * 1024 + 1), "BODY_TOO_LARGE"),
+        ("tags", "a\x01", "MESSAGE_ILLEGAL"),
+        ("properties", {"p": "x" * 32_768}, "PROPERTIES_SIZE_EXCEEDED"),
+    ],
+)
+def test_at_least_once_a_bad_row_keeps_its_arrow_batch_from_being_written(
+    spark, box, column, value, says
+):
+    told = error_of_row_7(spark, box, column, value, says, delivery="at-least-once")
     assert "Partition 0, Arrow batch 2" in told
     assert "row 7 " in told
     assert "6 rows before it were" in told

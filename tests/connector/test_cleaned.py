@@ -3,9 +3,13 @@
 import shutil
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyrocket import Retention, Store
+from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+from pyspark_pyrocket import DefaultSource
 from stores import SMALL, batch
 
 
@@ -128,6 +132,23 @@ def test_a_frame_whose_messages_went_is_told(spark, small):
     assert skipping.collect() == left
     # A frame of its own begins at what is there.
     assert reader.schema("queueOffset BIGINT").load().collect() == left
+
+
+def test_a_look_up_whose_messages_went_is_told(small):
+    """Without Spark: planned, cleaned, and read, as Spark asks for it."""
+    rows = {"queueId": pa.array([0] * 60, pa.int32()), "keys": pa.array([["k"]] * 60)}
+    with Store.open(small.path) as store:
+        texts_and_keys = pa.record_batch({"body": pa.array(texts(0, 60)), **rows})
+        store.append_batch(texts_and_keys, topic="t")
+    columns = StructType().add("queueOffset", "long")
+    found = {**small.options, "keys": "k"}
+    asked = [DefaultSource(found | more).reader(columns) for more in ({}, {"onDataLoss": "skip"})]
+    (strict,), (lenient,) = (reader.partitions() for reader in asked)
+    first = clean(small)
+    with pytest.raises(OffsetOutOfRangeError, match=r"cleaned away.*onDataLoss"):
+        list(asked[0].read(strict))
+    left = [at for batch in asked[1].read(lenient) for at in batch.column(0).to_pylist()]
+    assert left == list(range(first, 60))
 
 
 def test_a_topic_recreated_under_the_same_name_does_not_leave_the_query_stuck(small, stream):

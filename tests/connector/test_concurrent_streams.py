@@ -1,11 +1,19 @@
 """Several processes append while several queries read: nothing is missed, doubled or reordered."""
 
 import multiprocessing
+import time
 from collections import defaultdict
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
-from producers import BATCHES, PRODUCERS, ROWS, produce
+from producers import produce
+
+PRODUCERS = 4
+BATCHES = 3
+"""Micro-batches with messages that each query has to finish while all producers append."""
+
+PATIENCE_SECONDS = 300
 
 
 @pytest.fixture
@@ -15,35 +23,65 @@ def queries(spark, box):
     for name in ("first", "second"):
         stream = (
             spark.readStream.format("pyrocket")
-            .options(**box.options, startingOffsets="earliest", maxOffsetsPerTrigger=700)
+            .options(**box.options, startingOffsets="earliest", maxOffsetsPerTrigger=5_000)
             .schema("queueId INT, queueOffset BIGINT, body STRING")
             .load()
         )
         sink = stream.writeStream.format("memory").queryName(f"concurrent_{name}")
         started.append(sink.start())
+        # The start alone: on a busy machine Spark gives up on processes that take ten seconds.
+        started[-1].processAllAvailable()
     yield started
     for query in started:
         query.stop()
 
 
-def test_two_queries_see_each_message_of_four_appending_processes_once(spark, box, queries):
+@pytest.fixture
+def producers(box, queries):
+    """Processes that append until `ended` is set, and how much each has sent."""
     context = multiprocessing.get_context("spawn")
-    arguments = [(box.path, producer) for producer in range(PRODUCERS)]
-    processes = [context.Process(target=produce, args=each) for each in arguments]
+    sent, ended = context.Array("q", PRODUCERS), context.Event()
+    arguments = [(box.path, producer, sent, ended) for producer in range(PRODUCERS)]
+    processes = [context.Process(target=produce, args=each, daemon=True) for each in arguments]
     for process in processes:
         process.start()
+    yield SimpleNamespace(processes=processes, sent=sent, ended=ended)
     for process in processes:
-        process.join(120)
+        process.kill()
+        process.join()
+
+
+def test_two_queries_see_each_message_of_four_appending_processes_once(spark, queries, producers):
+    wait_until(lambda: min(producers.sent) > 0, queries)
+    before = {query: batches_with_rows(query) for query in queries}
+    wait_until(lambda: all(batches_with_rows(q) >= before[q] + BATCHES for q in queries), queries)
+    assert all(process.is_alive() for process in producers.processes)
+    producers.ended.set()
+    for process in producers.processes:
+        process.join(60)
         assert process.exitcode == 0
     for query in queries:
         query.processAllAvailable()
         rows = spark.table(query.name).collect()
-        check_each_message_once([row.body for row in rows])
+        check_each_message_once([row.body for row in rows], producers.sent)
         check_queues(rows)
 
 
-def check_each_message_once(bodies):
-    expected = [f"{p}:{n}" for p in range(PRODUCERS) for n in range(BATCHES * ROWS)]
+def wait_until(condition, queries):
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < until, "no progress"
+        assert all(query.isActive for query in queries), [query.exception() for query in queries]
+        time.sleep(0.05)
+
+
+def batches_with_rows(query):
+    """How many micro-batches with messages are over."""
+    return sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
+
+
+def check_each_message_once(bodies, sent):
+    expected = [f"{producer}:{n}" for producer, count in enumerate(sent) for n in range(count)]
     assert sorted(bodies) == sorted(expected)
 
 

@@ -1,4 +1,7 @@
-"""Ways to run a job that users have: spark-submit with a zip, a cluster, Spark Connect, SQL."""
+"""Ways to run a job that users have: spark-submit with a zip on a cluster, and SQL.
+
+Spark Connect is another: test_connect.py.
+"""
 
 import subprocess
 import sys

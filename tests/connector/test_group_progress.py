@@ -273,11 +273,16 @@ def test_an_illegal_group_name_is_refused(box, make, option, name):
         make(**asked)
 
 
-def test_a_group_that_nothing_asks_for_is_refused(box, make):
+@pytest.mark.parametrize(
+    ("query", "moves", "other"),
+    [(BATCH, "BatchCommit", "commitToGroup"), (STREAM, "commitToGroup", "BatchCommit")],
+)
+def test_a_group_that_nothing_asks_for_is_refused_and_what_moves_it_named(query, moves, other):
     with pytest.raises(OptionError, match="nothing asks for it") as caught:
-        make(group="billing")
+        ReadOptions.parse(Request({"path": "/s", "topic": "t", "group": "g"}, "/"), query)
     assert caught.value.code == "OPTION_CONFLICT"
-    assert "startingOffsets=committed" in caught.value.remedy
+    assert all(each in caught.value.remedy for each in ("startingOffsets=committed", moves))
+    assert other not in caught.value.remedy
 
 
 def test_a_batch_cannot_commit_by_itself_and_the_error_names_what_can(box):

@@ -126,6 +126,13 @@ def test_a_topic_that_was_created_again_is_not_committed(full):
     assert committed(full) == {}
 
 
+def test_a_queue_that_is_lost_since_the_plan_keeps_no_other_from_its_commit(full):
+    batch = BatchCommit.plan("export", **full.options)
+    full.grow(queues=1)
+    batch.commit()
+    assert committed(full) == {0: 3}
+
+
 def test_what_a_group_has_not_read_and_is_gone_is_a_loss(full):
     with Store.open(full.path) as store:
         store.groups.commit("export", "t", {0: 1, 1: 1})

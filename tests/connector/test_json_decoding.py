@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyrocket.errors import SchemaError
 from pyspark_pyrocket.options.ddl import parse_ddl
+from pyspark_pyrocket.payload import in_parts
 from pyspark_pyrocket.payload.decoding import Decoder
 from pyspark_pyrocket.payload.json_rows import read_rows
 
@@ -186,3 +187,14 @@ def test_text_that_is_no_utf8_is_null_and_shown():
     wide = decoder.widen(batch(["é".encode(), b"a\xffb", b""]))
     assert wide.column(4).to_pylist() == ["é", None, ""]
     assert wide.column(5).to_pylist() == [None, "a�b", None]
+
+
+def test_bodies_that_are_read_one_by_one_are_few_at_a_time_and_the_same(monkeypatch):
+    schema = parse_ddl("valueSchema", "i INT, m MAP<STRING,STRING>")
+    bodies = [b'{"i":%d,"m":{"k":"v"}}' % at if at % 3 else b"no json" for at in range(40)]
+    decoder, seen = Decoder("PERMISSIVE", fields=schema), []
+    whole = decoder.widen(batch(bodies))
+    monkeypatch.setattr(in_parts, "_BYTES", 100)
+    assert decoder.widen(batch(bodies), seen.extend).equals(whole)
+    assert [bad.queue_offset for bad in seen] == batch(bodies)["queueOffset"].to_pylist()[::3]
+    assert decoder.widen(batch([])).num_rows == 0

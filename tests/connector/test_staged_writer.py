@@ -161,6 +161,12 @@ def test_tasks_of_one_micro_batch_agree():
     assert agreed(through_spark([batch, batch]), 4) == batch
 
 
+def test_a_micro_batch_began_with_its_first_task():
+    """One task tried again much later does not make a run that was held up the later one."""
+    first, later = (SinkBatch(identity="q", target="t", batch=4, run="r") for _ in range(2))
+    assert agreed(through_spark([later, first]), 4).began == first.began
+
+
 def test_another_store_at_the_tasks_place_is_refused(box, request_to, tmp_path):
     writer = batch_writer(request_to(), SCHEMA, overwrite=False)
     Store.open(box.path, read_only=True).path.rename(tmp_path / "elsewhere")

@@ -2,13 +2,10 @@
 
 import json
 import pickle
-import subprocess
-import sys
 import time
 
 import pytest
 from pyrocket import Message, Store
-from pyrocket.errors import OptionError, TopicNotFoundError
 from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -17,9 +14,8 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark_pyrocket import DefaultSource, processes
+from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.frame.columns import default_columns
-from pyspark_pyrocket.reading import stream_start
 from pyspark_pyrocket.stores import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
@@ -232,63 +228,3 @@ def test_a_start_is_logged_with_what_will_be_read(box, caplog):
     latest, earliest = caplog.messages
     assert "starts at latest: 0 existing messages will be read, at most 256 MiB" in latest
     assert "starts at earliest: 7 existing messages will be read, at most 256 MiB" in earliest
-
-
-def test_outside_of_the_source_runner_a_mistake_is_raised_at_once(box):
-    box.create()
-    with pytest.raises(OptionError):
-        make(box, unheard_of="x")
-
-
-def test_in_the_source_runner_a_mistake_waits_for_the_first_question(box, monkeypatch):
-    """Raised at once it would be hidden behind an UnboundLocalError of Spark's runner."""
-    box.create()
-    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
-    reader = make(box, topic="missing")
-    for ask in (
-        reader.prepareForTriggerAvailableNow,
-        reader.getDefaultReadLimit,
-        lambda: reader.latestOffset({}, ALL),
-        lambda: reader.read(None),
-    ):
-        with pytest.raises(TopicNotFoundError):
-            ask()
-    reader.stop()
-
-
-def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
-    assert not processes.in_source_runner()
-    code = """
-        import sys, types
-        from pyspark_pyrocket import processes
-        name = "pyspark.sql.streaming.python_streaming_source_runner"
-        sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=name)
-        assert processes.in_source_runner()
-    """
-    subprocess.run([sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))], check=True)
-
-
-def test_sigterm_lets_the_runner_close_what_it_has_open():
-    code = (
-        "import os, signal, time\n"
-        "from pyspark_pyrocket.processes import exit_on_sigterm\n"
-        "exit_on_sigterm()\n"
-        "try:\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    time.sleep(30)\n"
-        "finally:\n"
-        "    print('stopped')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "stopped\n")
-
-
-def test_the_runner_logs_to_standard_error():
-    code = (
-        "from pyspark_pyrocket.processes import LOG, log_to_stderr\n"
-        "log_to_stderr()\n"
-        "log_to_stderr()\n"
-        "LOG.info('hello')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.count("INFO pyrocket: hello") == 1

@@ -4,11 +4,11 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from pyrocket import MessageFilter, ScanTally, Store
+from pyrocket import MessageFilter, ScanTally, Store, Wanted
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, TopicNotFoundError
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.planning.ranges import QueueRange
-from pyspark_pyrocket.reading.surviving import read_range
+from pyspark_pyrocket.reading.surviving import read_places, read_range
 from stores import SMALL, batch
 
 SKIP = LossPolicy(policy="skip")
@@ -146,3 +146,68 @@ def test_messages_that_a_filter_has_passed_over_are_not_counted_as_lost(sparse, 
     assert 90 < cleaned[0] < 119
     assert f"has lost {cleaned[0] - came_to} messages" in caplog.text
     assert f"what is left of [{came_to}, 120): [{cleaned[0]}, 120)" in caplog.text
+
+
+@pytest.fixture
+def located(store, monkeypatch):
+    """Where every second message of another queue is; each log file's come in a batch."""
+    keys = pa.array([["k"] if n % 2 else [] for n in range(60)], pa.list_(pa.string()))
+    tags = pa.array(["A" if n % 4 == 3 else "B" for n in range(60)])
+    store.update_topic("t", read_queues=2, write_queues=2)
+    rows = batch([f"{n:0200}".encode() for n in range(60)], 1, keys=keys, tags=tags)
+    store.append_batch(rows, topic="t")
+    (places,) = store.locate(Wanted(topics=["t"], keys=["k"])).places
+    return places
+
+
+def found(store, places, loss=SKIP, on_batch=None, **filtered):
+    """The messages that are read at the places; `on_batch` is called behind each batch."""
+    read, scan = [], partial(store.scan_places, columns=["body"], **filtered)
+    for part in read_places(store, places, loss, scan):
+        read += [int(body) for body in part.column("body").to_pylist()]
+        if on_batch:
+            on_batch()
+    return read
+
+
+def first_left(store):
+    store.clean(hours=0)
+    return store.min_offset("t", 1)
+
+
+def test_a_message_found_by_key_and_cleaned_before_it_is_read_is_a_loss_too(store, located, caplog):
+    first = first_left(store)
+    left = [n for n in range(1, 60, 2) if n >= first]
+    assert 0 < len(left) < 30
+    assert found(store, located) == left
+    assert f"topic 't' queue 1 has lost {30 - len(left)} messages" in caplog.text
+    with pytest.raises(OffsetOutOfRangeError, match=r"again\. To go on.* onDataLoss to skip"):
+        found(store, located, LossPolicy())
+
+
+@pytest.mark.parametrize("tags", ["*", "A"])
+def test_what_is_cleaned_while_messages_found_by_key_are_read_is_read_and_lost_once(
+    store, located, caplog, tags
+):
+    cleaned = []
+    where = MessageFilter.parse(tags=tags)
+    read = found(store, located, where=where, on_batch=lambda: cleaned or clean_now(cleaned, store))
+    wanted = [n for n in range(1, 60, 2) if tags == "*" or n % 4 == 3]
+    gone = [n for n in wanted if n not in read]
+    assert read == sorted(set(read))
+    assert max(gone) < cleaned[0]
+    assert read[0] == wanted[0]
+    assert caplog.text.count("has lost") == 1
+
+
+def clean_now(cleaned, store):
+    cleaned.append(first_left(store))
+
+
+def test_a_message_found_by_key_that_is_damaged_is_no_loss(store, located):
+    def odd(places, tally):
+        raise OffsetOutOfRangeError("said without a reason")
+        yield
+
+    with pytest.raises(OffsetOutOfRangeError, match="without a reason"):
+        list(read_places(store, located, SKIP, odd))

@@ -1,5 +1,6 @@
 """Times as users write them: epoch milliseconds, ISO-8601, or so long ago. Pure."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
@@ -9,6 +10,12 @@ from pyrocket.errors import OptionError
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _SECONDS_BELOW = 10**11
 """Milliseconds from 1973 on are above; seconds until the year 5138 are below."""
+_ISO = re.compile(
+    r"(\d{4})(-?)(\d\d)\2(\d\d)"
+    r"(?:[Tt ](\d\d)(?:(:?)(\d\d)(?:\6(\d\d)(?:[.,](\d+))?)?)?(?:([Zz])|([+-]\d\d):?(\d\d)?)?)?",
+    re.ASCII,
+)
+"""Date, T or a space, time, zone: both of ISO-8601's forms, with and without - and :."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +67,20 @@ def _relative(text: str) -> Moment | None:
 
 
 def _iso(where: str, text: str) -> Moment | None:
-    # Python 3.10 does not know the Z.
-    zulu = text[-1:] in ("Z", "z")
+    # Not `fromisoformat` of the text: which forms that takes depends on Python's version.
+    found = _ISO.fullmatch(text)
+    if found is None:
+        return None
+    year, _, month, day, hour, _, minute, second, fraction, zulu, zone, past = found.groups("")
     try:
-        time = datetime.fromisoformat(f"{text[:-1]}+00:00" if zulu else text)
+        time = datetime.fromisoformat(
+            f"{year}-{month}-{day}T{hour or '00'}:{minute or '00'}:{second or '00'}"
+            f"{zone or '+00'}:{past or '00'}"
+        )
     except ValueError:
         return None
-    note = "" if time.tzinfo else f"{where}: {text!r} names no zone and is taken as UTC"
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=timezone.utc)
+    note = "" if zulu or zone else f"{where}: {text!r} names no zone and is taken as UTC"
     # Store times are whole milliseconds: the first one that is not before.
-    return Moment(-((_EPOCH - time) // timedelta(milliseconds=1)), note=note)
+    parts = fraction.ljust(3, "0")
+    up = int(parts[:3]) + any(digit != "0" for digit in parts[3:])
+    return Moment((time - _EPOCH) // timedelta(milliseconds=1) + up, note=note)

@@ -41,8 +41,10 @@ ROWS = (
         "none (stream), inferred (batch)",
         READS,
         "With `valueFormat=json`: the fields to read, as DDL (`id BIGINT, at TIMESTAMP`) or as "
-        "`schema.json()` gives them. A batch without it looks at the first 1000 messages and logs "
-        "the DDL to paste here.",
+        "`schema.json()` gives them. A batch without it looks at the first 1000 messages of what "
+        "it reads, all queues together (with `tags` or `sql`: in 64 MiB of the log at most; as if "
+        "`keys` and `msgId` were not given), or of the topics where no body of those is a JSON "
+        "object, and logs the DDL to paste here.",
     ),
     Option(
         "valueColumn",

@@ -6,7 +6,7 @@ from pyrocket import check_group_name
 from pyrocket.errors import GroupNameError, OptionError
 
 from pyspark_pyrocket.options.given import Given
-from pyspark_pyrocket.options.option import READS, STREAM, Option
+from pyspark_pyrocket.options.option import BATCH, READS, STREAM, Option
 
 ROWS = (
     Option(
@@ -36,6 +36,12 @@ ROWS = (
 
 _WRITING = ("commitToGroup", "badRecordsTopic")
 """The options with which a read writes to the store."""
+
+_MOVERS = {
+    BATCH: "To move it when a batch is done, use pyspark_pyrocket.groups.BatchCommit.",
+    STREAM: "To have it follow a stream, name it with 'commitToGroup'.",
+}
+"""How each kind of query moves a group; a read that has not said which it is gets both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +81,8 @@ def _check_group_is_used(given: Given) -> None:
     if "group" in given and not asked and given.text("view", "messages").lower() == "messages":
         raise OptionError(
             "Option 'group' is given, and nothing asks for it.",
-            remedy="Set startingOffsets=committed to begin where it stopped, or name it with "
-            "'commitToGroup' to have it follow the query; or remove it.",
+            remedy="Set startingOffsets=committed to begin where it stopped, or remove it. "
+            f"{_MOVERS.get(given.query, ' '.join(_MOVERS.values()))}",
             code="OPTION_CONFLICT",
         )
 

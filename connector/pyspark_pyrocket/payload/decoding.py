@@ -19,7 +19,7 @@ from pyrocket.errors import SchemaError
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST
-from pyspark_pyrocket.payload.in_parts import Faults, NotSoundError, read_in_parts
+from pyspark_pyrocket.payload.in_parts import Faults, NotSoundError, read_by_row, read_in_parts
 from pyspark_pyrocket.payload.json_rows import read_rows
 from pyspark_pyrocket.payload.json_types import Reading, reading_of
 
@@ -97,7 +97,7 @@ class Decoder:
     def _rows(self, bodies: pa.BinaryArray, fields: StructType) -> tuple[pa.StructArray, Faults]:
         reading = _reading_of(fields)
         if reading is None:
-            return read_rows(bodies.to_pylist(), fields)
+            return read_by_row(bodies, partial(read_rows, schema=fields))
         at_once = partial(_rows_at_once, reading=reading)
         return read_in_parts(bodies, at_once, partial(read_rows, schema=fields))
 

@@ -15,7 +15,7 @@ from pyspark_pyrocket.planning.cutting import cut
 from pyspark_pyrocket.planning.losses import Losses
 from pyspark_pyrocket.planning.places import find_span
 from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange
-from pyspark_pyrocket.processes import log_to_stderr
+from pyspark_pyrocket.processes import LOG, log_to_stderr
 
 _MANY = 20
 
@@ -54,6 +54,7 @@ def batch_partitions(store: Store, options: ReadOptions) -> list[QueuePartition]
     log_to_stderr()
     bounds = read_bounds(store, options)
     start, end = find_span(store, options, bounds, Losses(options.loss))
+    _warn_of_lost_queues(store, bounds, options.subscription)
     return partitions(store, options, _ranges(start, end))
 
 
@@ -68,6 +69,19 @@ def partitions(
     kept = sorted(each for each in ranges if each.rows > 0)
     tasks = cut(kept, options.splitting, store)
     return [QueuePartition(options.path, store.uuid, task) for task in tasks]
+
+
+def _warn_of_lost_queues(store: Store, topics: Iterable[str], asked: Subscription) -> None:
+    for topic in topics:
+        lost = {} if topic in asked.queues else store.lost_queues(topic)
+        if lost:
+            LOG.warning(
+                "topic %r has fewer read queues than before: queues %s still hold %d messages,"
+                " which a batch does not read until the topic has them again",
+                topic,
+                list(lost),
+                sum(has.maximum - has.minimum for has in lost.values()),
+            )
 
 
 def _ranges(start: QueueNumbers, end: QueueNumbers) -> Iterator[QueueRange]:

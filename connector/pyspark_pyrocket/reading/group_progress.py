@@ -120,7 +120,7 @@ class GroupFollower:
         before = self._committed.get(topic, {})
         moved = {queue: at for queue, at in offsets.items() if before.get(queue) != at}
         try:
-            _commit_existing(store, self._group, topic, moved)
+            commit_existing(store, self._group, topic, moved)
         except InvalidInputError as error:
             # The topic is gone, say: the same commit will not be possible later either.
             _LOG.warning("group %s is not told of topic %r: %s", self._group, topic, error)
@@ -137,7 +137,7 @@ class GroupFollower:
         self._is_failing = True
 
 
-def _commit_existing(store: Store, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+def commit_existing(store: Store, group: str, topic: str, offsets: Mapping[int, int]) -> None:
     """Commit in those queues that the topic still has; a queue that was cut, up to its end."""
     queues = store.topic(topic).read_queues
     here = {queue: at for queue, at in offsets.items() if queue < queues}

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyrocket import Located, Places, Store, Wanted
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import Selection
@@ -16,12 +18,15 @@ from pyspark_pyrocket.planning.places import find_span
 from pyspark_pyrocket.planning.planner import read_bounds
 from pyspark_pyrocket.processes import LOG, freeze_imports, log_to_stderr
 from pyspark_pyrocket.reading.bad_records import sender
+from pyspark_pyrocket.reading.surviving import read_places
 from pyspark_pyrocket.stores import store_of_driver
 
 TASK_MESSAGES = 32_768
 """In one task: each may cost it a page of the log."""
 
 TASK_BYTES = 32 * 1024 * 1024
+
+_FAIL = LossPolicy()
 
 
 @dataclass(frozen=True)
@@ -58,22 +63,29 @@ def read_located(
     verify_crc: bool,
     selection: Selection,
     bad_topic: str = "",
+    loss: LossPolicy = _FAIL,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of one task."""
+    """Yield the messages of one task, as far as `loss` lets it miss what is gone."""
     freeze_imports()
     # Spark makes up a partition of its own when there are none.
     if not isinstance(partition, PlacesPartition):
         return iter(())
-    batches = _scan(partition, projection.scan, verify_crc, selection)
+    batches = _scan(partition, projection.scan, verify_crc, selection, loss)
     return projection.apply_all(batches, sender(partition.path, partition.store, bad_topic))
 
 
 def _scan(
-    partition: PlacesPartition, columns: tuple[str, ...], verify_crc: bool, selection: Selection
+    partition: PlacesPartition,
+    columns: tuple[str, ...],
+    verify_crc: bool,
+    selection: Selection,
+    loss: LossPolicy,
 ) -> Iterator[pa.RecordBatch]:
     store = store_of_driver(partition.path, partition.store)
+    where = selection.where
+    scan = partial(store.scan_places, columns=columns, verify_crc=verify_crc, where=where)
     for places in partition.places:
-        yield from store.scan_places(places, columns, verify_crc=verify_crc, where=selection.where)
+        yield from read_places(store, places, loss, scan)
 
 
 def _within(places: Places, start: QueueNumbers, end: QueueNumbers) -> Places | None:

@@ -43,12 +43,14 @@ def read_pending(
     # Spark makes up a partition of its own when there are none.
     if not isinstance(partition, PendingPartition):
         return iter(())
-    return projection.apply_all(_scan(partition, projection.scan, verify_crc))
+    batches = pending_batches(partition, projection.scan, verify_crc=verify_crc)
+    return projection.apply_all(batches)
 
 
-def _scan(
-    partition: PendingPartition, columns: tuple[str, ...], verify_crc: bool
+def pending_batches(
+    partition: PendingPartition, columns: tuple[str, ...], *, verify_crc: bool = False
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of one task as the store has them."""
     store = store_of_driver(partition.path, partition.store)
     for part in partition.parts:
         yield from store.scan_pending(part, partition.topics, columns, verify_crc=verify_crc)

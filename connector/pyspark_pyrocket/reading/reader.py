@@ -84,6 +84,7 @@ class RocketReader(DataSourceReader):
                 verify_crc=checks,
                 selection=options.selection,
                 bad_topic=bad_topic,
+                loss=options.loss,
             )
         if options.view == MESSAGES:
             return read_partition(

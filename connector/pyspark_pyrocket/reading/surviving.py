@@ -1,7 +1,7 @@
-"""Reading a range of which a part may be gone by the time a task comes to it.
+"""Reading a range, or single messages, of which some may be gone by the time a task comes there.
 
 Log files are cleaned while tasks read, and a micro-batch may be replayed long after it was planned.
-Its range is fixed; with `onDataLoss` other than `fail` what is left of it is read.
+What it reads is fixed; with `onDataLoss` other than `fail` what is left of it is read.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
-from pyrocket import QueueOffsets, ScanTally
+from pyrocket import Places, QueueOffsets, ScanTally
 from pyrocket.errors import (
     DataLossError,
     OffsetOutOfRangeError,
@@ -22,6 +22,8 @@ from pyspark_pyrocket.planning.losses import GO_ON, Losses
 from pyspark_pyrocket.planning.ranges import QueueRange
 from pyspark_pyrocket.processes import log_to_stderr
 
+_EVER = 2**63 - 1
+
 
 class Scan(Protocol):
     """Scans some of the range's messages, [start, end), for some columns."""
@@ -29,6 +31,14 @@ class Scan(Protocol):
     def __call__(
         self, start: int, end: int, columns: Sequence[str], *, tally: ScanTally
     ) -> Iterator[pa.RecordBatch]:
+        """Yield those that are wanted; count in `tally` how far it has come."""
+        ...
+
+
+class PlacesScan(Protocol):
+    """Scans the messages at some places."""
+
+    def __call__(self, places: Places, *, tally: ScanTally) -> Iterator[pa.RecordBatch]:
         """Yield those that are wanted; count in `tally` how far it has come."""
         ...
 
@@ -62,14 +72,41 @@ def read_range(
         left = yield from _read_on(store, left, columns, Losses(loss), scan, tally)
 
 
+def read_places(
+    store: Ranges, places: Places, loss: LossPolicy, scan: PlacesScan
+) -> Iterator[pa.RecordBatch]:
+    """Do what `read_range` does with the messages of one queue at single places."""
+    while len(places):
+        tally = ScanTally()
+        try:
+            yield from scan(places, tally=tally)
+        except OffsetOutOfRangeError as error:
+            if loss.fails:
+                raise _with_way_out(error) from error
+            ahead = places[slice(tally.entries, len(places))]
+            places = ahead.within(store.queue_range(places.topic, places.queue_id).minimum, _EVER)
+            gone = len(ahead) - len(places)
+            if not gone:
+                raise
+            log_to_stderr()
+            outcome = f"reads the {len(places)} left of those that were found"
+            Losses(loss).note(ahead.topic, ahead.queue_id, gone, outcome, error)
+        else:
+            return
+
+
 def _all_or_nothing(
     each: QueueRange, columns: Sequence[str], scan: Scan, tally: ScanTally
 ) -> Iterator[pa.RecordBatch]:
     try:
         yield from scan(each.start, each.end, columns, tally=tally)
     except OffsetOutOfRangeError as error:
-        way_out = f"{error.remedy} {GO_ON}".lstrip()
-        raise OffsetOutOfRangeError(error.message, remedy=way_out, code=error.code) from error
+        raise _with_way_out(error) from error
+
+
+def _with_way_out(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:
+    way_out = f"{error.remedy} {GO_ON}".lstrip()
+    return OffsetOutOfRangeError(error.message, remedy=way_out, code=error.code)
 
 
 def _read_on(

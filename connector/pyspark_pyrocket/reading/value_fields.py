@@ -1,6 +1,6 @@
 """The columns that a read makes of bodies when the user gives no schema; looks at messages."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from pyrocket import Store
 from pyrocket.errors import SchemaError
@@ -12,9 +12,7 @@ from pyspark_pyrocket.options.payload import JSON
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.payload.inference import infer_schema
 from pyspark_pyrocket.processes import LOG
-
-SAMPLED = 1000
-"""Messages that are looked at, the oldest of all queues."""
+from pyspark_pyrocket.reading.sampling import SAMPLED, bodies_to_read, oldest_bodies
 
 
 def value_fields(
@@ -40,32 +38,20 @@ def value_fields(
 
 
 def _inferred(store: Store, topics: list[str], options: ReadOptions) -> StructType:
-    schema = infer_schema(_first_bodies(store, topics, options))
+    where = ", ".join(topics) or f"view={options.view}"
+    looked_at = f"the first messages to read of {where}"
+    schema = infer_schema(bodies_to_read(store, options))
+    if schema is None:
+        looked_at = f"none of those to read is a JSON object, but the first of all of {where}"
+        schema = infer_schema(oldest_bodies(store, topics, options))
     if schema is None:
         raise SchemaError(
-            f"No body among the first {SAMPLED} messages of {', '.join(topics)} is a JSON object "
+            f"No body among the first {SAMPLED} messages of {where} is a JSON object "
             "with fields, so the columns are not known.",
             remedy="Give the option 'valueSchema', as in valueSchema='id BIGINT, at TIMESTAMP'.",
             code="VALUE_SCHEMA_UNKNOWN",
         )
     LOG.warning(
-        "valueSchema is not given; the first messages of %s have, to be pasted there: %s",
-        ", ".join(topics),
-        to_ddl(schema),
+        "valueSchema is not given; %s have, to be pasted there: %s", looked_at, to_ddl(schema)
     )
     return schema
-
-
-def _first_bodies(store: Store, topics: list[str], options: ReadOptions) -> Iterator[bytes]:
-    """Yield the oldest bodies, as many of each queue that has any."""
-    queues = [
-        (topic, queue, bounds[queue])
-        for topic, bounds in ((topic, store.offsets(topic)) for topic in topics)
-        for queue in options.subscription.chosen(topic, bounds)
-        if bounds[queue].minimum < bounds[queue].maximum
-    ]
-    for topic, queue, offsets in queues:
-        share = -(-SAMPLED // len(queues))
-        end = min(offsets.minimum + share, offsets.maximum)
-        for batch in store.scan(topic, queue, offsets.minimum, end, ("body",)):
-            yield from batch.column(0).to_pylist()

@@ -45,12 +45,14 @@ def read_view(
     # Spark makes up a partition of its own when there are none.
     if not isinstance(partition, ViewPartition):
         return iter(())
-    return projection.apply_all(_scan(partition, projection.scan, verify_crc))
+    batches = view_batches(partition, projection.scan, verify_crc=verify_crc)
+    return projection.apply_all(batches)
 
 
-def _scan(
-    partition: ViewPartition, columns: tuple[str, ...], verify_crc: bool
+def view_batches(
+    partition: ViewPartition, columns: tuple[str, ...], *, verify_crc: bool = False
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one task as the store has them."""
     store = store_of_driver(partition.path, partition.store)
     for part in partition.parts:
         yield from store.views.scan(part, columns, verify_crc=verify_crc)

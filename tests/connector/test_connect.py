@@ -1,0 +1,28 @@
+"""Spark Connect: a client that has no Spark of its own asks a server that has pyrocket."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOB = Path(__file__).with_name("connect_job.py")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_batches_sql_and_streams_work_through_spark_connect(tmp_path, checkout_in_children):
+    """A process of its own: one that has talked to a server gets no ordinary session any more."""
+    pytest.importorskip("grpc", reason="Spark Connect's client needs grpcio, see setup.py")
+    # Spark's own tests have the server listen where there is room, not at the one port 15002.
+    environment = {**os.environ, "SPARK_TESTING": "yes"}
+    done = subprocess.run(
+        [sys.executable, JOB, tmp_path / "store", tmp_path / "checkpoint"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr.partition("JVM stacktrace")[0][-5_000:]

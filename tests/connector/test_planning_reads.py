@@ -1,0 +1,87 @@
+"""To plan is to look at words and queues: it costs the same however large the messages are."""
+
+import json
+import os
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.stores import forget
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+
+
+@pytest.fixture
+def log_is_closed(box, monkeypatch):
+    """Whoever opens a file of the log from now on fails the test; nobody has one open yet."""
+    box.create(queues=2)
+    for body in ("x", "y" * 4_000):
+        box.send(*[body] * 30, queue=0)
+        box.send(body, queue=1)
+    forget(box.path)
+    real = os.open
+
+    def guarded(path, *more, **named):
+        if "/commitlog/" in str(path):
+            pytest.fail(f"opened {path}")
+        return real(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", guarded)
+    yield monkeypatch
+    forget(box.path)
+
+
+BATCHES = {
+    "everything": {},
+    "a span": {"startingOffsets": '{"t":{"0":3,"1":0}}', "endingOffsets": '{"t":{"0":50,"1":2}}'},
+    "many tasks": {"minPartitions": "8"},
+    "small tasks": {"maxBytesPerPartition": "20k", "coalesceQueues": "false"},
+    "by tags": {"tags": "a"},
+    "a pattern": {"topic": None, "subscribePattern": ".*"},
+}
+
+
+@pytest.mark.parametrize("options", BATCHES.values(), ids=BATCHES)
+def test_planning_a_batch_reads_no_message(box, log_is_closed, options):
+    given = {key: value for key, value in {**box.options, **options}.items() if value is not None}
+    assert DefaultSource(given).reader(SCHEMA).partitions()
+
+
+def through_spark(offset):
+    return json.loads(json.dumps(offset))
+
+
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxBytes(20_000)], ids=["all", "20k"])
+def test_planning_micro_batches_reads_no_message(box, log_is_closed, limit):
+    options = {"startingOffsets": "earliest", "maxBytesPerTrigger": "20k"}
+    reader = DefaultSource({**box.options, **options}).streamReader(SCHEMA)
+    start, ends = through_spark(reader.initialOffset()), []
+    for _ in range(20):
+        end = through_spark(reader.latestOffset(start, limit))
+        if end == start:
+            break
+        assert reader.partitions(start, end)
+        ends.append(end["offsets"])
+        start = end
+    assert ends[-1] == reader.reportLatestOffset()["offsets"]
+    assert ends[-1] == {"t": {"broker-a": {"0": 60, "1": 2}}}
+    assert (len(ends) > 3) == isinstance(limit, ReadMaxBytes)
+
+
+def test_a_replayed_micro_batch_is_planned_without_reading_a_message(box, log_is_closed):
+    first = DefaultSource({**box.options, "startingOffsets": "earliest"}).streamReader(SCHEMA)
+    start = first.initialOffset()
+    end = through_spark(first.latestOffset(start, ReadAllAvailable()))
+    planned = first.partitions(start, end)
+    forget(box.path)
+    assert DefaultSource(box.options).streamReader(SCHEMA).partitions(start, end) == planned
+
+
+def test_reading_them_does_open_the_log(box, log_is_closed):
+    """Otherwise the tests above would prove nothing."""
+    reader = DefaultSource(box.options).reader(SCHEMA)
+    with pytest.raises(pytest.fail.Exception, match="commitlog"):
+        list(reader.read(reader.partitions()[0]))
+    log_is_closed.undo()
+    assert sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each)) == 62

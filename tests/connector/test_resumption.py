@@ -1,0 +1,36 @@
+"""What a stream that is started again does with the options that say where to start."""
+
+import json
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.stores import forget
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+
+
+@pytest.fixture
+def start(box):
+    """Starts a query's reader, as each run of it does."""
+    yield lambda **options: DefaultSource({**box.options, **options}).streamReader(schema=SCHEMA)
+    forget(box.path)
+
+
+def test_latest_is_not_ignored_in_silence_when_a_query_is_started_again(box, start, caplog):
+    """Reported of rocketmq-spark (rocketmq-externals#901): consumed again in spite of latest."""
+    box.create(queues=1).send("a", "b", queue=0)
+    stopped = json.loads(json.dumps(start(startingOffsets="latest").initialOffset()))
+    box.send("c", "d", "e", queue=0)
+    with caplog.at_level("INFO", "pyspark_pyrocket"):
+        again = start(startingOffsets="latest")
+        end = again.latestOffset(stopped, ReadAllAvailable())
+        again.latestOffset(end, ReadAllAvailable())
+    (task,) = again.partitions(stopped, end)
+    assert [(each.start, each.end) for each in task.ranges] == [(2, 5)]
+    (line,) = [line for line in caplog.messages if "resuming" in line]
+    assert line.startswith(
+        f"resuming from the checkpoint on t in {box.path}; where to start (latest) is ignored: "
+        "3 messages are to be read, at most 256 MiB"
+    )

@@ -1,0 +1,109 @@
+"""Columns that are inferred are those of what is read, however it is spread over queues."""
+
+import pyarrow as pa
+import pytest
+from pyrocket import Message, Store
+from pyrocket.errors import SchemaError
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.reading import sampling
+from pyspark_pyrocket.reading.reader import RocketReader, default_schema
+
+
+def request(box, **options):
+    return Request({"path": box.path, "valueFormat": "json", **options}, "/")
+
+
+def fields(box, **options):
+    """The columns that a batch without valueSchema has, of those of the tests."""
+    names = default_schema(request(box, **options)).names
+    return [name for name in names if name in ("a", "b", "late")]
+
+
+def test_what_short_queues_leave_unused_goes_to_the_others(box):
+    box.create(queues=10)
+    for queue in range(9):
+        box.send('{"a":1}', queue=queue)
+    box.send(*['{"a":1}'] * 150, *['{"a":1,"late":2}'] * 350, queue=9)
+    assert fields(box, topic="t") == ["a", "late"]
+
+
+def test_no_more_than_1000_messages_are_looked_at(box, monkeypatch):
+    box.create(queues=3)
+    for queue, count in enumerate((1300, 1, 1300)):
+        box.send(*['{"a":1}'] * count, queue=queue)
+    seen = []
+    scan = Store.scan
+
+    def spied(self, topic, queue, start, end, *rest, **more):
+        for batch in scan(self, topic, queue, start, end, *rest, **more):
+            seen.extend([queue] * batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(Store, "scan", spied)
+    fields(box, topic="t")
+    assert [seen.count(queue) for queue in range(3)] == [500, 1, 499]
+
+
+@pytest.fixture
+def changed(box):
+    """Messages of another kind stand behind more than are looked at."""
+    box.create(queues=1)
+    box.send(*['{"a":1}'] * 1200, queue=0, tags=pa.array(["A"] * 1200))
+    box.send(*['{"b":1}'] * 10, queue=0, tags=pa.array(["B"] * 10))
+    return box
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tags": "B"},
+        {"sql": "TAGS IS NOT NULL AND TAGS <> 'A'"},
+        {"lastN": "10"},
+        {"startingOffsets": '{"t":{"0":1200}}'},
+        {"startingOffsets": '{"t":{"0":1190}}', "tags": "B"},
+    ],
+)
+def test_columns_are_those_of_the_messages_that_are_read(changed, options):
+    assert fields(changed, topic="t", **options) == ["b"]
+
+
+def test_columns_are_not_those_of_messages_behind_the_end(changed):
+    options = {"startingOffsets": '{"t":{"0":1190}}', "endingOffsets": '{"t":{"0":1200}}'}
+    assert fields(changed, topic="t", **options) == ["a"]
+
+
+@pytest.mark.parametrize("options", [{"tags": "C"}, {"startingTimestamp": "now"}])
+def test_a_read_of_nothing_has_the_columns_of_its_topic(changed, options):
+    assert fields(changed, topic="t", **options) == ["a"]
+
+
+def test_a_filter_that_wants_next_to_nothing_does_not_search_the_whole_log(changed, monkeypatch):
+    monkeypatch.setattr(sampling, "SEARCHED_BYTES", 20_000)
+    monkeypatch.setattr(sampling, "_WINDOW_BYTES", 5_000)
+    assert fields(changed, topic="t", tags="B") == ["a"]
+
+
+def test_messages_that_a_filter_wants_are_found_window_by_window(changed, monkeypatch):
+    monkeypatch.setattr(sampling, "_WINDOW_BYTES", 1)
+    monkeypatch.setattr(sampling, "SEARCHED_BYTES", 10_000)
+    assert fields(changed, topic="t", tags="B", lastN="12") == ["b"]
+
+
+@pytest.mark.parametrize("options", [{"view": "commitlog"}, {"view": "scheduled", "topic": "t"}])
+def test_a_view_has_the_columns_of_what_it_shows(box, options):
+    box.create(queues=1)
+    with Store.open(box.path) as store:
+        store.append(Message(topic="t", body=b'{"b":7}', queue_id=0, delay_level=18))
+    asked = request(box, **options)
+    schema = default_schema(asked)
+    reader = RocketReader(asked, schema)
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    assert [value for batch in batches for value in batch.column("b").to_pylist()] == [7]
+
+
+@pytest.mark.parametrize("view", ["commitlog", "retry", "dlq", "half", "scheduled"])
+def test_a_view_without_a_json_body_asks_for_its_schema_by_name(box, view):
+    box.create(queues=1)
+    with pytest.raises(SchemaError, match=rf"messages of view={view} is.*valueSchema") as info:
+        fields(box, view=view)
+    assert info.value.code == "VALUE_SCHEMA_UNKNOWN"

@@ -1,0 +1,175 @@
+"""What Spark's processes lack: errors, signals and logs in its source runner, an eased collector.
+
+Spark's source runner is a process of its own on the driver; here this process passes for it.
+"""
+
+import gc
+import logging
+import signal
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from pyrocket import Message, Store
+from pyrocket.errors import OptionError, TopicNotFoundError
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StringType, StructField, StructType
+from pyspark_pyrocket import DefaultSource, processes
+from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.processes import LOG
+from pyspark_pyrocket.reading import stream_start
+from pyspark_pyrocket.stores import forget
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+ALL = ReadAllAvailable()
+
+
+def make(box, **options):
+    return DefaultSource({**box.options, **options}).streamReader(schema=SCHEMA)
+
+
+@pytest.fixture
+def runner(box, monkeypatch):
+    """This process passes for the source runner, which handles no signal."""
+    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+    forget(box.path)
+
+
+@pytest.fixture
+def unset_log(monkeypatch):
+    """Makes the log like one that nobody has set up; a test calls it after pytest has."""
+
+    def unset():
+        for name, value in {"handlers": [], "propagate": False, "level": logging.NOTSET}.items():
+            monkeypatch.setattr(LOG, name, value)
+
+    return unset
+
+
+def test_outside_of_the_source_runner_a_mistake_is_raised_at_once(box):
+    box.create()
+    with pytest.raises(OptionError):
+        make(box, unheard_of="x")
+
+
+def test_in_the_source_runner_a_mistake_waits_for_the_first_question(box, runner):
+    """Raised at once it would be hidden behind an UnboundLocalError of Spark's runner."""
+    box.create()
+    reader = make(box, topic="missing")
+    for ask in (
+        reader.prepareForTriggerAvailableNow,
+        reader.getDefaultReadLimit,
+        lambda: reader.latestOffset({}, ALL),
+        lambda: reader.read(None),
+    ):
+        with pytest.raises(TopicNotFoundError):
+            ask()
+    reader.stop()
+
+
+def test_in_the_source_runner_sigterm_ends_a_query_as_an_exit_does(box, runner):
+    """Its `stop` runs then; Spark's own SIGTERM would leave that out."""
+    make(box.create())
+    with pytest.raises(SystemExit):
+        signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)
+
+
+def test_in_the_source_runner_a_query_tells_standard_error_where_it_starts(
+    box, runner, unset_log, capsys
+):
+    unset_log()
+    make(box.create()).initialOffset()
+    assert "INFO pyrocket: a new query on t" in capsys.readouterr().err
+
+
+def test_outside_of_it_neither_signals_nor_logs_are_touched(box, runner, unset_log, monkeypatch):
+    unset_log()
+    monkeypatch.setattr(stream_start, "in_source_runner", lambda: False)
+    make(box.create())
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert LOG.handlers == []
+
+
+def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
+    assert not processes.in_source_runner()
+    code = """
+        import sys, types
+        from pyspark_pyrocket import processes
+        name = "pyspark.sql.streaming.python_streaming_source_runner"
+        sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=name)
+        assert processes.in_source_runner()
+    """
+    subprocess.run([sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))], check=True)
+
+
+def test_sigterm_lets_the_runner_close_what_it_has_open():
+    code = (
+        "import os, signal, time\n"
+        "from pyspark_pyrocket.processes import exit_on_sigterm\n"
+        "exit_on_sigterm()\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(30)\n"
+        "finally:\n"
+        "    print('stopped')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "stopped\n")
+
+
+def test_the_runner_logs_to_standard_error():
+    code = (
+        "from pyspark_pyrocket.processes import LOG, log_to_stderr\n"
+        "log_to_stderr()\n"
+        "log_to_stderr()\n"
+        "LOG.info('hello')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("INFO pyrocket: hello") == 1
+
+
+@pytest.fixture
+def thawed(monkeypatch):
+    """The garbage collector sees everything, as in a worker before its first task."""
+    monkeypatch.setattr(processes, "_frozen", False)
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+READS = {
+    "messages": {},
+    "keys": {"keys": "k"},
+    "scheduled": {"view": "scheduled"},
+    "log": {"view": "commitlog"},
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_tasks_first_read_hides_what_is_loaded_from_sparks_full_collections(box, thawed, read):
+    """With pyarrow loaded one of them takes 40 ms, and Spark runs one after every task."""
+    box.create(queues=1)
+    with Store.open(box.path) as store:
+        store.append(Message(topic="t", body=b"x", keys=["k"]))
+        store.append(Message(topic="t", body=b"x", delay_level=9))
+    reader = DefaultSource({**box.options, **read}).reader(SCHEMA)
+    for partition in reader.partitions():
+        assert gc.get_freeze_count() == 0
+        assert sum(batch.num_rows for batch in reader.read(partition)) >= 1
+    assert gc.get_freeze_count() > 10_000
+    forget(box.path)
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_tasks_first_write_does_too(box, thawed, delivery):
+    columns = StructType([StructField("body", StringType())])
+    source = DefaultSource({**box.options, "delivery": delivery})
+    writer = source.writer(columns, overwrite=False)
+    assert gc.get_freeze_count() == 0
+    writer.commit([writer.write(iter([pa.record_batch({"body": ["x"]})]))])
+    assert gc.get_freeze_count() > 10_000
+    assert box.bodies() == [b"x"]
