@@ -118,8 +118,12 @@ class _Check:
         self._lost: BadPlace | None = None
 
     def changed_meanwhile(self) -> bool:
-        """Whether files have come or gone since the pass began."""
-        return self._page is not None and self._page[STRUCTURE] != self._structure
+        """Whether somebody has come in or recovered since the pass began, or files came or went."""
+        if self._clean and self._layout.abort.exists():
+            return True
+        if self._page is None:
+            return _true_words(self._layout, self._identity) is not None
+        return self._page[STRUCTURE] != self._structure
 
     def run(self) -> Report:
         """Look at everything."""

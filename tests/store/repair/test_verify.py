@@ -121,3 +121,21 @@ def test_progress_adds_up(path, clock):
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
     assert told[-1][0] == told[-1][1]
     assert all(file.startswith("commitlog/") for _, _, file in told)
+
+
+def test_a_writer_that_comes_in_meanwhile_is_no_damage(path):
+    """Nor is what it has written of an append that is not published yet."""
+    filled(path).close()
+    came = []
+
+    def come_in(done, total, file):
+        if not came:
+            came.append(Store.open(path, config=SMALL))
+            came[0].append(message())
+            end = came[0].position().published
+            overwrite(log_files(path)[-1], b"\1" * 9, end % SMALL.log_file_bytes)
+
+    report = verify(path, come_in)
+    assert came
+    assert report.ok, report.findings
+    came[0].close(clean=False)
