@@ -96,7 +96,6 @@ def under_fire(folder, kills, seed):
 
 FEW = [
     ("process", "a task stages"),
-    ("process", "publication begins"),
     ("process", "records in part"),
     ("jvm", "publication done"),
     ("process", "before published"),
