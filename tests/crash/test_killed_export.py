@@ -33,13 +33,8 @@ sys.exit(export_parquet.main(sys.argv[3:]))
 """
 
 
-KILLED_AT = [
-    pytest.param("complete", marks=pytest.mark.slow),
-    pytest.param("finish", marks=pytest.mark.heavy),
-]
-
-
-@pytest.mark.parametrize("point", KILLED_AT)
+@pytest.mark.heavy
+@pytest.mark.parametrize("point", ["complete", "finish"])
 def test_a_job_that_is_killed_is_taken_up_by_the_next(store, tmp_path, point, checkout_in_children):
     """By SIGKILL, when Spark has written its rows, and between the moves and the commit."""
     store.append_batch(batch([b"x"] * 100, [0, 1] * 50), topic="t")

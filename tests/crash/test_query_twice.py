@@ -15,13 +15,8 @@ def wait_until(condition, seconds, pipe):
         time.sleep(0.05)
 
 
-WINDOWS = [
-    pytest.param("publication begins", marks=pytest.mark.slow),
-    pytest.param("a task has staged", marks=pytest.mark.heavy),
-]
-
-
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.heavy
+@pytest.mark.parametrize("window", ["publication begins", "a task has staged"])
 def test_the_earlier_run_of_a_query_is_fenced(tmp_path, window):
     pipe, pauses = Pipe(tmp_path), Pauses(tmp_path / "pauses")
     try:
