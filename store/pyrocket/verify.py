@@ -37,7 +37,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.identity import Identity, check_directory, load_identity
 from pyrocket.services.topics import Topics
 
-_ATTEMPTS = 3
+_ATTEMPTS = 10
 
 Progress = Callable[[int, int, str], None]
 """Told bytes done, bytes in all, and the file that is being looked at."""
@@ -213,7 +213,7 @@ class _Check:
             self._findings,
             log.bad,
             log_start=log_start,
-            log_end=log_end,
+            log_end=log_end if at_rest else min(dispatched, log_end),
             live=not at_rest,
         )
         keys.check_names()

@@ -60,7 +60,8 @@ def test_a_check_of_a_store_in_use_finds_nothing(nursery, path, diaries):
         )
         for seed, name in enumerate("ab")
     ]
-    wait_for(diaries / "a")
+    while not all(acknowledged(diaries / name) for name in "ab"):
+        time.sleep(0.01)
     for _ in range(10):
         report = verify(path)
         assert report.ok, report.findings
