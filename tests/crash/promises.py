@@ -29,6 +29,8 @@ class Promises:
     epoch: int = 0
     groups: dict = field(default_factory=dict)
     """(Topic, group) → the offsets that may be committed, each queue id → offset; {} for none."""
+    forgotten: set = field(default_factory=set)
+    """Groups that are surely not there any more."""
     snapshot: dict = field(default_factory=dict)
     """Queue → (first offset, bodies): what a snapshot holds if it is there at all."""
     snapshot_is_there: bool = False
@@ -101,11 +103,15 @@ class Promises:
                 del table[queue]
 
     def offsets_are_offered(self, key, offsets):
+        self.forgotten.discard(key[1])
         self.groups[key] = [*self.groups.get(key, [{}]), offsets]
 
     def offsets_are_kept(self, key):
         """What was offered last is durable."""
         self.groups[key] = self.groups[key][-1:]
+
+    def group_is_forgotten(self, group):
+        self.forgotten.add(group)
 
     def snapshot_is_begun(self):
         for queue, end in self.seen.items():

@@ -139,6 +139,7 @@ class Session:
         store.groups.delete(group)
         for key in keys:
             self.note(Promises.offsets_are_kept, key)
+        self.note(Promises.group_is_forgotten, group)
 
     def look_at_groups(self, store):
         """After a crash: which of the offsets are there has been decided."""
@@ -146,6 +147,9 @@ class Session:
             there = store.groups.committed(group, topic)
             self.note(Promises.offsets_are_offered, (topic, group), there)
             self.note(Promises.offsets_are_kept, (topic, group))
+        # A commit that was begun, or a deletion, may have left a group without offsets.
+        for group in {group for _, group in self.now.groups} - {*store.groups.all()}:
+            self.note(Promises.group_is_forgotten, group)
 
     def snapshot(self, store):
         self.note(Promises.snapshot_is_begun)

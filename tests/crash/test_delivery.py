@@ -1,6 +1,5 @@
 """Delayed messages are delivered once, wherever a deliverer dies and whenever the power goes."""
 
-import os
 import random
 import sys
 
@@ -8,13 +7,12 @@ import pytest
 from crash.children import deliver_until_step
 from crash.mail import MINUTE, Mail, MailRecording, Postman
 from crash.power_loss import NoPower
+from crash.seeds import SEED
 from delivering import bodies_of, delay, level_batch
 from pyrocket import Store
 from stores import SMALL, FakeClock
 
 pytestmark = pytest.mark.crash
-
-SEED = int(os.environ.get("PYROCKET_SEED", "0")) or random.randrange(1, 10**6)
 
 
 # Kills

@@ -10,6 +10,7 @@ import pytest
 from crash.children import produce, produce_in_threads
 from crash.follower import Follower
 from crash.nursery import wait_for
+from crash.seeds import SEED
 from pyrocket import Store, StoreConfig
 from stores import scan
 
@@ -19,7 +20,6 @@ SIZES = StoreConfig(
     log_file_bytes=64 * 1024, queue_file_entries=100, index_slots=1000, index_items=4000
 )
 
-SEED = int(os.environ.get("PYROCKET_SEED", "0")) or random.randrange(1, 10**6)
 PRODUCERS, ROUNDS = 3, 7
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 from crash.power_loss import NoPower, Recording, recover_and_go_on, recover_only
 from crash.power_scenarios import SCENARIOS
+from crash.seeds import SEED
 
 pytestmark = pytest.mark.crash
-
-SEED = int(os.environ.get("PYROCKET_SEED", "0")) or random.randrange(1, 10**6)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import pytest
 from crash.children import deliver_until_step
 from crash.disk_model import materialise
 from crash.power_loss import CONFIG, NoPower, Recording
-from crash.test_power_loss import SEED, folder
+from crash.seeds import SEED
+from crash.test_power_loss import folder
 from pyrocket import Store
 from stores import FakeClock, batch, message, reboot
 

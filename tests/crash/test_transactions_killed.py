@@ -1,6 +1,5 @@
 """kill -9 of processes that send in transactions: each message once, or never, as was decided."""
 
-import os
 import random
 import sys
 import time
@@ -9,6 +8,7 @@ from collections import Counter
 import pytest
 from crash.children import send_for_ever
 from crash.nursery import wait_for
+from crash.seeds import SEED
 from halves import UNKNOWN, Held, Listener, halves, ops, truth
 from pyrocket import Store
 from pyrocket.transactions.producer import TransactionProducer
@@ -17,7 +17,6 @@ from stores import bodies
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
-SEED = int(os.environ.get("PYROCKET_SEED", "0")) or random.randrange(1, 10**6)
 GROUPS = ("a", "a", "b")
 
 

@@ -1,12 +1,11 @@
 """The power goes at every point of transactions: nothing is committed twice, or forgotten."""
 
-import os
-import random
 import shutil
 
 import pytest
 from crash.disk_model import materialise
 from crash.power_loss import CONFIG, NoPower, Recording
+from crash.seeds import SEED
 from halves import (
     COMMIT,
     MINUTE,
@@ -22,7 +21,6 @@ from stores import FakeClock, batch, bodies, message, numbered
 
 pytestmark = pytest.mark.crash
 
-SEED = int(os.environ.get("PYROCKET_SEED", "0")) or random.randrange(1, 10**6)
 HOUR = 60 * MINUTE
 TRUTH = {"c": COMMIT, "r": ROLLBACK, "u": UNKNOWN, "d": UNKNOWN, "l": UNKNOWN}
 """What the local transaction of a body that begins so came to, when it was sent."""
