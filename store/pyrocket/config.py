@@ -77,6 +77,9 @@ class StoreConfig:
         says. With the set-group-id bit (0o2000) the directory's group may do with everything in
         it what it may do with the directory, whoever made it and whatever their umask.
     broker_name: kept in the directory, so that offsets survive a move of host.
+    property_crc: whether records get a checksum over header, topic and properties too, as with
+        RocketMQ 5's enabledAppendPropCRC, which takes 20 bytes each; where it is there, it is
+        checked. Kept in the directory: None is what was said last, at first no.
     auto_create_topics: whether the first send to an unknown topic creates it.
     default_queues: its read and write queues then.
     flush: "sync" returns from an append only when it is durable; "async" makes it durable soon
@@ -100,6 +103,7 @@ class StoreConfig:
     key_index: bool = True
     dir_mode: int | None = None
     broker_name: str = "broker-a"
+    property_crc: bool | None = None
     auto_create_topics: bool = True
     default_queues: int = DEFAULT_QUEUES
     flush: str = "async"

@@ -17,6 +17,7 @@ from pyrocket.config import (
 )
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
+from pyrocket.formats.crc_room import with_crc_room
 from pyrocket.formats.java_hash import java_hash, queue_for_key
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
@@ -60,6 +61,7 @@ class Outgoing:
         self._clock = clock
         self.delays = Delays(config)
         self._ids = UniqueIds(clock)
+        self._config = config
         self._turn = random.randrange(1 << 16)
 
     def encode_columns(
@@ -83,7 +85,7 @@ class Outgoing:
         to = parcel.topic, parcel.queue_ids, ids, now
         try:
             batches = encode_batch(parcel.columns, *to, delays=parcel.delays, dues=parcel.dues)
-            return list(batches)
+            return list(map(self._with_room, batches))
         except MessageError as error:
             raise name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
 
@@ -144,7 +146,12 @@ class Outgoing:
             delays=None if to.delay_ms is None else np.array([to.delay_ms]),
             due=to.due_ms,
         )
-        return encoded, unique_id
+        return self._with_room(encoded), unique_id
+
+    def _with_room(self, batch: EncodedBatch) -> EncodedBatch:
+        """Return the records with room for a checksum over the whole record, if that is on."""
+        config = self._config
+        return with_crc_room(batch, config.log_file_bytes) if config.property_crc else batch
 
     def queue_of(self, message: Message, route_to: Route) -> int:
         """Return the queue that a checked message goes to. Raises MessageError."""

@@ -70,8 +70,8 @@ class Sender:
             self._outgoing, batch, columns, topic, start, lambda name: self.route(writer, name)
         )
         self._make_rooms(writer, encoded)
-        self._queue.append(writer, encoded, whole=whole)
-        size = sum(one.data.size for one in encoded)
+        appended = self._queue.append(writer, encoded, whole=whole)
+        size = sum(int(one.batch.sizes.sum()) for one in appended)
         return AppendResult(len(columns), size, writer.log_end, self.flush(writer))
 
     def _known(self, writer: Writer) -> dict[str, TopicConfig]:

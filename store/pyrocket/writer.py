@@ -79,7 +79,7 @@ class Writer:
         self._log = CommitLog(run)
         self._queues = Queues(layout, config.queue_file_bytes, writable=True, turn=turn)
         self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
-        self._appender = Appender(self._log, self._dispatcher, self.page, self._clock)
+        self._appender = Appender(self._log, self._dispatcher, self.page, self._clock, config)
         self._keys = KeyBuilder(layout, self._log, self.page, config, self._clock)
         self._checkpointer = Checkpointer(
             layout,

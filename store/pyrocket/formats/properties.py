@@ -58,6 +58,9 @@ CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRAN_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 TRANSACTION_ID = "__transactionId__"
 
+CRC32 = "__CRC32#"
+"""Checksum over the whole record, see `property_crc`."""
+
 RESERVED_PROPERTIES = frozenset(
     [
         "KEYS",
@@ -118,7 +121,7 @@ RESERVED_PROPERTIES = frozenset(
         "TIMER_DELAY_LEVEL",
         "__BORNHOST",
         "BORN_TIMESTAMP",
-        "__CRC32#",
+        CRC32,
     ]
 )
 """Names that brokers and clients give a meaning (5.x `MessageConst` is a superset of 4.x's)."""

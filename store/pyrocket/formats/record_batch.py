@@ -21,6 +21,7 @@ from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.java_hash import java_hash_column
 from pyrocket.formats.message_keys import MessageKeys, keys_of_batch
 from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
+from pyrocket.formats.property_crc import write_crcs
 from pyrocket.formats.record import (
     CRC_MASK,
     FIXED_BYTES,
@@ -52,7 +53,8 @@ class EncodedBatch:
     `bounds` (n + 1) are the records' offsets in `data`; rows of one queue lie together, in order.
     `keys` is None where nobody has looked for them. With `born_v6` some were born on IPv6
     hosts. Records of delay levels have `delays`, how long after their store time they are due, in
-    ms; of those with due times of their own, `due` is the earliest, in epoch ms.
+    ms; of those with due times of their own, `due` is the earliest, in epoch ms. With `crc_room`
+    some have room for a checksum over the whole record.
     """
 
     topic: str
@@ -64,6 +66,7 @@ class EncodedBatch:
     born_v6: bool = False
     delays: Ints | None = None
     due: int | None = None
+    crc_room: bool = False
 
     def __len__(self) -> int:
         return len(self.queue_ids)
@@ -83,15 +86,25 @@ class EncodedBatch:
         ctypes.memset(self.data.address, 0, _HEAD_BYTES)
         return head
 
-    def headers(self) -> npt.NDArray[np.void]:
-        """Return a header at each byte of `data`, to be written in place.
+    def stored(self, row: int) -> bytes:
+        """Return a record as it was placed, its head included."""
+        first, last = self.bounds[row : row + 2].tolist()
+        head = (last - first).to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big")
+        return head + self.data[first + _HEAD_BYTES : last].to_pybytes()
+
+    def writable(self) -> npt.NDArray[np.uint8]:
+        """Return the bytes of `data`, to be written in place.
 
         That is legal while the batch is being made and placed: the buffer came from a join that
         nobody else has seen.
         """
         raw = (ctypes.c_ubyte * self.data.size).from_address(self.data.address)
-        count = self.data.size - HEADER_BYTES + 1
-        return np.ndarray((count,), HEADER, raw, strides=(1,))
+        return np.frombuffer(raw, np.uint8)
+
+    def headers(self) -> npt.NDArray[np.void]:
+        """Return a header at each byte of `data`, to be written in place."""
+        data = self.writable()
+        return np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER, data, strides=(1,))
 
     def place(self, physical_offsets: Ints, queue_offsets: Ints, store_timestamp: int) -> None:
         """Write where and when the records are stored into them, and when they are due."""
@@ -104,6 +117,8 @@ class EncodedBatch:
         every["store_timestamp"][starts] = store_timestamp
         if self.delays is not None:
             self.tags_codes[:] = store_timestamp + self.delays
+        if self.crc_room:
+            write_crcs(self.writable(), self.bounds)
 
     def earliest_due(self, store_timestamp: int) -> int | None:
         """Return when a service has to look at them if they are stored at that time, or None.

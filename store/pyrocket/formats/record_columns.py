@@ -18,13 +18,10 @@ from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.plain_bodies import plain_bodies
 from pyrocket.formats.properties import KEYS, TAGS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record import (
-    CRC_MASK,
-    SYS_STORE_HOST_V6,
-    host_text,
-)
+from pyrocket.formats.property_crc import check_crcs
+from pyrocket.formats.record import SYS_STORE_HOST_V6, host_text
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints, crc32_of_runs, gather, is_utf8, text_bytes
+from pyrocket.formats.runs import Ints, gather, is_utf8, text_bytes
 
 _CONSTANTS = 1 << 14
 """A constant is kept for as many rows at least as a slice of a scan has."""
@@ -124,11 +121,7 @@ class _Decoder:
             self.fields = self.fields.head(len(self.bodies))
 
     def check_crc(self) -> None:
-        start = self.fields.body_start
-        crc = crc32_of_runs(self.fields.buffer, start, start + self.fields.body_length)
-        self.fields.demand(
-            crc & CRC_MASK == self.fields.field("crc"), "checksum mismatch of its body"
-        )
+        check_crcs(self.fields)
 
     def body_text(self) -> pa.StringArray:
         try:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyrocket.formats.message_keys import keys_of_batch
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.property_crc import without_crc
 from pyrocket.formats.record import MAGIC_V1, SYS_BORN_HOST_V6, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_batch import EncodedBatch, fixed_width
 from pyrocket.formats.record_fields import RecordFields
@@ -53,6 +54,7 @@ def copy_records(
     name = topic.encode()
     chosen = RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])
     properties = chosen.properties() if changes.properties is None else changes.properties
+    properties = without_crc(properties)
     heads = binary_runs(chosen.buffer, chosen.starts, chosen.body_start)
     lengths = pc.binary_length(properties).to_numpy().astype(">u2")
     joined = pc.binary_join_element_wise(

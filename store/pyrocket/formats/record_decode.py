@@ -7,6 +7,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.compression import inflate
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY, decode_properties
+from pyrocket.formats.property_crc import crc_holds
 from pyrocket.formats.record import (
     FIXED_BYTES,
     HOST_V4,
@@ -88,6 +89,8 @@ def decode_record(data: bytes | memoryview, *, verify_crc: bool = True) -> Recor
         raise StoreDamagedError(f"record of {record.size} bytes whose fields take {end}.")
     if verify_crc and body_crc(record.body) != record.crc:
         raise StoreDamagedError("checksum mismatch of the body.")
+    if verify_crc and not crc_holds(bytes(data[:end]), len(record.properties)):
+        raise StoreDamagedError("checksum mismatch of the whole record.")
     return record
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from pyrocket.clock import Clock
+from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.state_page import (
     APPENDS,
@@ -31,6 +32,7 @@ from pyrocket.disk.state_page import (
     StatePage,
 )
 from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
+from pyrocket.formats.crc_room import with_crc_room
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.runs import Ints
@@ -71,9 +73,15 @@ class Appender:
     """Appends encoded batches, one section a call."""
 
     def __init__(
-        self, log: CommitLog, dispatcher: Dispatcher, page: StatePage, clock: Clock
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        page: StatePage,
+        clock: Clock,
+        config: StoreConfig,
     ) -> None:
         self._log, self._dispatcher, self._page, self._clock = log, dispatcher, page, clock
+        self._property_crc = config.property_crc
 
     def append(
         self,
@@ -91,7 +99,7 @@ class Appender:
         """
         start, store_time = self._page[PUBLISHED], self._store_time()
         placer = self._placer(start)
-        plan = [placer.place(batch) for batch in batches]
+        plan = [placer.place(batch) for batch in map(self._with_room, batches)]
         self._page[RESERVED] = placer.end
         if plan:
             with self._erasing_on_failure():
@@ -108,7 +116,7 @@ class Appender:
         """
         start, store_time = self._page[PUBLISHED], self._store_time()
         end = self._end_of(chunks, start, preface)
-        first: list[Chunk] = [preface(start, end)] if preface else []
+        first: list[Chunk] = [self._with_room(preface(start, end))] if preface else []
         self._page[RESERVED] = end
         with self._erasing_on_failure():
             plan = map(self._placer(start).place, chain(first, chunks))
@@ -124,7 +132,7 @@ class Appender:
         return Streamed(start, end, known.appended)
 
     def _end_of(self, chunks: Iterable[Chunk], start: int, preface: Preface | None) -> int:
-        first: list[Chunk] = [preface(start, start)] if preface else []
+        first: list[Chunk] = [self._with_room(preface(start, start))] if preface else []
         for chunk in chain(first, chunks):
             start = self._log.place(start, chunk.sizes).end
         return start
@@ -148,6 +156,12 @@ class Appender:
         runs = walk_all(self._log, dispatched, published)
         self._dispatcher.dispatch(runs, dispatched=dispatched)
         page[DISPATCHED] = published
+
+    def _with_room(self, batch: EncodedBatch) -> EncodedBatch:
+        """Return a batch with room for checksums: the store's own come without."""
+        if not self._property_crc or batch.crc_room:
+            return batch
+        return with_crc_room(batch, self._log.file_bytes)
 
     def _store_time(self) -> int:
         return max(self._clock(), self._page[STORE_TIME])

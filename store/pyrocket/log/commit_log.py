@@ -40,6 +40,11 @@ class CommitLog:
         """Size of each file."""
         return self.run.file_bytes
 
+    @property
+    def longest(self) -> int:
+        """Size of the longest record that a file can hold: a blank one follows it."""
+        return self.file_bytes - BLANK_BYTES
+
     def first_offset(self) -> int:
         """Return where the oldest file begins; one file size for a log without files.
 
@@ -70,11 +75,10 @@ class CommitLog:
 
     def check_fits(self, sizes: Ints) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a file."""
-        most = self.file_bytes - BLANK_BYTES
-        if len(sizes) and sizes.max() > most:
+        if len(sizes) and sizes.max() > self.longest:
             raise MessageError(
                 f"a record of {int(sizes.max())} bytes does not fit: a log file of this store has"
-                f" room for {most}.",
+                f" room for {self.longest}.",
                 code="RECORD_TOO_LARGE",
             )
 

@@ -2,7 +2,7 @@
 
 After a clean end the last three files are looked at, as RocketMQ does; after any other, the newest
 file that was surely durable before the checkpoint and all behind it. A record counts if its
-structure is whole, its body's checksum matches, its topic is legal, no sector of its properties is
+structure is whole, its checksums match, its topic is legal, no sector of its properties is
 missing, and it goes on where its queue was; the log ends before the first that does not. Source:
 `CommitLog.recoverNormally`, `recoverAbnormally`.
 """
@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.formats.record import CRC_MASK
+from pyrocket.formats.property_crc import check_crcs
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import crc32_of_runs
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import end_of, walk, walk_all
 
@@ -119,9 +118,7 @@ def whole_records(run: RecordFields) -> int:
     """Return how many records of the run are good, up to the first that is not."""
     try:
         run.check_structure()
-        ends = run.body_start + run.body_length
-        crc = crc32_of_runs(run.buffer, run.body_start, ends) & CRC_MASK
-        run.demand(crc == run.field("crc"), "checksum mismatch of its body")
+        check_crcs(run)
         length = run.properties_length
         last = run.data[run.properties_start + length - 1]
         run.demand((length == 0) | (last != 0), _TORN)

@@ -27,6 +27,7 @@ _SIZES = {
 """Names in the configuration and in the file."""
 
 _DELAY_LEVELS = "messageDelayLevel"
+_PROPERTY_CRC = "enabledAppendPropCRC"
 
 _STORE_NAMES = frozenset(
     ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
@@ -89,7 +90,8 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
         else:
             sizes |= _index_sizes(layout, config) or {}
         levels = known.get(_DELAY_LEVELS, config.delay_levels)
-        settled = config.with_sizes(**sizes, broker_name=known["brokerName"], delay_levels=levels)
+        own = {"broker_name": known["brokerName"], "property_crc": _property_crc(known, config)}
+        settled = config.with_sizes(**sizes, **own, delay_levels=levels)
         identity = Identity(str(uuid.UUID(known["uuid"])), settled)
     except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
         raise StoreDamagedError(
@@ -99,6 +101,10 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
         ) from error
     _check_delay_levels(layout, config, settled)
     return identity
+
+
+def _property_crc(known: dict[str, Any], config: StoreConfig) -> bool | None:
+    return known.get(_PROPERTY_CRC) if config.property_crc is None else config.property_crc
 
 
 def _check_delay_levels(layout: Layout, wanted: StoreConfig, settled: StoreConfig) -> None:
@@ -120,7 +126,8 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
     """
     known = load_identity(layout, config)
     content: dict[str, Any] = json.loads(read_or_none(layout.identity) or b"{}")
-    if {*_SIZES.values(), _DELAY_LEVELS} <= set(content):
+    crc = known.config.property_crc
+    if {*_SIZES.values(), _DELAY_LEVELS} <= set(content) and content.get(_PROPERTY_CRC) == crc:
         return known
     if _index_sizes(layout, known.config) is None:
         raise OptionError(
@@ -140,6 +147,7 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
         **content,
         **{key: getattr(identity.config, name) for name, key in _SIZES.items()},
         _DELAY_LEVELS: identity.config.delay_levels_text,
+        **({} if crc is None else {_PROPERTY_CRC: crc}),
     }
     replace_file(layout.identity, json.dumps(content, indent=1).encode(), layout.scratch)
     return identity

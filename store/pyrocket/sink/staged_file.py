@@ -114,6 +114,7 @@ class StagedChunk:
             keys=columns.keys,
             delays=columns.delays,
             due=columns.due,
+            crc_room=True,
         )
 
 

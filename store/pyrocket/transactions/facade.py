@@ -36,8 +36,6 @@ from pyrocket.transactions.words import CheckPolicy, HalfPlace, LocalTransaction
 from pyrocket.write_queue import WriteQueue
 from pyrocket.writer import Writer
 
-_HEAD_BYTES = 8
-
 
 class Sending(Protocol):
     """How this store sends: see `Sender`."""
@@ -137,10 +135,8 @@ class Transactions:
         self._make_rooms(writer)
         to = self._half_destination(group, message, route_to, immunity_s)
         encoded, _ = self._sending.outgoing.encode_to(message, to)
-        head = encoded.data[:_HEAD_BYTES].to_pybytes()
-        self._queue.append(writer, [encoded])
-        # What was stored lies in the buffer now, but perhaps for its head, which is written last.
-        record = decode_record(head + encoded.data[_HEAD_BYTES:].to_pybytes(), verify_crc=False)
+        (appended,) = self._queue.append(writer, [encoded])
+        record = decode_record(appended.batch.load().stored(0), verify_crc=False)
         with self._ledger.lock:
             self._ledger.undecided.note_half(half_of(record))
         return question_of(record.to_message(), record), self._sending.flush(writer)

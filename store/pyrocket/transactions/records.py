@@ -22,6 +22,7 @@ from pyrocket.formats.half_record import (
 from pyrocket.formats.java_hash import java_hash
 from pyrocket.formats.message_keys import MessageKeys, keys_of_message
 from pyrocket.formats.properties import (
+    CRC32,
     DELAY,
     KEYS,
     REAL_QID,
@@ -38,6 +39,7 @@ from pyrocket.formats.properties import (
     decode_properties,
     encode_properties,
 )
+from pyrocket.formats.property_crc import without_crc
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK, encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records
@@ -143,9 +145,10 @@ def commit_message(
     queue_id = _queue_of(properties, target)
     to = _destination(properties, target.name, queue_id, delays, now_ms)
     if to is None:
-        block, to = record.properties, Destination(target.name, queue_id, {})
+        block = without_crc(pa.array([record.properties], pa.binary()))[0].as_py()
+        to = Destination(target.name, queue_id, {})
     else:
-        gone = (TRAN_MSG, REAL_TOPIC, REAL_QID)
+        gone = (TRAN_MSG, REAL_TOPIC, REAL_QID, CRC32)
         block = change_properties(record.properties, to.properties, without=gone)
     data = encode_record(
         topic=to.topic,

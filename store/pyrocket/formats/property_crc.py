@@ -1,0 +1,124 @@
+"""RocketMQ 5's checksum over a whole record, which is the last of its properties.
+
+    __CRC32# \\x01  10 digits  \\x02      20 bytes, the last of the record
+
+The digits are a decimal number with its last digit first: CRC-32, without the top bit, of all bytes
+of the record before these 20. bodyCRC covers the body alone; this one covers header, topic and
+properties, too. Source: `CommitLog.checkMessageAndReturnSize` and `MessageDecoder.createCrc32` of
+5.x, where the broker's `enabledAppendPropCRC` asks for it.
+"""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.formats.checksum import crc32
+from pyrocket.formats.properties import CRC32, NAME_END, VALUE_END
+from pyrocket.formats.record import CRC_MASK
+from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.formats.runs import Ints, begin_with, crc32_of_runs, gather
+
+CRC_BYTES = 20
+
+_NAME = f"{CRC32}\x01".encode()
+_DIGITS = CRC_BYTES - len(_NAME) - 1
+_BASE = 10
+_POWERS = _BASE ** np.arange(_DIGITS)
+_SHAPE = re.compile(rb".{8}\x01[0-9]{10}\x02", re.DOTALL)
+_STALE = rf"(^|\x02){CRC32}\x01[0-9]*(\x02|$)"
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def crc_tails(crcs: Ints) -> Bytes:
+    """Return the property of each checksum, (n, 20) bytes."""
+    tails = np.empty((len(crcs), CRC_BYTES), np.uint8)
+    tails[:, : len(_NAME)] = np.frombuffer(_NAME, np.uint8)
+    tails[:, len(_NAME) : -1] = crcs[:, None] // _POWERS % _BASE + ord("0")
+    tails[:, -1] = 2
+    return tails
+
+
+def write_crcs(data: Bytes, bounds: Ints) -> None:
+    """Write the checksums of the records, complete but for them, that have room for one.
+
+    `bounds` (n + 1) are their offsets in `data`.
+    """
+    every = np.ndarray((len(data) - CRC_BYTES + 1,), f"V{CRC_BYTES}", data, strides=(1,))
+    tails = bounds[1:] - CRC_BYTES
+    roomy = begin_with(every[tails], _NAME)
+    starts, tails = bounds[:-1][roomy], tails[roomy]
+    every[tails] = crc_tails(_crcs(pa.py_buffer(data), starts, tails)).view(every.dtype)[:, 0]
+
+
+def check_crcs(run: RecordFields) -> None:
+    """Prove that bodies, and records with a checksum of their own, are as they were written.
+
+    Raises StoreDamagedError. The structure has been checked.
+    """
+    start = run.body_start
+    bodies = _crcs(run.buffer, start, start + run.body_length)
+    run.demand(bodies == run.field("crc"), "checksum mismatch of its body")
+    run.demand(_whole_hold(run), "checksum mismatch of the whole record")
+
+
+def _whole_hold(run: RecordFields) -> Bools:
+    """Return whether each record is what its own checksum says; True where it has none."""
+    ends = run.starts + run.sizes
+    tails = gather(run.data, ends - CRC_BYTES, f"V{CRC_BYTES}")
+    found = tails.view(np.uint8).reshape(-1, CRC_BYTES)
+    named = begin_with(tails, _NAME[:-1])
+    rows = np.flatnonzero(named | _are_shaped(found))
+    holds = np.ones(len(run), bool)
+    if not len(rows):
+        return holds
+    right = crc_tails(_crcs(run.buffer, run.starts[rows], ends[rows] - CRC_BYTES))
+    same = found[rows] == right
+    holds[rows] = np.where(named[rows], same.all(1), ~same[:, len(_NAME) :].all(1))
+    apart = (run.data[ends - CRC_BYTES - 1] == VALUE_END) | (run.properties_length == CRC_BYTES)
+    for row in np.flatnonzero(named & ~apart).tolist():
+        record = run.data[run.starts[row] : ends[row]].tobytes()
+        holds[row] = crc_holds(record, int(run.properties_length[row]))
+    return holds
+
+
+def _are_shaped(tails: Bytes) -> Bools:
+    """Return whether the bytes behind each name look like a checksum's."""
+    shaped = (tails[:, len(_NAME) - 1] == NAME_END) & (tails[:, -1] == VALUE_END)
+    if shaped.any():
+        shaped &= (tails[:, len(_NAME) : -1] - np.uint8(ord("0")) < _BASE).all(1)
+    return shaped
+
+
+def crc_holds(record: bytes, properties_length: int) -> bool:
+    """Return the same of one whole record.
+
+    A checksum is known by its name, behind a separator, and where one of these is damaged by its
+    digits, which would have to be right by chance otherwise.
+    """
+    content, tail = record[:-CRC_BYTES], record[-CRC_BYTES:]
+    apart = properties_length == CRC_BYTES or content[-1] == VALUE_END
+    if tail.startswith(_NAME[:-1]):
+        if apart:
+            return tail == _property(content)
+        return tail[len(_NAME) :] != _property(content[:-1] + b"\x02")[len(_NAME) :]
+    return not _SHAPE.fullmatch(tail) or tail[len(_NAME) :] != _property(content)[len(_NAME) :]
+
+
+def _property(content: bytes) -> bytes:
+    digits = f"{crc32(content) & CRC_MASK:010d}"[::-1]
+    return _NAME + digits.encode() + b"\x02"
+
+
+def _crcs(data: pa.Buffer, starts: Ints, ends: Ints) -> Ints:
+    return crc32_of_runs(data, starts, ends) & CRC_MASK
+
+
+def without_crc(properties: pa.BinaryArray) -> pa.BinaryArray:
+    """Return properties blocks without checksums, which hold for one record only."""
+    if not pc.any(pc.match_substring(properties, _NAME)).as_py():
+        return properties
+    return pc.replace_substring_regex(properties, _STALE.encode(), rb"\1")

@@ -1,0 +1,156 @@
+"""The checksum over a whole record: RocketMQ's bytes, and what it finds."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrocket.config import MAX_PROPERTIES_BYTES
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.crc_room import with_crc_room
+from pyrocket.formats.properties import decode_properties, encode_properties
+from pyrocket.formats.property_crc import CRC_BYTES, check_crcs, crc_tails, without_crc
+from pyrocket.formats.record import HEADER_BYTES, encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_decode import decode_record
+from pyrocket.formats.record_fields import RecordFields
+
+FILE_BYTES = 1 << 20
+TOPIC = "TopicTest"
+BODY = b"a body"
+
+
+def encoded(*blocks, body=BODY, topic=TOPIC):
+    """A batch of records with these properties, not yet placed."""
+    records = [
+        encode_record(
+            topic=topic,
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            body=body,
+            properties=block,
+            born_timestamp=1,
+            store_timestamp=0,
+        )
+        for block in blocks
+    ]
+    bounds = np.cumsum([0, *map(len, records)])
+    zeros = np.zeros(len(records), np.int64)
+    data = pa.py_buffer(bytearray(b"".join(records)))
+    return EncodedBatch(topic, data, bounds, zeros.astype(np.int32), zeros)
+
+
+def placed(*blocks, file_bytes=FILE_BYTES, **more):
+    """The records as they come into the log."""
+    batch = with_crc_room(encoded(*blocks, **more), file_bytes)
+    rows = np.arange(len(batch))
+    batch.place(batch.bounds[:-1] + 1000, rows + 5, 1_700_000_000_000)
+    return [batch.stored(row) for row in rows]
+
+
+def fields(*records):
+    bounds = np.cumsum([0, *map(len, records)])
+    data = pa.py_buffer(b"".join(records))
+    return RecordFields(data, 1000, bounds[:-1], np.diff(bounds))
+
+
+def check(run):
+    run.check_structure()
+    check_crcs(run)
+
+
+def test_the_property_has_rocketmqs_bytes():
+    assert crc_tails(np.array([907060870])).tobytes() == b"__CRC32#\x010780607090\x02"
+
+
+def test_the_property_is_the_records_end_and_counts_in_its_lengths():
+    (record,) = placed(b"A\x01b\x02")
+    decoded = decode_record(record)
+    assert decoded.size == len(record) == len(encoded(b"A\x01b\x02").stored(0)) + CRC_BYTES
+    assert decoded.properties == b"A\x01b\x02" + record[-CRC_BYTES:]
+    assert [*decode_properties(decoded.properties)] == ["A", "__CRC32#"]
+    assert (decoded.body, decoded.physical_offset, decoded.queue_offset) == (BODY, 1000, 5)
+
+
+def test_a_separator_goes_before_it_where_a_broker_left_it_out():
+    records = placed(b"A\x01b", b"", b"A\x01b\x02")
+    names = [decode_properties(decode_record(record).properties) for record in records]
+    assert [[*each][:-1] for each in names] == [["A"], [], ["A"]]
+    assert all([*each][-1] == "__CRC32#" for each in names)
+    check_crcs(fields(*records))
+
+
+@given(
+    blocks=st.lists(
+        st.dictionaries(st.text("ab", min_size=1), st.text("cd", min_size=1)), min_size=1
+    ),
+    body=st.binary(max_size=50),
+)
+def test_columns_and_single_records_agree(blocks, body):
+    records = placed(*map(encode_properties, blocks), body=body)
+    check_crcs(fields(*records))
+    for record in records:
+        assert decode_record(record).body == body
+
+
+@given(st.data())
+def test_every_flipped_bit_is_found(data):
+    records = placed(b"A\x01b\x02", b"")
+    at = data.draw(st.integers(HEADER_BYTES, len(records[0]) - 1), "byte")
+    changed = bytearray(records[0])
+    changed[at] ^= 1 << data.draw(st.integers(0, 7), "bit")
+    with pytest.raises(StoreDamagedError):
+        decode_record(bytes(changed))
+    with pytest.raises(StoreDamagedError):
+        check(fields(bytes(changed), records[1]))
+
+
+@pytest.mark.parametrize("at", [12, 19, 27, 35, 47, 63, 75, 83])
+def test_a_flipped_bit_of_the_header_is_found(at):
+    changed = bytearray(placed(b"A\x01b\x02")[0])
+    changed[at] ^= 1
+    with pytest.raises(StoreDamagedError, match=r"whole record|checksum|IPv6|fields take"):
+        decode_record(bytes(changed))
+    with pytest.raises(StoreDamagedError):
+        check_crcs(fields(bytes(changed)))
+
+
+def test_records_without_it_are_not_measured_by_it():
+    plain = encoded(b"A\x01b\x02", b"1234567\x010123456789\x02").stored
+    assert decode_record(plain(0)).properties == b"A\x01b\x02"
+    assert decode_record(plain(1)).properties == b"1234567\x010123456789\x02"
+    check_crcs(fields(plain(0), *placed(b"C\x01d\x02"), plain(1)))
+
+
+@pytest.mark.parametrize("name", [b"A__CRC32#", b"A\x01b__CRC32#"])
+def test_a_name_that_only_ends_like_it_is_another(name):
+    plain = encoded(name + b"\x010123456789\x02").stored(0)
+    assert name in decode_record(plain).properties
+    check_crcs(fields(plain, *placed(b"C\x01d\x02")))
+
+
+def test_what_would_become_too_long_goes_without():
+    longest = b"A\x01" + b"b" * (MAX_PROPERTIES_BYTES - CRC_BYTES - 3) + b"\x02"
+    fitting, not_fitting = placed(longest, longest[:-1] + b"b\x02")
+    assert b"__CRC32#" in fitting
+    assert b"__CRC32#" not in not_fitting
+    size = len(encoded(b"A\x01b\x02").stored(0))
+    blank = 8
+    assert b"__CRC32#" in placed(b"A\x01b\x02", file_bytes=size + CRC_BYTES + blank)[0]
+    assert b"__CRC32#" not in placed(b"A\x01b\x02", file_bytes=size + CRC_BYTES + blank - 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("block", "left"),
+    [
+        (b"__CRC32#\x010780607090\x02", b""),
+        (b"A\x01b\x02__CRC32#\x010780607090\x02", b"A\x01b\x02"),
+        (b"A\x01b\x02__CRC32#\x010780607090\x02C\x01d\x02", b"A\x01b\x02C\x01d\x02"),
+        (b"A\x01b\x02__CRC32#\x010780607090", b"A\x01b\x02"),
+        (b"A__CRC32#\x010780607090\x02", b"A__CRC32#\x010780607090\x02"),
+    ],
+)
+def test_copies_lose_what_held_for_the_original_only(block, left):
+    blocks = pa.array([b"X\x01y\x02", block], pa.binary())
+    assert without_crc(blocks).to_pylist() == [b"X\x01y\x02", left]

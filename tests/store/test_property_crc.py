@@ -1,0 +1,144 @@
+"""A store whose records have a checksum over the whole record: all that come into its log."""
+
+from dataclasses import replace
+
+import pytest
+from halves import COMMIT, MINUTE, SECOND, UNKNOWN, Listener, log_records, producer, rounds
+from pyrocket import Message, Store, StoreConfig
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.property_crc import CRC_BYTES
+from pyrocket.formats.record_decode import decode_record
+from pyrocket.verify import verify
+from sinks import publish
+from stores import SMALL, batch, bodies, log_files, message, numbered, overwrite, reboot, scan
+
+CONFIG = replace(SMALL, log_file_bytes=16384, property_crc=True)
+DAY = 86_400_000
+
+
+@pytest.fixture
+def store(open_store):
+    store = open_store(config=CONFIG)
+    store.create_topic("t", read_queues=1, write_queues=1)
+    return store
+
+
+def is_sealed(record):
+    return record.properties[-CRC_BYTES:].startswith(b"__CRC32#\x01")
+
+
+def test_all_that_is_appended_has_one(store):
+    store.append(message(b"single"))
+    store.append_batch(batch(numbered(20, 900), 0), topic="t")
+    store.append_batch(batch(numbered(20, 900), 0), topic="t", whole=True)
+    publish(store, 0, numbered(20, 900))
+    records = log_records(store.path)
+    assert len(records) == 62
+    assert all(map(is_sealed, records))
+    assert len(log_files(store.path)) > 2
+    assert len(scan(store, "t", 0)) == 61
+    assert verify(store.path).ok
+
+
+def test_what_is_delivered_and_committed_has_one_of_its_own(store, clock):
+    store.append(message(b"level", delay_level=1))
+    store.append(message(b"timer", deliver_at_ms=clock.now + 2000))
+    listener = Listener(state=UNKNOWN, answer=COMMIT)
+    with producer(store, listener=listener) as one:
+        one.send(message(b"checked"))
+        listener.state = COMMIT
+        one.send(message(b"committed"))
+        clock.now += 10 * SECOND
+        rounds(one, clock, 2, every=MINUTE)
+    while store.advance():
+        pass
+    assert sorted(bodies(store)[0]) == [b"checked", b"committed", b"level", b"timer"]
+    records = log_records(store.path)
+    assert all(map(is_sealed, records))
+    assert {record.properties.count(b"__CRC32#") for record in records} == {1}
+
+
+def test_copies_in_a_store_without_it_have_none(store, open_store, clock):
+    store.append(message(b"level", delay_level=1))
+    store.append(message(b"timer", deliver_at_ms=clock.now + 2000))
+    with producer(store, listener=Listener(state=UNKNOWN)) as one:
+        sent = one.send(message(b"half"))
+    store.close()
+    with open_store(config=replace(CONFIG, property_crc=False)) as other:
+        clock.now += 10 * SECOND
+        while other.advance():
+            pass
+        with producer(other, listener=Listener(answer=COMMIT)) as one:
+            rounds(one, clock, 2)
+        assert sent.queue_offset == 0
+        assert sorted(bodies(other)[0]) == [b"half", b"level", b"timer"]
+        copies = [one for one in log_records(other.path) if one.topic == "t"]
+        assert not any(b"__CRC32#" in one.properties for one in copies)
+
+
+def test_what_was_said_last_counts_for_everybody(store, open_store, path):
+    store.close()
+    for said, expected in [(None, True), (False, False), (None, False), (True, True), (None, True)]:
+        with open_store(config=replace(CONFIG, property_crc=said)) as one:
+            one.append(message())
+        assert is_sealed(log_records(path)[-1]) == expected
+
+
+def test_a_new_store_has_none_unless_it_is_asked_for(path):
+    with Store.open(path, create=True, config=StoreConfig(log_file_bytes=4096)) as store:
+        store.append(message())
+    assert not is_sealed(log_records(path)[0])
+    assert b"PropCRC" not in (path / "pyrocket/store.json").read_bytes()
+
+
+def flipped(path, needle):
+    """Flip a bit behind the first place in the log that holds these bytes."""
+    (file,) = log_files(path)
+    data = file.read_bytes()
+    at = data.index(needle) + len(needle)
+    overwrite(file, bytes([data[at] ^ 1]), at)
+
+
+@pytest.mark.parametrize("needle", [b"color\x01", b"gre", b"TopicTes", b"__CRC32"])
+def test_a_flipped_bit_in_topic_or_properties_is_found(open_store, path, needle):
+    with open_store(config=CONFIG) as store:
+        store.append(Message(topic="TopicTest", body=b"x", properties={"color": "green"}))
+        store.append(message(b"behind"))
+    flipped(path, needle)
+    assert [one.code for one in verify(path).findings if one.code == "LOG_DAMAGED"]
+    with open_store(read_only=True) as store:
+        (queue,) = (queue for queue, known in store.offsets("TopicTest").items() if known.maximum)
+        with pytest.raises(StoreDamagedError):
+            [*store.scan("TopicTest", queue, 0, 1, ["properties"], verify_crc=True)]
+
+
+def test_recovery_ends_the_log_before_a_record_whose_properties_are_not_what_was_written(
+    open_store, path
+):
+    with open_store(config=CONFIG) as store:
+        store.append(message(b"first"))
+        store.flush()
+        store.append(message(b"second", properties={"color": "green"}))
+        store.close(clean=False)
+    flipped(path, b"gre")
+    reboot(path)
+    with open_store() as store:
+        assert [record.body for record in log_records(path)] == [b"first"]
+        store.append(message(b"third"))
+    assert verify(path).ok
+
+
+def test_users_see_it_among_the_system_properties_only(store):
+    store.append(message(b"x", properties={"a": "b"}))
+    (found,) = store.scan("t", 0, 0, 1, ["properties", "systemProperties"])
+    row = found.to_pylist()[0]
+    assert dict(row["properties"]) == {"a": "b"}
+    assert len(dict(row["systemProperties"])["__CRC32#"]) == 10
+
+
+def test_results_tell_the_bytes_that_the_log_has(store):
+    told = store.append_batch(batch(numbered(3, 50), 0), topic="t")
+    (file,) = log_files(store.path)
+    records = log_records(store.path)
+    assert told.bytes == sum(record.size for record in records)
+    assert decode_record(file.read_bytes()).size == records[0].size
