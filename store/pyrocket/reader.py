@@ -37,6 +37,7 @@ from pyrocket.index.together import Run
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan, Position, QueueOffsets, StoredMessage
 from pyrocket.services.identity import Identity, load_identity
+from pyrocket.services.queue_ends import Shortfall
 from pyrocket.services.topics import TopicConfig, Topics
 
 _RECOVERY_SECONDS, _POLL_SECONDS = 60, 0.02
@@ -54,6 +55,7 @@ class Reader:
         self._scanner = Scanner(self._log, config.broker_name, self._settle)
         self.topics = Topics(layout, clock)
         self._page: StatePage | None = None
+        self._shortfall = Shortfall(layout)
         self._structure = -1
         self._minima: dict[tuple[str, int], tuple[tuple[int, ...], int]] = {}
 
@@ -230,6 +232,7 @@ class Reader:
         maximum = queue.max_offset(bound)
         if maximum == 0:
             maximum = self.topics.ended_at(topic, queue_id)
+        self._shortfall.look_at((topic, queue_id), maximum, bound)
         known, minimum = self._minima.get((topic, queue_id), ((), 0))
         # Without true words nobody tells when files have come and gone.
         if known != place or bound == WHOLE_LOG or minimum >= maximum:

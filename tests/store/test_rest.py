@@ -7,6 +7,8 @@ from pyrocket import Store, recovering
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import PUBLISHED, RESTED, StatePage
 from pyrocket.errors import StoreDamagedError
+from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.services.queue_ends import Shortfall
 from stores import (
     SMALL,
     FakeClock,
@@ -190,3 +192,47 @@ def test_other_writers_are_not_looked_at(trusted, recoveries):
         queue_files(trusted, queue_id=0)[-1].touch()
         Store.open(trusted, config=SMALL).close()
     assert recoveries == []
+
+
+def warnings(caplog):
+    return [one.getMessage() for one in caplog.records if one.name.startswith("pyrocket.services")]
+
+
+@pytest.mark.parametrize("boot", ["same", "next"])
+def test_who_only_reads_is_told_of_a_queue_that_is_shorter_than_it_was(tmp_path, boot, caplog):
+    path = tmp_path / "store"
+    filled(path).close()
+    if boot == "next":
+        next_boot(path)
+    with Store.open(path, read_only=True) as store:
+        ends = {queue: known.maximum for queue, known in store.offsets("t").items()}
+    assert warnings(caplog) == []
+    queue_files(path)[-1].unlink()
+    with Store.open(path, read_only=True) as store:
+        for _ in range(3):
+            assert store.offsets("t")[0].maximum < ends[0]
+    (told,) = warnings(caplog)
+    assert f"queue 0 of 't' ends at offset {(ends[0] - 1) // 10 * 10}" in told
+    assert f"ended at {ends[0]}" in told
+
+
+def test_what_came_after_a_readers_look_at_the_words_is_not_missed(tmp_path, caplog):
+    path = tmp_path / "store"
+    with filled(path) as store:
+        before, seen = store.max_offset("t", 0), store.position().dispatched
+        store.append_batch(batch(numbered(30), 0), topic="t")
+    shortfall = Shortfall(Layout(path))
+    shortfall.look_at(("t", 0), before, seen)
+    assert warnings(caplog) == []
+    shortfall.look_at(("t", 0), before, WHOLE_LOG)
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_log_that_was_cut_since_is_believed(tmp_path, caplog):
+    path = tmp_path / "store"
+    filled(path).close()
+    shortfall = Shortfall(Layout(path))
+    shortfall.look_at(("t", 0), 40, WHOLE_LOG)
+    (path / "pyrocket/ends.json").unlink()
+    shortfall.look_at(("t", 0), 30, WHOLE_LOG)
+    assert warnings(caplog) == []

@@ -6,10 +6,12 @@ queue shorter than it was looks at the whole log.
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from pyrocket.disk.layout import Layout, file_name
 from pyrocket.formats.fastjson import BROKEN
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
 from pyrocket.index.queues import Queues
+
+_log = logging.getLogger(__name__)
 
 EndedAt = Callable[[str, int], int]
 _GONE = FileNotFoundError, NotADirectoryError
@@ -100,6 +104,40 @@ class QueueEnds:
         except BROKEN:
             return False
         return True
+
+
+class Shortfall:
+    """Tells, once each, of queues that are shorter than they were: a reader cannot mend them.
+
+    A topic that another program has deleted and made anew looks like that, too.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._root, self._ends = layout.root, QueueEnds(layout)
+        self._told = set[tuple[str, int]]()
+
+    @cached_property
+    def _least(self) -> dict[tuple[str, int], int]:
+        return self._read(2**63 - 1)
+
+    def _read(self, bound: int) -> dict[tuple[str, int], int]:
+        noted = self._ends.read()
+        return noted.least() if noted and noted.log_end <= bound else {}
+
+    def look_at(self, queue: tuple[str, int], end: int, bound: int) -> None:
+        """Warn if the queue, which ends there, went on farther in the log below `bound`."""
+        if end >= self._least.get(queue, 0) or queue in self._told:
+            return
+        # The log may have been cut since, or gone on behind what this reader has seen.
+        least = self._read(bound).get(queue, 0)
+        if end < least:
+            self._told.add(queue)
+            _log.warning(
+                "%s: queue %d of %r ends at offset %d, but it ended at %d when that was noted:"
+                " files of it may be lost. `pyrocket verify` tells, and opening the store for"
+                " writing builds them again from the log.",
+                *(self._root, queue[1], queue[0], end, least),
+            )
 
 
 def _key(name: str) -> tuple[str, int]:
