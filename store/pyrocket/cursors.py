@@ -7,7 +7,6 @@ durable. A recovery takes the larger of ours and RocketMQ's, because both only e
 true: a Java broker may have come further since.
 """
 
-import json
 from collections.abc import Mapping
 
 from pyrocket.disk.durable import read_or_none, replace_file
@@ -25,6 +24,7 @@ from pyrocket.disk.state_page import (
 )
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
+from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.system_topics import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -55,8 +55,8 @@ Cursors = Mapping[int, int]
 def save_cursors(layout: Layout, cursors: Cursors) -> None:
     """Keep cursors whose deliveries are durable; the caller holds the flush lock."""
     content = {name: cursors[word] for name, word in _NAMES.items() if word in cursors}
-    data = json.dumps(content, sort_keys=True, indent=1).encode()
-    if data != (read_or_none(layout.cursors) or b"{}"):
+    data = encode_own(dict(sorted(content.items())))
+    if content and data != read_or_none(layout.cursors):
         # What they say is taken in has to be there.
         TimerBuckets(layout.timers).sync()
         replace_file(layout.cursors, data, layout.scratch)
@@ -108,7 +108,7 @@ def read_cursors(layout: Layout) -> dict[int, int]:
     """Return what was saved last, by word. Raises StoreDamagedError."""
     data = read_or_none(layout.cursors)
     try:
-        known = {} if data is None else json.loads(data.decode())
+        known = {} if data is None else decode_own(data)
         return {_NAMES[name]: int(at) for name, at in known.items() if name in _NAMES}
     except fastjson.BROKEN as error:
         raise StoreDamagedError(

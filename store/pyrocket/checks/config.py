@@ -1,6 +1,5 @@
 """JSON files: RocketMQ's in `config/`, each with a backup, and ours."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
+from pyrocket.formats.own_json import decode_own
 from pyrocket.services.topics import Topics
 
 _BACKUP = ".bak"
@@ -19,7 +19,7 @@ def check_config(layout: Layout, findings: Findings) -> None:
     """Look at all JSON files."""
     for path in _tables(layout):
         data = read_or_none(path)
-        if not data or not parses(data, fastjson.loads):
+        if not data or not parses(data, _of_java):
             _report_table(layout, path, data, findings)
     without = {
         layout.identity: "",
@@ -30,19 +30,24 @@ def check_config(layout: Layout, findings: Findings) -> None:
     }
     for path, way_out in without.items():
         data = read_or_none(path)
-        if data is not None and not parses(data, json.loads):
+        if data is not None and not parses(data, decode_own):
             fix = f"Restore {path.name} from a backup.{way_out}"
-            _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, "is no JSON.", fix)
+            what = "is no JSON, or does not fit its checksum."
+            _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, what, fix)
     if not findings.counts["CONFIG_BROKEN"] and not findings.counts["CONFIG_FROM_BACKUP"]:
         _check_topics(layout, findings)
 
 
-def parses(data: bytes, loads: Callable[[str], Any]) -> bool:
+def parses(data: bytes, loads: Callable[[bytes], Any]) -> bool:
     """Whether the bytes are JSON with an object or list at the top."""
     try:
-        return isinstance(loads(data.decode()), dict | list)
+        return isinstance(loads(data), dict | list)
     except ValueError:
         return False
+
+
+def _of_java(data: bytes) -> Any:
+    return fastjson.loads(data.decode())
 
 
 def _tables(layout: Layout) -> list[Path]:
@@ -55,7 +60,7 @@ def _tables(layout: Layout) -> list[Path]:
 def _report_table(layout: Layout, path: Path, data: bytes | None, findings: Findings) -> None:
     what = "is missing." if data is None else "is empty." if not data else "is no JSON."
     backup = read_or_none(path.with_name(path.name + _BACKUP))
-    if backup and parses(backup, fastjson.loads):
+    if backup and parses(backup, _of_java):
         fix = repair("puts the backup in its place; brokers use that anyway.")
         what += " Its backup is whole."
         _add(layout, findings, "CONFIG_FROM_BACKUP", Severity.WARNING, path, what, fix)

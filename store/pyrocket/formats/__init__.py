@@ -19,6 +19,6 @@ key_table                the hash table of the key index
 checkpoint               what was surely on disk, and when
 message_id               UNIQ_KEY and the offset message id
 java_hash                String.hashCode, one string or a column
-fastjson                 RocketMQ's dialect of JSON
+fastjson, own_json       RocketMQ's dialect of JSON; our own files, with checksums
 runs                     runs of bytes inside a buffer as Arrow arrays
 """

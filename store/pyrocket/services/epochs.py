@@ -5,13 +5,13 @@ given again to other messages. Each recovery after an unclean end therefore begi
 notes where every queue ended. Offsets taken in an older epoch are good up to those ends.
 """
 
-import json
 from collections.abc import Mapping
 
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.fastjson import BROKEN, int_keys
+from pyrocket.formats.own_json import decode_own, encode_own
 
 _LAST = 16
 
@@ -49,13 +49,13 @@ class Epochs:
         ends: _Ends = {}
         for (topic, queue_id), end in queue_ends.items():
             ends.setdefault(topic, {})[queue_id] = end
-        content = json.dumps([*self._load(), ends], sort_keys=True)
-        replace_file(self._layout.epochs, content.encode(), self._layout.scratch)
+        content = encode_own([*self._load(), ends])
+        replace_file(self._layout.epochs, content, self._layout.scratch)
 
     def _load(self) -> list[_Ends]:
         text = read_or_none(self._layout.epochs)
         try:
-            known = json.loads(text) if text else []
+            known = decode_own(text) if text else []
             return [{name: int_keys(ends) for name, ends in cut.items()} for cut in known]
         except BROKEN as error:
             raise StoreDamagedError(

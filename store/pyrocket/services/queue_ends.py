@@ -5,7 +5,6 @@ given again. Whoever comes in alone looks at the last file of each queue; a reco
 queue shorter than it was looks at the whole log.
 """
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.formats.fastjson import BROKEN
+from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
 from pyrocket.index.queues import Queues
 
@@ -60,7 +60,7 @@ class QueueEnds:
     def read(self) -> Noted | None:
         """Return what is noted; None where nothing is."""
         try:
-            known = json.loads(read_or_none(self._path) or b"{}")
+            known = decode_own(read_or_none(self._path) or b"{}")
             return Noted(int(known["logEnd"]), dict(known["queues"]))
         except BROKEN:
             return None
@@ -78,8 +78,8 @@ class QueueEnds:
                 name = f"{topic}/{queue_id}"
                 file = self._root / _last_file(name, end, queues.file_bytes)
                 noted[name] = end, _changed(file)
-        content = json.dumps({"logEnd": log_end, "queues": noted}, sort_keys=True)
-        replace_file(self._path, content.encode(), self._scratch)
+        content = encode_own({"logEnd": log_end, "queues": noted})
+        replace_file(self._path, content, self._scratch)
 
     def are_reached(self, noted: Noted, ended_at: EndedAt, file_bytes: int, log_end: int) -> bool:
         """Whether no queue ends before where it ended; `log_end` is where the log does.

@@ -7,7 +7,6 @@ log files go, so that a query is known longer than its messages are kept. A file
 than the log has, or other things, counts only for what the log has cleaned away.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,6 +21,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.machine import Moment
 from pyrocket.errors import OffsetOutOfRangeError, SinkError, StoreDamagedError
 from pyrocket.formats.fastjson import BROKEN
+from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.sink_record import SinkRecord
 
 _log = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class SinkLedger:
             "last": state.last,
             "queries": queries,
         }
-        replace_file(self._path, json.dumps(content, indent=1).encode(), self._scratch)
+        replace_file(self._path, encode_own(content), self._scratch)
         state.saved_next = state.next
 
     def _read(self) -> _State:
@@ -223,7 +223,7 @@ class SinkLedger:
         if data is None:
             return _State(0, -1, {})
         try:
-            content = json.loads(data)
+            content = decode_own(data)
             entries = {key: _entry(value) for key, value in content["queries"].items()}
             known = int(content["next"])
             return _State(known, int(content["last"]), entries, saved_next=known)

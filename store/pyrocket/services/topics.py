@@ -12,7 +12,6 @@ ids, and counts where the table lacks it, as long as no broker has had the store
 have changed, and a topic that is missing was deleted.
 """
 
-import json
 import re
 import uuid
 from collections.abc import Container, Mapping
@@ -27,6 +26,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
+from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.record import MAX_TOPIC_BYTES
 from pyrocket.formats.system_topics import (
     CLOSED_TO_SENDERS,
@@ -204,7 +204,7 @@ class Topics:
         """Return `ids` by name, by name where each queue `ended`, and what is `known` of topics."""
         data = read_or_none(self._layout.topic_ids)
         try:
-            own = {} if data is None else fastjson.loads(data.decode())
+            own = {} if data is None else decode_own(data)
             ended, known = own.get("ended", {}).items(), own.get("known", {}).items()
             return {
                 **own,
@@ -222,7 +222,7 @@ class Topics:
 
     def _save_own(self, own: dict[str, Any]) -> None:
         known = {name: _to_json(topic) for name, topic in own["known"].items()}
-        content = json.dumps({**own, "known": known}, sort_keys=True, indent=1).encode()
+        content = encode_own(dict(sorted({**own, "known": known}.items())))
         replace_file(self._layout.topic_ids, content, self._layout.scratch)
         self._ended = None
 

@@ -7,7 +7,6 @@ that leaves, whoever dies, a `timercheck` that has taken in nothing: a broker th
 whole queue again, and repeats rather than loses.
 """
 
-import json
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
+from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.timer_check import TimerCheck, encode_timer_check
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries, slot_start
 from pyrocket.formats.timer_wheel import HOLDS_MS, Units, marker_of, units_of
@@ -101,12 +101,12 @@ class HandOver:
     def _tell(self, read_ms: int, handed: _Handed) -> None:
         """Say what was handed over: to a broker, and to whoever comes to the next clean end."""
         self._check(TimerCheck(read_ms, 0, handed.timed))
-        content = json.dumps(asdict(handed)).encode()
+        content = encode_own(asdict(handed))
         replace_file(self._layout.handed, content, self._layout.scratch)
 
     def _handed(self) -> _Handed | None:
         try:
-            known = json.loads(read_or_none(self._layout.handed) or b"null")
+            known = decode_own(read_or_none(self._layout.handed) or b"null")
             due, offset = known["cursor"]
             counts = (int(known[name]) for name in ("at_ms", "units", "late_ms"))
             return _Handed(int(known["timed"]), (int(due), int(offset)), *counts)

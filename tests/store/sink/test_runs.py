@@ -8,6 +8,7 @@ from pyrocket import Store
 from pyrocket.disk.machine import Moment
 from pyrocket.errors import SinkError
 from pyrocket.formats import sink_record
+from pyrocket.formats.own_json import decode_own
 from sinks import numbered, publish, stage_tasks
 from stores import SMALL
 
@@ -108,7 +109,7 @@ def test_what_was_published_before_records_told_when_it_began_is_known(
         publish(store, 0, ROWS, "run-1")
         store.close()
     ledger = path / "pyrocket" / "sink.json"
-    content = json.loads(ledger.read_text())
+    content = decode_own(ledger.read_bytes())
     for entry in content["queries"].values():
         assert (entry.pop("boot"), entry.pop("began")) == ("", 0)
     ledger.write_text(json.dumps(content))

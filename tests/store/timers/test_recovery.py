@@ -1,12 +1,12 @@
 """After a loss of power or a copy each timer is still delivered once, whatever had been saved."""
 
-import json
 import random
 import shutil
 
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
+from pyrocket.formats.own_json import decode_own
 from pyrocket.index.timer_buckets import TimerBuckets
 from stores import reboot
 from timing import DAY, HOUR, Timing
@@ -173,7 +173,7 @@ def test_nothing_is_saved_as_taken_in_before_it_is_durable(timing, monkeypatch):
 
 def json_of(timing):
     path = timing.store.path / "pyrocket" / "cursors.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    return decode_own(path.read_bytes()) if path.exists() else {}
 
 
 def test_torn_entries_do_not_count_and_do_not_keep_others(timing, path, clock):
