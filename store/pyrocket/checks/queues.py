@@ -126,8 +126,9 @@ class QueueCheck:
         return found
 
     def _compare(self, part: QueuePart, seen: _Seen, found: Entries, differs: Bools) -> None:
-        """Count the differences."""
-        differs &= part.offsets >= self._ended_at(part.topic, part.queue_id)
+        """Count the differences; of a deleted topic's messages there need not be entries."""
+        blank = (found["size"] == 0) | (found["size"] == PRE_BLANK_SIZE)
+        differs &= ~blank | (part.offsets >= self._ended_at(part.topic, part.queue_id))
         missing = np.flatnonzero(differs & (found["size"] == 0))
         if len(missing):
             seen.note("QUEUE_ENTRY_MISSING", int(part.offsets[missing[0]]), len(missing))
@@ -235,7 +236,7 @@ class _Alone:
     ) -> None:
         self._start_of = start_of
         self._bad, self._log_start, self._log_end, self._live = bad, log_start, log_end, live
-        self.entries = 0
+        self.entries = self._after = 0
         self._lost: list[tuple[int, int]] = []
         self._stray: list[int] = []
         self._ahead: list[int] = []
@@ -243,12 +244,12 @@ class _Alone:
     def look(self, queue: ConsumeQueue, seen: _Seen | None) -> None:
         """Look at all entries that the log has not accounted for."""
         per_file = queue.run.file_bytes // ENTRY_BYTES
-        first, after = (seen.first, seen.next) if seen else (0, 0)
+        first, self._after = (seen.first, seen.next) if seen else (0, 0)
         for start in queue.run.starts():
             low = start // ENTRY_BYTES
             for begin, end in (
                 (low, min(low + per_file, first)),
-                (max(low, after), low + per_file),
+                (max(low, self._after), low + per_file),
             ):
                 if begin < end:
                     self._judge(begin, queue.entries(begin, end))
@@ -256,14 +257,13 @@ class _Alone:
             self._judge(begin, queue.entries(begin, end))
 
     def _judge(self, begin: int, entries: Entries) -> None:
-        where = entries["physical_offset"].astype(np.int64)
-        sizes = entries["size"].astype(np.int64)
+        where, sizes = (entries[name].astype(np.int64) for name in ("physical_offset", "size"))
         used = (sizes != 0) & (sizes != PRE_BLANK_SIZE)
         cleaned = (where >= 0) & (where + sizes <= self._log_start)
         for at in np.flatnonzero(used & ~cleaned).tolist():
             place, offset = int(where[at]), begin + at
             self.entries += 1
-            if place >= self._log_end:
+            if place >= self._log_end and offset >= self._after:
                 self._ahead.append(offset)
             elif any(start <= place < end for start, end in self._bad):
                 self._lost.append((offset, place))

@@ -1,6 +1,7 @@
 """A check finds nothing where nothing is, whoever made the store and whatever is in it."""
 
 import shutil
+import struct
 
 import pytest
 from golden.java import CLEAN, GOLDEN, TXCHECK, listing
@@ -9,7 +10,7 @@ from pyrocket.disk.state_page import RESERVED
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
-from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot
+from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot, scan
 
 JAVA5 = "java550-clean"
 
@@ -66,6 +67,30 @@ def test_deleted_and_remade_topics_are_sound(path, clock):
         assert verify(path).ok
     reboot(path)
     assert not verify(path).findings
+
+
+@pytest.mark.parametrize("entry", [(3_476_042_700, 1_748_429_930), (20_480, 200), (90_000, 91)])
+@pytest.mark.parametrize("older_life_in_log", [True, False])
+def test_an_entry_before_the_first_message_of_a_queue_is_found_and_goes(
+    path, clock, older_life_in_log, entry
+):
+    """In a remade topic these are blank; a reader would begin the queue there."""
+    with filled(path, count=35, clock=clock) as store:
+        store.delete_topic("t")
+        store.create_topic("t", read_queues=1, write_queues=1)
+        store.append_batch(batch(numbered(60), 0), topic="t")
+        if not older_life_in_log:
+            store.clean(total_bytes=3 * SMALL.log_file_bytes)
+        first = store.offsets("t")[0].minimum
+        expected = scan(store, "t", 0)
+    at = (first - 1) * 20
+    file = path / "consumequeue/t/0" / f"{at - at % 200:020}"
+    overwrite(file, struct.pack(">qi", *entry), at % 200)
+    assert not verify(path).ok
+    repair(path)
+    assert verify(path).ok
+    with Store.open(path, read_only=True) as store:
+        assert scan(store, "t", 0) == expected
 
 
 def test_what_a_dead_writer_left_is_no_damage(path, clock):
