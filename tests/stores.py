@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import RESTED, StatePage
+from pyrocket.disk.state_page import StatePage
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
@@ -71,7 +71,7 @@ def reboot(path):
     """Make the words those of another boot, and of no clean end: nobody trusts them."""
     page = words(path)
     page[_BOOT_WORD] = page[_BOOT_WORD] ^ 1
-    page[RESTED] = 0
+    page.stir()
     page.close()
 
 

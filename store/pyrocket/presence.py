@@ -14,7 +14,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
 from pyrocket.disk.permission import raise_denied
-from pyrocket.disk.state_page import FAILED, HOLDER, PUBLISHED, StatePage
+from pyrocket.disk.state_page import FAILED, HOLDER, NEXT_DUE, PUBLISHED, StatePage
 from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
 
 
@@ -61,12 +61,19 @@ class Presence:
         """
         seal = store, self._lock_identity()
         if self.page.is_true(*seal):
-            return not self.page[FAILED] and (not self._is_alone() or agree())
+            return not self.page[FAILED] and (not self._is_alone() or self._agrees(agree))
         if self._layout.abort.exists() or not self.page.rests(*seal):
             return False
         if not ends_at(self.page[PUBLISHED]) or not agree():
             return False
         self.page.vouch(*seal)
+        return True
+
+    def _agrees(self, agree: Callable[[], bool]) -> bool:
+        if not self.page.is_sound() or not agree():
+            return False
+        # Who looks early does no harm; a damaged word would have everything come too late.
+        self.page[NEXT_DUE] = 0
         return True
 
     def _is_alone(self) -> bool:

@@ -258,9 +258,8 @@ class Reader:
             return None
         page = self._page
         if page is None:
-            try:
-                page = self._page = StatePage(self._layout.state, writable=False)
-            except FileNotFoundError:
+            page = self._page = StatePage.to_read(self._layout.state)
+            if page is None:
                 return None
         lock = lock_identity(self._layout.lock)
         if lock and page.is_true(self.identity.key, lock):

@@ -17,7 +17,7 @@ from pyrocket.disk.durable import clear_folder, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
-from pyrocket.disk.state_page import FAILED, PUBLISHED, RESTED, STORE_TIME, STRUCTURE
+from pyrocket.disk.state_page import FAILED, PUBLISHED, STORE_TIME, STRUCTURE
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.hooks import Hooks
@@ -212,7 +212,7 @@ class Writer:
         """Say that the store is in use before the first byte is written."""
         if not self._layout.abort.exists():
             replace_file(self._layout.abort, b"", self._layout.scratch)
-        self.page[RESTED] = 0
+        self.page.stir()
         self._appended = True
 
     def clean(self, *, hours: float | None, total_bytes: int | None) -> CleanReport:

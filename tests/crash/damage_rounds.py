@@ -87,7 +87,10 @@ class Round:
                 result = told.attempt(store.append, message)
                 if result is not None:
                     found = told.attempt(store.read, topic, 0, result.queue_offset, 1)
-                    assert found is not None, told.errors
+                    if found is None and told.errors[-1] == "STORE_DAMAGED":
+                        # What lies before it in the queue is gone; the log has it.
+                        found = told.attempt(store.query, topic, result.msg_id)
+                    assert found, told.errors
                     assert found[0].body == message.body
                     sent += found
             told.attempt(store.groups.commit, GROUP, "orders", {1: 8})

@@ -1,5 +1,7 @@
 """The checkpoint, and how the store was left."""
 
+from collections.abc import Callable
+
 from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.layout import Layout
@@ -49,17 +51,21 @@ def check_left(layout: Layout, findings: Findings) -> None:
     if layout.abort.exists():
         what = "the store is in use, or was not closed cleanly."
         findings.add("NOT_CLOSED", Severity.NOTE, "abort", what, _OPEN_IT)
-    if _is_recovering(layout):
+    if _asks(layout, StatePage.is_recovering, missing=False):
         what = "a recovery or repair is going on, or has not come to its end; readers wait."
         findings.add("NOT_RECOVERED", Severity.NOTE, "pyrocket/state", what, _OPEN_IT)
+    if not _asks(layout, StatePage.is_sound, missing=True):
+        what = "it is not as the last clean end left it."
+        findings.add("STATE_DAMAGED", Severity.ERROR, "pyrocket/state", what, _OPEN_IT)
 
 
-def _is_recovering(layout: Layout) -> bool:
+def _asks(layout: Layout, question: Callable[[StatePage], bool], *, missing: bool) -> bool:
+    """Return the answer of the shared words."""
     try:
         page = StatePage(layout.state, writable=False)
     except (FileNotFoundError, ValueError):
-        return False
+        return missing
     try:
-        return page.is_recovering()
+        return question(page)
     finally:
         page.close()

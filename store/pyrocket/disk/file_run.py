@@ -22,7 +22,7 @@ from pyrocket.disk.permission import naming_permissions
 from pyrocket.disk.sparse import data_from
 from pyrocket.errors import StoreDamagedError
 
-_KEPT_OPEN = 4
+_KEPT_OPEN, _FEW = 4, 2
 _BLOCK = 1 << 20
 _TIME_SLACK_MS = 1000
 
@@ -235,8 +235,10 @@ class FileRun:
 
     def sync(self, start: int, end: int) -> None:
         """Make the files that overlap [start, end) durable."""
-        for first in self.starts():
-            if first < end and start < first + self.file_bytes:
+        overlap = range(self.start_of(start), end, self.file_bytes)
+        # Of many, the first may have gone long ago.
+        for first in overlap if len(overlap) <= _FEW else self.starts():
+            if first in overlap:
                 self._sync_file(first)
 
     def _sync_file(self, start: int) -> None:

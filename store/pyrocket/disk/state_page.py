@@ -33,6 +33,7 @@
     33    intent_end    published, once the moves that follow are to be made; 0 for none
     34    intent_count  how many; then (word, value) for each, up to 16
     128…  level         from level 1 on: the queue offset up to which it is delivered
+    200   rest_sum      of the words that a clean end leaves as they are; 0 since the first append
 
 Native byte order, 8 bytes each. The words outlive a boot only if a clean end left them at rest.
 They are a cache of the truth, the log is the truth. Each is read and written by one aligned 8-byte
@@ -42,6 +43,7 @@ access (`memoryview.cast`), which no other process can see half of.
 import mmap
 import os
 import sys
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -64,6 +66,10 @@ _INTENT_END, _INTENT_COUNT, _INTENT = 33, 34, 35
 MOST_MOVES = 16
 MOST_DELAY_LEVELS = 64
 _LEVELS = 127
+_REST_SUM, _SUMMED = 200, 1 << 32
+_AT_REST = slice(1, 5), slice(7, 8), slice(17, 19), slice(24, 25), slice(28, 34), slice(128, 192)
+"""What moves only after `stir`: not the words of the key index, of turns and of what is due."""
+
 NEVER = 2**62
 """As a time at which something is due: nothing is."""
 
@@ -95,6 +101,18 @@ class StatePage:
             os.close(descriptor)
         self._identity = status.st_dev, status.st_ino
         self._words = memoryview(self._map).cast("q")
+
+    @classmethod
+    def to_read(cls, path: Path) -> "StatePage | None":
+        """Map the page for reading; None where there is none, or a damaged one."""
+        try:
+            page = cls(path, writable=False)
+        except FileNotFoundError:
+            return None
+        if page.is_sound():
+            return page
+        page.close()
+        return None
 
     @staticmethod
     def create(path: Path, scratch: Path) -> None:
@@ -157,7 +175,28 @@ class StatePage:
     def rest(self) -> None:
         """Say durably that these words are those of a clean end, in whatever boot they are read."""
         self._words[RESTED] = self._words[PUBLISHED]
+        self._words[_REST_SUM] = self._sum()
         self._map.flush()
+
+    def stir(self) -> None:
+        """Say that the words begin to move."""
+        self._words[_REST_SUM] = 0
+        self._words[RESTED] = 0
+
+    def is_sound(self) -> bool:
+        """Whether words at rest are as the clean end left them; True if they are not at rest.
+
+        Nothing else tells that a file of numbers has been damaged.
+        """
+        while told := self._words[_REST_SUM]:
+            if self._sum() == told:
+                return True
+            if self._words[_REST_SUM] == told:
+                return False
+        return True
+
+    def _sum(self) -> int:
+        return zlib.crc32(b"".join(self._words[part].tobytes() for part in _AT_REST)) | _SUMMED
 
     def rests(self, store: bytes, lock: tuple[int, int]) -> bool:
         """Whether a clean end left the words, and nobody, Java included, has written since."""
@@ -167,6 +206,7 @@ class StatePage:
             words[0] == STATE_FORMAT
             and words[FAILED] == 0
             and words[RESTED] == words[PUBLISHED] != 0
+            and self.is_sound()
             and all(words[at] == seal[at] for at in seal if at not in (_BOOT, _BOOT + 1))
         )
 
@@ -188,7 +228,7 @@ class StatePage:
     def distrust(self) -> None:
         """Declare the words false while this process recovers; if it dies, the next one does."""
         self._words[0] = 0
-        self._words[_INTENT_END] = 0
+        self._words[_REST_SUM] = self._words[_INTENT_END] = 0
         for at, value in zip(_PLACE_WORDS, self._place(), strict=True):
             self._words[at] = value
         self._words[0] = _RECOVERING

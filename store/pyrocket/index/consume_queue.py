@@ -10,6 +10,7 @@ import itertools
 import numpy as np
 
 from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import file_name
 from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
 from pyrocket.formats.queue_entry import (
     ENTRY_BYTES,
@@ -92,13 +93,21 @@ class ConsumeQueue:
             if not len(entry):  # The topic is being deleted, or its first file cleaned away.
                 low = self._first_entry(maximum)
                 if low <= middle:
-                    return maximum
+                    raise self._lacks(middle)
             elif entry[0]["physical_offset"] >= log_start and entry[0]["size"] != PRE_BLANK_SIZE:
                 high = middle
             else:
                 low = middle + 1
             middle = (low + high) // 2
         return min(low, maximum)
+
+    def _lacks(self, offset: int) -> StoreDamagedError:
+        position = self.run.start_of(offset * ENTRY_BYTES)
+        return StoreDamagedError(
+            f"the file {file_name(position)} of queue {self.queue_id} of {self.topic!r} is cut"
+            " short or gone.",
+            remedy=REBUILD_QUEUES,
+        )
 
     def _first_entry(self, maximum: int) -> int:
         """Return the offset at which the first file begins; `maximum` without files."""

@@ -5,6 +5,7 @@ record can say that the rest of the file is padding (`CommitLog.doAppend`).
 """
 
 import itertools
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +87,8 @@ class CommitLog:
         """Return where records of these sizes go, the first at `start` or in the next file."""
         self.check_fits(sizes)
         ends = np.cumsum(sizes)
+        if len(sizes) and start + int(ends[-1]) <= self.file_end(start) - BLANK_BYTES:
+            return Placement(start + ends - sizes, start + int(ends[-1]), ())
         offsets = np.empty(len(sizes), np.int64)
         blanks = []
         first, position = 0, start
@@ -122,7 +125,7 @@ class CommitLog:
         `end` is where the log ends for sure, in a file that has begun or at the start of the next.
         """
         start = self.run.start_of(end)
-        if start < end and not (self.run.folder / file_name(start)).exists():
+        if start < end and not os.path.exists(f"{self.run.folder}/{file_name(start)}"):
             raise StoreDamagedError(
                 f"{self.run.folder} lacks the file {file_name(start)}: the log goes on until"
                 f" {end}.",

@@ -32,6 +32,7 @@ from pyrocket.log.commit_log import CommitLog
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
 _GATHER_POLL_SECONDS = 0.0001
+_LONGEST_GATHER_NS = 50_000_000
 _ALL = 0x7FFFFFFF
 
 AfterSync = Callable[[int, int, Mapping[int, int]], None]
@@ -133,7 +134,7 @@ class Flusher:
     def _gather(self) -> None:
         """Wait for as many appends as the last group had."""
         page = self._page
-        deadline = time.monotonic_ns() + page[SYNC_NS] // 2
+        deadline = time.monotonic_ns() + min(page[SYNC_NS] // 2, _LONGEST_GATHER_NS)
         while page[APPENDS] - page[FLUSHED_APPENDS] < page[GROUP]:
             if time.monotonic_ns() > deadline:
                 return
