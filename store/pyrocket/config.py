@@ -78,8 +78,9 @@ class StoreConfig:
         it what it may do with the directory, whoever made it and whatever their umask.
     broker_name: kept in the directory, so that offsets survive a move of host.
     property_crc: whether records get a checksum over header, topic and properties too, as with
-        RocketMQ 5's enabledAppendPropCRC, which takes 20 bytes each; where it is there, it is
-        checked. Kept in the directory: None is what was said last, at first no.
+        RocketMQ 5's enabledAppendPropCRC, which takes 20 bytes and about 0.4 us each; where one of
+        ours is there, it is checked. Kept in the directory, for whoever opens it later: None is
+        what was said last, at first no.
     auto_create_topics: whether the first send to an unknown topic creates it.
     default_queues: its read and write queues then.
     flush: "sync" returns from an append only when it is durable; "async" makes it durable soon
@@ -122,6 +123,7 @@ class StoreConfig:
         for name in ("interval_ms", "thorough_interval_ms", "timeout_ms"):
             self._check_least(f"flush_{name}", 1)
         self._check_least("timer_max_delay_ms", 0)
+        self._check_property_crc()
         parse_delay_levels(self.delay_levels_text)
         if self.dir_mode is not None and self.dir_mode & ~0o6077 != 0o700:
             raise OptionError(
@@ -145,6 +147,12 @@ class StoreConfig:
         if not 1 <= self.default_queues <= MAX_QUEUES:
             raise OptionError(
                 f"default_queues is {self.default_queues}.", remedy=f"Use 1 to {MAX_QUEUES}."
+            )
+
+    def _check_property_crc(self) -> None:
+        if not isinstance(self.property_crc, bool | None):
+            raise OptionError(
+                f"property_crc is {self.property_crc!r}.", remedy="Use True, False or None."
             )
 
     def _check_least(self, name: str, least: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.property_crc import crc_lengths
 from pyrocket.formats.real_place import real_places
 from pyrocket.formats.record import BLANK_BYTES, MAX_TOPIC_BYTES, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_batch import EncodedBatch
@@ -58,6 +59,7 @@ def due_copies(
     known = [_Target.of(topics, name) for name in places.names]
     queue_ids = _queue_ids(known, places.codes, places.queue_ids)
     longer = np.array([each.name_bytes for each in known] or [0])[places.codes] - run.topic_length
+    longer = longer - crc_lengths(run.properties())
     kept = (queue_ids >= 0) & (run.sizes + longer <= file_bytes - BLANK_BYTES)
     rows = np.flatnonzero(kept)
     parts = runs_of(places.codes[rows])

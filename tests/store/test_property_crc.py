@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from halves import COMMIT, MINUTE, SECOND, UNKNOWN, Listener, log_records, producer, rounds
 from pyrocket import Message, Store, StoreConfig
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.property_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.verify import verify
@@ -89,6 +90,26 @@ def test_a_new_store_has_none_unless_it_is_asked_for(path):
         store.append(message())
     assert not is_sealed(log_records(path)[0])
     assert b"PropCRC" not in (path / "pyrocket/store.json").read_bytes()
+
+
+@pytest.mark.parametrize("wrong", ["false", 1, np.True_])
+def test_anything_but_a_bool_is_refused(wrong):
+    with pytest.raises(OptionError, match="property_crc is"):
+        StoreConfig(property_crc=wrong)
+
+
+def test_what_fits_without_it_is_delivered(open_store, clock):
+    """The record that waits has room, its copy with a longer topic may have none."""
+    topic = "t" * 100
+    with open_store(config=replace(CONFIG, log_file_bytes=4096)) as store:
+        store.create_topic(topic, read_queues=1, write_queues=1)
+        sent = [message(b"x" * size, topic, delay_level=1) for size in range(3690, 3710)]
+        for one in sent:
+            store.append(one)
+        clock.now += DAY
+        while store.advance():
+            pass
+        assert [one.body for one in store.read(topic, 0, 0, 50)] == [one.body for one in sent]
 
 
 def flipped(path, needle):

@@ -228,6 +228,16 @@ def test_what_came_after_a_readers_look_at_the_words_is_not_missed(tmp_path, cap
     assert len(warnings(caplog)) == 1
 
 
+def test_who_may_not_read_where_queues_ended_reads_the_store(tmp_path, caplog):
+    path = tmp_path / "store"
+    filled(path).close()
+    (path / "pyrocket/ends.json").unlink()
+    (path / "pyrocket/ends.json").mkdir()
+    with Store.open(path, read_only=True) as store:
+        assert store.offsets("t")[0].maximum == 40
+    assert warnings(caplog) == []
+
+
 def test_a_log_that_was_cut_since_is_believed(tmp_path, caplog):
     path = tmp_path / "store"
     filled(path).close()

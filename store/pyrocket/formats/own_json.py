@@ -17,8 +17,9 @@ _CRC, _CONTENT = "crc32", "content"
 
 def encode_own(content: Any) -> bytes:
     """Return the file that says this."""
-    plain = json.loads(json.dumps(content))
-    return json.dumps({_CRC: _sum(plain), _CONTENT: plain}, indent=1).encode()
+    # Keys that are numbers become text before they are sorted.
+    text = json.dumps(json.loads(json.dumps(content)), sort_keys=True)
+    return f'{{"{_CRC}": {crc32(text.encode())}, "{_CONTENT}": {text}}}'.encode()
 
 
 def decode_own(data: bytes) -> Any:

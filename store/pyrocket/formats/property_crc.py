@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.properties import CRC32, NAME_END, VALUE_END
-from pyrocket.formats.record import CRC_MASK
+from pyrocket.formats.record import CRC_MASK, STORE_HOST
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.runs import Ints, begin_with, crc32_of_runs, gather
 
@@ -28,7 +28,8 @@ _DIGITS = CRC_BYTES - len(_NAME) - 1
 _BASE = 10
 _POWERS = _BASE ** np.arange(_DIGITS)
 _SHAPE = re.compile(rb".{8}\x01[0-9]{10}\x02", re.DOTALL)
-_STALE = rf"(^|\x02){CRC32}\x01[0-9]*(\x02|$)"
+_STALE = rf"(^|\x02)(?:{CRC32}\x01[0-9]*(?:\x02|$))+"
+_OURS = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -55,9 +56,10 @@ def write_crcs(data: Bytes, bounds: Ints) -> None:
 
 
 def check_crcs(run: RecordFields) -> None:
-    """Prove that bodies, and records with a checksum of their own, are as they were written.
+    """Prove that bodies, and our records with a checksum of their own, are as they were written.
 
-    Raises StoreDamagedError. The structure has been checked.
+    Raises StoreDamagedError. The structure has been checked. A broker that puts a message into
+    another queue, and makes no checksums itself, passes on that of the original.
     """
     start = run.body_start
     bodies = _crcs(run.buffer, start, start + run.body_length)
@@ -66,15 +68,17 @@ def check_crcs(run: RecordFields) -> None:
 
 
 def _whole_hold(run: RecordFields) -> Bools:
-    """Return whether each record is what its own checksum says; True where it has none."""
+    """Return whether each record is what its own checksum says; True where none of ours does."""
     ends = run.starts + run.sizes
     tails = gather(run.data, ends - CRC_BYTES, f"V{CRC_BYTES}")
     found = tails.view(np.uint8).reshape(-1, CRC_BYTES)
     named = begin_with(tails, _NAME[:-1])
-    rows = np.flatnonzero(named | _are_shaped(found))
+    told = named | _are_shaped(found)
     holds = np.ones(len(run), bool)
-    if not len(rows):
+    if not told.any():
         return holds
+    named &= run.has_store_host(_OURS)
+    rows = np.flatnonzero(told & run.has_store_host(_OURS))
     right = crc_tails(_crcs(run.buffer, run.starts[rows], ends[rows] - CRC_BYTES))
     same = found[rows] == right
     holds[rows] = np.where(named[rows], same.all(1), ~same[:, len(_NAME) :].all(1))
@@ -93,22 +97,26 @@ def _are_shaped(tails: Bytes) -> Bools:
     return shaped
 
 
-def crc_holds(record: bytes, properties_length: int) -> bool:
+def crc_holds(record: bytes | memoryview, properties_length: int) -> bool:
     """Return the same of one whole record.
 
     A checksum is known by its name, behind a separator, and where one of these is damaged by its
     digits, which would have to be right by chance otherwise.
     """
-    content, tail = record[:-CRC_BYTES], record[-CRC_BYTES:]
+    tail = bytes(record[-CRC_BYTES:])
+    if not tail.startswith(_NAME[:-1]) and not _SHAPE.fullmatch(tail):
+        return True
+    content = record[:-CRC_BYTES]
     apart = properties_length == CRC_BYTES or content[-1] == VALUE_END
     if tail.startswith(_NAME[:-1]):
         if apart:
             return tail == _property(content)
-        return tail[len(_NAME) :] != _property(content[:-1] + b"\x02")[len(_NAME) :]
-    return not _SHAPE.fullmatch(tail) or tail[len(_NAME) :] != _property(content)[len(_NAME) :]
+        mended = bytes(content[:-1]) + b"\x02"
+        return tail[len(_NAME) :] != _property(mended)[len(_NAME) :]
+    return tail[len(_NAME) :] != _property(content)[len(_NAME) :]
 
 
-def _property(content: bytes) -> bytes:
+def _property(content: bytes | memoryview) -> bytes:
     digits = f"{crc32(content) & CRC_MASK:010d}"[::-1]
     return _NAME + digits.encode() + b"\x02"
 
@@ -122,3 +130,10 @@ def without_crc(properties: pa.BinaryArray) -> pa.BinaryArray:
     if not pc.any(pc.match_substring(properties, _NAME)).as_py():
         return properties
     return pc.replace_substring_regex(properties, _STALE.encode(), rb"\1")
+
+
+def crc_lengths(properties: pa.BinaryArray) -> Ints:
+    """Return how many bytes shorter each block is without its checksum."""
+    lengths = pc.binary_length(properties).to_numpy()
+    shorter = without_crc(properties)
+    return lengths - pc.binary_length(shorter).to_numpy()

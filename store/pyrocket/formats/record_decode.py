@@ -18,6 +18,7 @@ from pyrocket.formats.record import (
     MAGIC_V2,
     PREFIX,
     SHORT,
+    STORE_HOST,
     SUFFIX,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
@@ -89,7 +90,8 @@ def decode_record(data: bytes | memoryview, *, verify_crc: bool = True) -> Recor
         raise StoreDamagedError(f"record of {record.size} bytes whose fields take {end}.")
     if verify_crc and body_crc(record.body) != record.crc:
         raise StoreDamagedError("checksum mismatch of the body.")
-    if verify_crc and not crc_holds(bytes(data[:end]), len(record.properties)):
+    is_ours = record.store_host == STORE_HOST
+    if verify_crc and is_ours and not crc_holds(data[:end], len(record.properties)):
         raise StoreDamagedError("checksum mismatch of the whole record.")
     return record
 

@@ -101,6 +101,12 @@ class RecordFields:
         """How far the fields after both hosts are shifted by IPv6."""
         return self.after_born_host + self._extra(SYS_STORE_HOST_V6)
 
+    def has_store_host(self, host: bytes) -> Bools:
+        """Return whether each record names this IPv4 host, 8 bytes, as where it was stored."""
+        wanted = np.frombuffer(host, "S8")[0]
+        at_host = self.starts + offset_of("store_host") + self.after_born_host
+        return np.equal(gather(self.data, at_host, "S8"), wanted)
+
     def _extra(self, bit: int) -> int | Ints:
         has_bit = self.sys_flag & bit
         return (has_bit != 0) * np.int64(HOST_V6_EXTRA) if has_bit.any() else 0

@@ -104,7 +104,9 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
 
 
 def _property_crc(known: dict[str, Any], config: StoreConfig) -> bool | None:
-    return known.get(_PROPERTY_CRC) if config.property_crc is None else config.property_crc
+    if config.property_crc is not None:
+        return config.property_crc
+    return bool(known[_PROPERTY_CRC]) if _PROPERTY_CRC in known else None
 
 
 def _check_delay_levels(layout: Layout, wanted: StoreConfig, settled: StoreConfig) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout, file_name
+from pyrocket.errors import StorePermissionError
 from pyrocket.formats.fastjson import BROKEN
 from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
@@ -48,6 +49,9 @@ class Noted:
         """Return these and later ends of some queues."""
         later = {f"{topic}/{queue_id}": (end, 0) for (topic, queue_id), end in ends.items()}
         return Noted(self.log_end, {**self.queues, **later})
+
+
+_NOTHING = Noted(0)
 
 
 class QueueEnds:
@@ -117,20 +121,25 @@ class Shortfall:
         self._told = set[tuple[str, int]]()
 
     @cached_property
-    def _least(self) -> dict[tuple[str, int], int]:
-        return self._read(2**63 - 1)
+    def _noted(self) -> Noted:
+        """What is noted, which is but a hint: who may not read it reads the store all the same."""
+        try:
+            return self._ends.read() or _NOTHING
+        except (OSError, StorePermissionError):
+            return _NOTHING
 
-    def _read(self, bound: int) -> dict[tuple[str, int], int]:
-        noted = self._ends.read()
-        return noted.least() if noted and noted.log_end <= bound else {}
+    @cached_property
+    def _least(self) -> dict[tuple[str, int], int]:
+        return self._noted.least()
 
     def look_at(self, queue: tuple[str, int], end: int, bound: int) -> None:
         """Warn if the queue, which ends there, went on farther in the log below `bound`."""
         if end >= self._least.get(queue, 0) or queue in self._told:
             return
         # The log may have been cut since, or gone on behind what this reader has seen.
-        least = self._read(bound).get(queue, 0)
-        if end < least:
+        del self._noted, self._least
+        least = self._least.get(queue, 0)
+        if end < least and self._noted.log_end <= bound:
             self._told.add(queue)
             _log.warning(
                 "%s: queue %d of %r ends at offset %d, but it ended at %d when that was noted:"

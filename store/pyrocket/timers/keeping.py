@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.formats.properties import TIMER_ROLL_TIMES
+from pyrocket.formats.property_crc import without_crc
 from pyrocket.formats.record import BLANK_BYTES
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records
@@ -56,9 +57,9 @@ def _to_keep(waiting: Waiting, log_start: int) -> TimerEntries:
 
 def _copies(found: Scattered, times: Ints, file_bytes: int) -> EncodedBatch:
     records = found.fields()
-    properties = records.properties()
+    properties = without_crc(records.properties())
     marked = _with_times(properties, times)
-    lengths, longer = pc.binary_length(properties).to_numpy(), pc.binary_length(marked).to_numpy()
+    lengths, longer = records.properties_length, pc.binary_length(marked).to_numpy()
     # Without the mark one is delivered twice at worst, if the power goes before its old file does.
     fits = (longer <= MAX_PROPERTIES_BYTES) & (
         records.sizes + longer - lengths <= file_bytes - BLANK_BYTES

@@ -39,7 +39,6 @@ from pyrocket.formats.properties import (
     decode_properties,
     encode_properties,
 )
-from pyrocket.formats.property_crc import without_crc
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK, encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records
@@ -145,7 +144,9 @@ def commit_message(
     queue_id = _queue_of(properties, target)
     to = _destination(properties, target.name, queue_id, delays, now_ms)
     if to is None:
-        block = without_crc(pa.array([record.properties], pa.binary()))[0].as_py()
+        block = record.properties
+        if CRC32 in properties:
+            block = change_properties(block, {}, without=(CRC32,))
         to = Destination(target.name, queue_id, {})
     else:
         gone = (TRAN_MSG, REAL_TOPIC, REAL_QID, CRC32)
@@ -249,7 +250,7 @@ def _changed(
 
 def _change(block: bytes, changes: Mapping[str, str]) -> bytes:
     """Return the block with the changes, or as it is if there is no room for them."""
-    changed = change_properties(block, changes) if changes else block
+    changed = change_properties(block, changes, without=(CRC32,)) if changes else block
     return changed if len(changed) <= MAX_PROPERTIES_BYTES else block
 
 

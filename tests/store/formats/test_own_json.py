@@ -25,6 +25,7 @@ def test_keys_that_are_numbers_become_text_and_their_order_does_not_matter():
 
 def test_the_file_is_json_with_a_checksum_that_others_can_check():
     known = json.loads(encode_own({"timed": 7}))
+    assert [*known] == ["crc32", "content"]
     assert known == {"crc32": 1559483150, "content": {"timed": 7}}
 
 

@@ -130,6 +130,29 @@ def test_a_name_that_only_ends_like_it_is_another(name):
     check_crcs(fields(plain, *placed(b"C\x01d\x02")))
 
 
+def test_what_a_broker_has_passed_on_of_another_record_is_no_damage():
+    """One that makes no checksums puts a message into another queue with all its properties."""
+    original = decode_record(placed(b"A\x01b\x02")[0])
+    hosts = [((10, 0, 0, 1), 10911), ((127, 0, 0, 1), 10912)]
+    passed_on = [
+        encode_record(
+            topic="another",
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            body=BODY,
+            properties=original.properties,
+            born_timestamp=1,
+            store_timestamp=2,
+            store_host=(bytes(address), port),
+        )
+        for address, port in hosts
+    ]
+    check_crcs(fields(*passed_on))
+    for record in passed_on:
+        assert decode_record(record).properties == original.properties
+
+
 def test_what_would_become_too_long_goes_without():
     longest = b"A\x01" + b"b" * (MAX_PROPERTIES_BYTES - CRC_BYTES - 3) + b"\x02"
     fitting, not_fitting = placed(longest, longest[:-1] + b"b\x02")
@@ -148,6 +171,7 @@ def test_what_would_become_too_long_goes_without():
         (b"A\x01b\x02__CRC32#\x010780607090\x02", b"A\x01b\x02"),
         (b"A\x01b\x02__CRC32#\x010780607090\x02C\x01d\x02", b"A\x01b\x02C\x01d\x02"),
         (b"A\x01b\x02__CRC32#\x010780607090", b"A\x01b\x02"),
+        (b"A\x01b\x02" + b"__CRC32#\x010780607090\x02" * 2, b"A\x01b\x02"),
         (b"A__CRC32#\x010780607090\x02", b"A__CRC32#\x010780607090\x02"),
     ],
 )
