@@ -64,7 +64,7 @@ class Presence:
             return not self.page[FAILED] and (not self._is_alone() or self._agrees(agree))
         if self._layout.abort.exists() or not self.page.rests(*seal):
             return False
-        if not ends_at(self.page[PUBLISHED]) or not agree():
+        if not ends_at(self.page[PUBLISHED]) or not self._agrees(agree):
             return False
         self.page.vouch(*seal)
         return True

@@ -5,10 +5,24 @@ import shutil
 import pytest
 from pyrocket import Store, recovering
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import PUBLISHED, RESTED, StatePage
+from pyrocket.disk.state_page import (
+    DISPATCHED,
+    FLUSHED,
+    HALF_CURSOR,
+    NEXT_DUE,
+    PUBLISHED,
+    RESERVED,
+    REST_SUM,
+    RESTED,
+    STORE_TIME,
+    TIMED,
+    StatePage,
+    level_word,
+)
 from pyrocket.errors import StoreDamagedError
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.services.queue_ends import Shortfall
+from pyrocket.verify import verify
 from stores import (
     SMALL,
     FakeClock,
@@ -192,6 +206,41 @@ def test_other_writers_are_not_looked_at(trusted, recoveries):
         queue_files(trusted, queue_id=0)[-1].touch()
         Store.open(trusted, config=SMALL).close()
     assert recoveries == []
+
+
+AT_REST = [PUBLISHED, DISPATCHED, RESERVED, FLUSHED, STORE_TIME, RESTED, TIMED, HALF_CURSOR]
+
+
+@pytest.mark.parametrize("word", [*AT_REST, level_word(1), level_word(64), REST_SUM])
+@pytest.mark.parametrize("bit", [0, 5, 62])
+def test_a_word_that_was_changed_at_rest_is_noticed(trusted, recoveries, word, bit):
+    before = bodies_of(trusted)
+    page = words(trusted)
+    page[word] ^= 1 << bit
+    page.close()
+    assert "STATE_DAMAGED" in verify(trusted).counts
+    assert bodies_of(trusted) == before
+    reopened(trusted)
+    assert recoveries == [True]
+    assert verify(trusted).ok
+
+
+def bodies_of(path):
+    with Store.open(path, read_only=True) as store:
+        return bodies(store)
+
+
+def test_what_is_due_is_looked_for_whatever_the_word_says(tmp_path):
+    path, clock = tmp_path / "store", FakeClock()
+    with filled(path, clock=clock) as store:
+        store.append(message(b"later", delay_level=1))
+    page = words(path)
+    page[NEXT_DUE] = 2**60
+    page.close()
+    clock.now += 60_000
+    with Store.open(path, clock=clock) as store:
+        store.append(message(b"now"))
+        assert sorted(bodies(store)[0])[-2:] == [b"later", b"now"]
 
 
 def warnings(caplog):

@@ -66,7 +66,7 @@ _INTENT_END, _INTENT_COUNT, _INTENT = 33, 34, 35
 MOST_MOVES = 16
 MOST_DELAY_LEVELS = 64
 _LEVELS = 127
-_REST_SUM, _SUMMED = 200, 1 << 32
+REST_SUM, _SUMMED = 200, 1 << 32
 _AT_REST = slice(1, 5), slice(7, 8), slice(17, 19), slice(24, 25), slice(28, 34), slice(128, 192)
 """What moves only after `stir`: not the words of the key index, of turns and of what is due."""
 
@@ -175,12 +175,12 @@ class StatePage:
     def rest(self) -> None:
         """Say durably that these words are those of a clean end, in whatever boot they are read."""
         self._words[RESTED] = self._words[PUBLISHED]
-        self._words[_REST_SUM] = self._sum()
+        self._words[REST_SUM] = self._sum()
         self._map.flush()
 
     def stir(self) -> None:
         """Say that the words begin to move."""
-        self._words[_REST_SUM] = 0
+        self._words[REST_SUM] = 0
         self._words[RESTED] = 0
 
     def is_sound(self) -> bool:
@@ -188,10 +188,10 @@ class StatePage:
 
         Nothing else tells that a file of numbers has been damaged.
         """
-        while told := self._words[_REST_SUM]:
+        while told := self._words[REST_SUM]:
             if self._sum() == told:
                 return True
-            if self._words[_REST_SUM] == told:
+            if self._words[REST_SUM] == told:
                 return False
         return True
 
@@ -228,7 +228,7 @@ class StatePage:
     def distrust(self) -> None:
         """Declare the words false while this process recovers; if it dies, the next one does."""
         self._words[0] = 0
-        self._words[_REST_SUM] = self._words[_INTENT_END] = 0
+        self._words[REST_SUM] = self._words[_INTENT_END] = 0
         for at, value in zip(_PLACE_WORDS, self._place(), strict=True):
             self._words[at] = value
         self._words[0] = _RECOVERING
