@@ -63,7 +63,8 @@ def test_we_deliver_what_waits_in_java_s_store_once(java, store_path, ending):
             for batch in store.scan_pending(part, ["t"], ["body"])
             for body in batch.column("body")
         ]
-        assert sorted(waits) == late, "what Java had delivered before it was killed is not again"
+        # A broker may take so long to stop that some are delivered meanwhile.
+        assert sorted(delivered(store) + waits) == early + late, "what Java delivered comes again"
         with store.run_services():
             wait_until(lambda: len(delivered(store)) >= 8)
             time.sleep(0.5)
