@@ -35,6 +35,12 @@ def waiting(store, level):
     return [body.as_py() for piece in pieces for body in piece.records.bodies()]
 
 
+def deliver_all(store):
+    """Deliver all that is due: one call of `advance` ends after half a second."""
+    while store.advance():
+        pass
+
+
 class Driver:
     """Delivers what is due of an open store, but only when it is told to."""
 

@@ -1,10 +1,10 @@
 """What has to be true of a store that lost its power, whatever of it is left."""
 
-import json
 from pathlib import Path
 
 from pyrocket import Store
 from pyrocket.errors import PyrocketError
+from pyrocket.formats.own_json import decode_own
 from pyrocket.formats.record import BLANK_MAGIC, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_decode import decode_record
 from sinks import QUERY
@@ -227,7 +227,7 @@ def _records(path):
 def _ended(path):
     """Topic → queue → where it ended when it was deleted."""
     own = path / "pyrocket" / "topics.json"
-    return json.loads(own.read_text()).get("ended", {}) if own.exists() else {}
+    return decode_own(own.read_bytes()).get("ended", {}) if own.exists() else {}
 
 
 def _unblank(data):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from crash.disk_model import materialise
 from crash.power_loss import CONFIG, Recording
+from delivering import deliver_all
 from pyrocket import Store
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from stores import FakeClock, batch, message, scan
@@ -73,7 +74,7 @@ class Postman:
     def pass_time(self, ms):
         """Let time pass, and have delivered what is due."""
         self.clock.now += ms
-        self.store.advance()
+        deliver_all(self.store)
 
     def flush(self):
         self.store.flush()
@@ -116,11 +117,11 @@ class MailRecording(Recording):
 def check_delivered(path, mail):
     """Recover, let time pass: what was durable is delivered, in order, and nothing twice."""
     with Store.open(path, create=True, config=CONFIG, clock=LATER) as store:
-        store.advance()
+        deliver_all(store)
         found = delivered(store)
     check_mail(found, mail)
     with Store.open(path, config=CONFIG, clock=LATER) as store:
-        store.advance()
+        deliver_all(store)
         assert delivered(store) == found, "all had been delivered"
 
 

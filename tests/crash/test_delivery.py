@@ -8,7 +8,7 @@ from crash.children import deliver_until_step
 from crash.mail import MINUTE, Mail, MailRecording, Postman
 from crash.power_loss import NoPower
 from crash.seeds import SEED
-from delivering import bodies_of, delay, level_batch
+from delivering import bodies_of, delay, deliver_all, level_batch
 from pyrocket import Store
 from stores import SMALL, FakeClock
 
@@ -39,7 +39,7 @@ def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor
         assert status in (0, 9)
         one = other or Store.open(path, config=SMALL, clock=clock)
         clock.now += 1000
-        one.advance()
+        deliver_all(one)
         found = [body.strip(b".") for queue in (0, 1) for body in bodies_of(one, "t", queue)]
         # Each level keeps its order; two levels have none between them.
         assert sorted(found, key=first_two) == sorted(expected, key=first_two)
@@ -64,7 +64,7 @@ def test_processes_that_deliver_at_once_deliver_each_message_once(nursery, path,
     assert {nursery.wait(child) for child in children} == {0}
     clock.now += 1000
     with Store.open(path, config=SMALL, clock=clock) as store:
-        store.advance()
+        deliver_all(store)
         assert bodies_of(store) == bodies
 
 

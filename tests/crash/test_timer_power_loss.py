@@ -1,5 +1,4 @@
-"""Processes die and the power goes while timers are sent, delivered, cancelled and kept: each comes
-once, on time.
+"""Processes die and the power goes while timers come, go and are kept: each comes once, on time.
 
 Run the heavy part with `-m heavy`: every point of every scenario, with PYROCKET_SEED of the run.
 """
@@ -15,6 +14,7 @@ from crash.disk_model import materialise
 from crash.power_loss import CONFIG, NoPower, Recording
 from crash.seeds import SEED
 from crash.test_power_loss import folder
+from delivering import deliver_all
 from pyrocket import Store
 from stores import FakeClock, batch, message, reboot
 
@@ -52,7 +52,7 @@ class Ledger:
     def wait(self, ms):
         self.session.clock.now += ms
         self.session.note(_clock_is, self.session.clock.now)
-        self.store.advance()
+        deliver_all(self.store)
 
     def flush(self):
         self.store.flush()
@@ -268,7 +268,7 @@ def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
         assert status in (0, 9)
         with Store.open(path, config=CONFIG, clock=clock) as store:
             clock.now += 1000
-            store.advance()
+            deliver_all(store)
             due = [one for one in sorted(expected) if one[0] <= clock.now]
             assert [body.strip(b".") for body in contents(store)] == [body for _, body in due]
         if status == 0:
@@ -277,7 +277,7 @@ def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
     assert "fulfil" in (tmp_path / "trace").read_text().split()
     clock.now += HOUR
     with Store.open(path, config=CONFIG, clock=clock) as store:
-        store.advance()
+        deliver_all(store)
         assert sorted(body.strip(b".") for body in contents(store)) == sorted(
             body for _, body in expected
         )
@@ -296,5 +296,5 @@ def test_processes_that_deliver_at_once_deliver_each_timer_once(nursery, path, t
     assert {nursery.wait(child) for child in children} == {0}
     clock.now += 1000
     with Store.open(path, config=CONFIG, clock=clock) as store:
-        store.advance()
+        deliver_all(store)
         assert contents(store) == rows
