@@ -137,7 +137,9 @@ class Shortfall:
         if end >= self._least.get(queue, 0) or queue in self._told:
             return
         # The log may have been cut since, or gone on behind what this reader has seen.
-        del self._noted, self._least
+        # Another thread may be here, too.
+        for read_before in ("_noted", "_least"):
+            self.__dict__.pop(read_before, None)
         least = self._least.get(queue, 0)
         if end < least and self._noted.log_end <= bound:
             self._told.add(queue)
