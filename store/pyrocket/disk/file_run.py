@@ -243,7 +243,7 @@ class FileRun:
 
     def _sync_file(self, start: int) -> None:
         try:
-            descriptor = io.open_file(self._path(start), os.O_RDONLY)
+            descriptor = io.open_file(f"{self.folder}/{file_name(start)}", os.O_RDONLY)
         except FileNotFoundError:
             return  # Cleaned away meanwhile.
         try:

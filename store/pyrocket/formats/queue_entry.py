@@ -10,6 +10,9 @@ at 0 fills the part of its first file before its first entry with pre-blank entr
 (0, 0x7FFFFFFF, 0). Source: `ConsumeQueue.putMessagePositionInfo`, `fillPreBlank`.
 """
 
+import struct
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,7 +23,9 @@ ENTRY_BYTES = 20
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 """One entry as it lies on disk."""
 
-assert ENTRY.itemsize == ENTRY_BYTES
+_ENTRY = struct.Struct(">qiq")
+
+assert ENTRY.itemsize == _ENTRY.size == ENTRY_BYTES
 
 PRE_BLANK_SIZE = 0x7FFFFFFF
 """The size field of a pre-blank entry. On disk: never change."""
@@ -35,6 +40,11 @@ def build_entries(physical_offsets: Ints, sizes: Ints, tags_codes: Ints) -> Entr
     entries["size"] = sizes
     entries["tags_code"] = tags_codes
     return entries
+
+
+def iter_entries(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the entries in `data`, whole ones: where there are few, they are sooner read so."""
+    return _ENTRY.iter_unpack(data)
 
 
 def pre_blank(count: int) -> bytes:

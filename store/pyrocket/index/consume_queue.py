@@ -16,6 +16,7 @@ from pyrocket.formats.queue_entry import (
     ENTRY_BYTES,
     PRE_BLANK_SIZE,
     Entries,
+    iter_entries,
     parse_entries,
     pre_blank,
 )
@@ -36,6 +37,9 @@ class ConsumeQueue:
 
     def max_offset(self, log_end: int) -> int:
         """Return one past the last entry whose record lies below `log_end`; 0 without entries."""
+        hint = self._hint
+        if hint and self._ends_at(hint, log_end):
+            return hint
         low, high = self._bracket(log_end)
         while low < high:
             middle = (low + high) // 2
@@ -51,6 +55,17 @@ class ConsumeQueue:
         end = self.max_offset(log_end)
         last = self.entries(max(end - 1, 0), end)
         return end if len(last) and last[0]["size"] != PRE_BLANK_SIZE else 0
+
+    def _ends_at(self, offset: int, log_end: int) -> bool:
+        """Whether the entry before `offset` is below `log_end` and the next is not, at a glance."""
+        try:
+            data = self.run.read((offset - 1) * ENTRY_BYTES, 2 * ENTRY_BYTES)
+        except FileNotFoundError:
+            return False
+        if len(data) < 2 * ENTRY_BYTES:
+            return False
+        (last, last_size, _), (behind, behind_size, _) = iter_entries(data)
+        return last_size > 0 and last < log_end and not (behind_size > 0 and behind < log_end)
 
     def _bracket(self, log_end: int) -> tuple[int, int]:
         """Return offsets between which the end lies: entries before the first are good."""

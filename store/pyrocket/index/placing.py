@@ -69,14 +69,19 @@ class Placer:
         """Return where the records go. Raises MessageError (RECORD_TOO_LARGE)."""
         placement = self._log.place(self.end, chunk.sizes)
         queue_ids = chunk.queue_ids
-        queue_offsets = np.empty(len(queue_ids), np.int64)
-        for first, last in runs_of(queue_ids):
-            key = chunk.topic, int(queue_ids[first])
-            tail = self._tails[key] if key in self._tails else self._next_offset(*key)
-            queue_offsets[first:last] = np.arange(tail, tail + last - first)
-            self._tails[key] = tail + last - first
+        parts = [
+            self._take(chunk.topic, int(queue_ids[first]), last - first)
+            for first, last in runs_of(queue_ids)
+        ]
         self.end = placement.end
-        return Placed(chunk, placement, queue_offsets)
+        return Placed(chunk, placement, parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+    def _take(self, topic: str, queue_id: int, count: int) -> Ints:
+        """Return the next queue offsets of a queue."""
+        key = topic, queue_id
+        tail = self._tails[key] if key in self._tails else self._next_offset(topic, queue_id)
+        self._tails[key] = tail + count
+        return np.arange(tail, tail + count)
 
 
 def runs_of(values: npt.NDArray[np.int32]) -> list[tuple[int, int]]:

@@ -85,10 +85,12 @@ class CommitLog:
 
     def place(self, start: int, sizes: Ints) -> Placement:
         """Return where records of these sizes go, the first at `start` or in the next file."""
-        self.check_fits(sizes)
+        if len(sizes) == 1 and start + int(sizes[0]) <= self.file_end(start) - BLANK_BYTES:
+            return Placement(np.array([start]), start + int(sizes[0]), ())
         ends = np.cumsum(sizes)
         if len(sizes) and start + int(ends[-1]) <= self.file_end(start) - BLANK_BYTES:
             return Placement(start + ends - sizes, start + int(ends[-1]), ())
+        self.check_fits(sizes)
         offsets = np.empty(len(sizes), np.int64)
         blanks = []
         first, position = 0, start
@@ -111,13 +113,18 @@ class CommitLog:
         Raises StoreDamagedError (STORE_FILE_MISSING) if a file that has begun is gone.
         """
         view = memoryview(data)
-        begins = [*placement.blanks[:1], *placement.offsets[:1].tolist()]
-        self.check_holds(min(begins, default=0))
         for blank in placement.blanks:
-            self.run.write_or_create(blank, encode_blank(self.file_end(blank) - blank))
+            self._write(blank, encode_blank(self.file_end(blank) - blank), placement)
         for first, last in self._runs_in_files(placement):
-            part = view[bounds[first] : bounds[last]]
-            self.run.write_or_create(int(placement.offsets[first]), part)
+            offset, part = int(placement.offsets[first]), view[bounds[first] : bounds[last]]
+            self._write(offset, part, placement)
+
+    def _write(self, offset: int, data: bytes | memoryview, placement: Placement) -> None:
+        try:
+            self.run.write(offset, data)
+        except FileNotFoundError:
+            self.check_holds(min([*placement.blanks[:1], int(placement.offsets[0])]))
+            self.run.write_or_create(offset, data)
 
     def check_holds(self, end: int) -> None:
         """Raise StoreDamagedError (STORE_FILE_MISSING) if the file is gone in which the log ends.
