@@ -17,7 +17,7 @@ from pyrocket.disk.durable import clear_folder, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
-from pyrocket.disk.state_page import FAILED, PUBLISHED, STORE_TIME, STRUCTURE
+from pyrocket.disk.state_page import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.hooks import Hooks
@@ -99,8 +99,7 @@ class Writer:
         self._cleaner = Cleaner(
             layout, self._log, *indexes, topics, self._clock, keep, tell, flush, self._hooks
         )
-        policy = FlushPolicy.of(config)
-        self._flush_service = FlushService(policy, self.page, self._flusher.flush)
+        self._flush_service = FlushService(FlushPolicy.of(config), self.page, flush)
 
     def _recover(self, topics: Topics) -> None:
         """Make the words true; only for whoever has the store alone."""
@@ -165,7 +164,8 @@ class Writer:
     def check_fits(self, batches: Sequence[EncodedBatch]) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a log file."""
         for batch in batches:
-            self._log.check_fits(batch.sizes)
+            if batch.data.size > self._log.longest:
+                self._log.check_fits(batch.sizes)
 
     def append(
         self,
@@ -182,18 +182,17 @@ class Writer:
         """
         if make_room:
             self._cleaner.make_room()
-        if not self._appended:
-            self._announce()
+        self._announce()
         start = self.page[PUBLISHED]
         appended = self._appender.append(batches, whole=whole, moves=moves)
         self._keys.note(start, appended)
+        self.page[APPEND_NS] = self._turns.elapsed_ns // max(len(appended), 1)
         return appended
 
     def append_streamed(self, chunks: Iterable[Chunk], preface: Preface | None = None) -> Streamed:
         """Append chunks as one whole batch; the caller is in a section. See `Appender`."""
         self._cleaner.make_room()
-        if not self._appended:
-            self._announce()
+        self._announce()
         streamed = self._appender.append_streamed(chunks, preface)
         if streamed.appended is None:
             self._keys.leave(streamed.end - streamed.start)
@@ -203,13 +202,14 @@ class Writer:
 
     def move(self, moves: Mapping[int, int]) -> None:
         """Move words of services, all or none, whoever dies; the caller is in a section."""
-        if not self._appended:
-            self._announce()
+        self._announce()
         self.page.intend(self.page[PUBLISHED], moves)
         self.page.fulfil()
 
     def _announce(self) -> None:
         """Say that the store is in use before the first byte is written."""
+        if self._appended:
+            return
         if not self._layout.abort.exists():
             replace_file(self._layout.abort, b"", self._layout.scratch)
         self.page.stir()

@@ -1,8 +1,9 @@
 """A word in a shared file on which processes sleep until another one rings it: Linux's futex.
 
 A sleeper says what it has heard last; if the word has been rung since, it does not fall asleep.
-Two that ring at once may count as one, and who dies does not ring, so nobody sleeps for long. On
-other systems, and on a full disk, there is no bell, and sleepers only look now and then.
+Two that ring at once may count as one, and who dies does not ring, so nobody sleeps for long.
+Sleepers may be of 32 kinds, one bit each, so that not all of them are woken. On other systems, and
+on a full disk, there is no bell, and sleepers only look now and then.
 """
 
 import ctypes
@@ -15,9 +16,10 @@ import time
 from pyrocket.disk import io
 
 _WORD_BYTES = 4
-_MOST = 0x7FFFFFFF
-_LONGEST_SLEEP = 0.005
-_WAIT, _WAKE = 0, 1
+MOST = 0x7FFFFFFF
+_LONGEST_SLEEP_NS = 5_000_000
+_WAIT_BITSET, _WAKE_BITSET = 9, 10
+ALL_KINDS = 0xFFFFFFFF
 
 _CALL_NUMBERS = {"x86_64": 202, "aarch64": 98}
 _CALL_NUMBER = (
@@ -40,22 +42,24 @@ class Bell:
         """Return what has been heard so far."""
         return 0 if self._map is None else self._words[0]
 
-    def sleep(self, heard: int, pause: float) -> None:
-        """Sleep until it is rung, or a few ms; not at all if it was rung since `heard`.
+    def sleep(self, heard: int, pause: float, kind: int = ALL_KINDS, most_ns: int = MOST) -> None:
+        """Sleep until it is rung for this kind, or a few ms; not at all if rung since `heard`.
 
-        Where there is no bell, sleep for `pause` seconds.
+        A kind is one bit of 32; it sleeps for `most_ns` at most, if that is less. Where there is no
+        bell, sleep for `pause` seconds.
         """
         if self._map is None:
             time.sleep(pause)
             return
-        limit = (ctypes.c_long * 2)(0, int(_LONGEST_SLEEP * 1e9))
-        _futex(self._address, _WAIT, heard, ctypes.byref(limit))
+        until = divmod(time.monotonic_ns() + min(most_ns, _LONGEST_SLEEP_NS), 1_000_000_000)
+        limit = ctypes.byref((ctypes.c_long * 2)(*until))
+        _futex(self._address, _WAIT_BITSET, heard, limit, kind)
 
-    def ring(self, sleepers: int = _MOST) -> None:
-        """Wake so many of those who sleep, who came first the first."""
+    def ring(self, sleepers: int = MOST, kinds: int = ALL_KINDS) -> None:
+        """Wake so many of those of these kinds who sleep, who came first the first."""
         if self._map is not None:
-            self._words[0] = self._words[0] + 1 & _MOST
-            _futex(self._address, _WAKE, sleepers, None)
+            self._words[0] = self._words[0] + 1 & MOST
+            _futex(self._address, _WAKE_BITSET, sleepers, None, kinds)
 
     def close(self) -> None:
         """Unmap."""
@@ -78,9 +82,9 @@ def _mapped(descriptor: int) -> mmap.mmap | None:
         return None
 
 
-def _futex(address: int, operation: int, value: int, limit: object) -> None:
+def _futex(address: int, operation: int, value: int, limit: object, kinds: int) -> None:
     """Sleep or wake. Whatever it returns, who slept looks again."""
-    _call(_CALL_NUMBER, address, operation, value, limit, None, 0)
+    _call(_CALL_NUMBER, address, operation, value, limit, None, kinds)
 
 
 _call = ctypes.CDLL(None).syscall
@@ -91,6 +95,6 @@ _call.argtypes = [
     ctypes.c_int,
     ctypes.c_void_p,
     ctypes.c_void_p,
-    ctypes.c_int,
+    ctypes.c_uint,
 ]
 _call.restype = ctypes.c_long

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.bell import Bell
+from pyrocket.disk.bell import ALL_KINDS, Bell
 from pyrocket.errors import StoreFailedError, StoreLockedError
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -68,30 +68,36 @@ class FileLock:
 
 
 class BellLock(FileLock):
-    """A lock whose waiters are woken when it is let go."""
+    """A lock whose waiters are woken when it is let go, by its `bell`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         assert self._descriptor is not None
-        self._bell = Bell(self._descriptor)
+        self.bell = Bell(self._descriptor)
 
     def heard(self) -> int:
         """Return what to tell `sleep`; to be asked before the lock is tried."""
-        return self._bell.heard()
+        return self.bell.heard()
 
-    def sleep(self, heard: int, pause: float) -> None:
+    def sleep(self, heard: int, pause: float, kind: int = ALL_KINDS) -> None:
         """Sleep until it may be free: see `Bell.sleep`."""
-        self._bell.sleep(heard, pause)
+        self.bell.sleep(heard, pause, kind)
 
-    def release(self, sleepers: int) -> None:
-        """Let go, and wake so many."""
+    def release(self) -> None:
+        """Let go, and wake the one who waits longest."""
         self.unlock()
-        self._bell.ring(sleepers)
+        self.bell.ring(1)
+
+    def hand_on(self, next_one: int, others: int) -> None:
+        """Let go, and wake one sleeper of the first kind before all of the second."""
+        self.unlock()
+        self.bell.ring(1, next_one)
+        self.bell.ring(kinds=others)
 
     def close(self) -> None:
         """Let go and close the file."""
         super().close()
-        self._bell.close()
+        self.bell.close()
 
 
 def _set_ofd_lock(descriptor: int, kind: int) -> None:
@@ -124,7 +130,12 @@ class Turns:
         self._mutex, self._turnstile = BellLock(mutex), BellLock(turnstile)
         self._threads = threading.Lock()
         self._holder = holder
-        self._count, self._inside = 0, False
+        self._count, self._inside, self._began = 0, False, 0
+
+    @property
+    def elapsed_ns(self) -> int:
+        """How long this process has had its turn."""
+        return time.monotonic_ns() - self._began
 
     @property
     def number(self) -> int:
@@ -142,13 +153,14 @@ class Turns:
             try:
                 self._wait(self._mutex, deadline, timeout_ms, _SHORTEST_WAIT)
             finally:
-                self._turnstile.release(1)
+                self._turnstile.release()
             self._count, self._inside = self._count + 1, True
+            self._began = time.monotonic_ns()
             try:
                 yield
             finally:
                 self._inside = False
-                self._mutex.release(1)
+                self._mutex.release()
         finally:
             self._threads.release()
 

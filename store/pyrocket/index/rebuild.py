@@ -11,6 +11,7 @@ from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import file_name
 from pyrocket.disk.permission import raise_denied
 from pyrocket.disk.state_page import (
+    APPEND_NS,
     APPENDS,
     CHECKPOINTED,
     DISPATCHED,
@@ -23,6 +24,7 @@ from pyrocket.disk.state_page import (
     STORE_TIME,
     STRUCTURE,
     SYNC_NS,
+    SYNCING,
     StatePage,
 )
 from pyrocket.errors import (
@@ -270,7 +272,7 @@ class _Recovery:
         page = self.page
         for word in (PUBLISHED, DISPATCHED, RESERVED, FLUSHED):
             page[word] = end
-        for word in (APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS):
+        for word in (APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, APPEND_NS, SYNCING):
             page[word] = 0
         page[CHECKPOINTED] = begin
         page[STORE_TIME] = stored

@@ -4,8 +4,12 @@
 before may have done the work already (group commit, RocketMQ's `GroupCommitService`). A leader
 waits for as many appends as came to the last fsync, those that came too late for it included,
 though not longer than half the time that it took: whom an fsync releases comes back soon, and the
-next one should be for all. An fsync that fails may have dropped the pages
-it was about, so it is never tried again: the store counts as failed until it is recovered.
+next one should be for all. Where all of them take longer to append than an fsync, it is for half
+of them, and the others append meanwhile. An fsync that fails may have dropped the pages it was
+about, so it is never tried again: the store counts as failed until it is recovered.
+
+Who waits sleeps until the fsync that is for it has ended, and one of those that the next is for is
+woken first: the disk should not wait while many get up.
 """
 
 import threading
@@ -17,6 +21,7 @@ from pathlib import Path
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.lock import BellLock
 from pyrocket.disk.state_page import (
+    APPEND_NS,
     APPENDS,
     FAILED,
     FLUSHED,
@@ -25,15 +30,20 @@ from pyrocket.disk.state_page import (
     PUBLISHED,
     STORE_TIME,
     SYNC_NS,
+    SYNCING,
+    SYNCS,
+    WANTED,
     StatePage,
 )
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log.commit_log import CommitLog
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
+_GATHERING = 1 << 31
+"""Who sleeps until a group is complete; those of the 31 kinds before it wait for an fsync."""
+
 _GATHER_POLL_SECONDS = 0.0001
 _LONGEST_GATHER_NS = 50_000_000
-_ALL = 0x7FFFFFFF
 
 AfterSync = Callable[[int, int, Mapping[int, int]], None]
 """Told the durable end of the log, a store time, whatever is older than which lies before it, and
@@ -58,6 +68,8 @@ class Flusher:
         `timeout_ms`, StoreFailedError if an fsync failed.
         """
         target = self._page[PUBLISHED]
+        if 0 < self._page[WANTED] <= self._page[APPENDS]:
+            self._lock.bell.ring(1, _GATHERING)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         deadline = time.monotonic() + wait_ms / 1000
         while self._become_leader(target, deadline, wait_ms):
@@ -88,7 +100,7 @@ class Flusher:
             try:
                 self._sync()
             finally:
-                self._lock.release(_ALL)
+                self._lock.hand_on(self._kind(1), self._kind(0))
 
     def _take_lock(self, target: int, deadline: float, wait_ms: int) -> bool:
         """Take the flush lock; False if there is no need any more."""
@@ -98,9 +110,13 @@ class Flusher:
                 return False
             if time.monotonic() > deadline:
                 raise _late(wait_ms)
-            self._lock.sleep(heard, self._pause())
+            self._lock.sleep(heard, self._pause(), self._kind(target > self._page[SYNCING]))
             heard = self._lock.heard()
         return True
+
+    def _kind(self, later: int) -> int:
+        """Return the kind of sleepers whom the last fsync is for that began, or one later."""
+        return 1 << (self._page[SYNCS] + later) % 31
 
     def _pause(self) -> float:
         """Return how long to wait before looking again: an eighth of an fsync, in seconds."""
@@ -119,6 +135,7 @@ class Flusher:
         stored = page[STORE_TIME]
         cursors = page.cursors()
         appends, end = page[APPENDS], page[PUBLISHED]
+        page[SYNCS], page[SYNCING] = page[SYNCS] + 1, end
         began = time.monotonic_ns()
         try:
             self._log.run.sync(page[FLUSHED], end)
@@ -132,13 +149,21 @@ class Flusher:
         self._after_sync(end, stored, cursors)
 
     def _gather(self) -> None:
-        """Wait for as many appends as the last group had."""
+        """Wait for as many appends as the last group had, or half as many if they are slow."""
         page = self._page
+        group = page[GROUP]
+        if group * page[APPEND_NS] > page[SYNC_NS]:
+            group = (group + 1) // 2
         deadline = time.monotonic_ns() + min(page[SYNC_NS] // 2, _LONGEST_GATHER_NS)
-        while page[APPENDS] - page[FLUSHED_APPENDS] < page[GROUP]:
-            if time.monotonic_ns() > deadline:
-                return
-            time.sleep(_GATHER_POLL_SECONDS)
+        page[WANTED], bell = page[FLUSHED_APPENDS] + group, self._lock.bell
+        heard = bell.heard()
+        while page[APPENDS] < page[WANTED]:
+            left = deadline - time.monotonic_ns()
+            if left <= 0:
+                break
+            bell.sleep(heard, _GATHER_POLL_SECONDS, _GATHERING, left)
+            heard = bell.heard()
+        page[WANTED] = 0
 
 
 def _late(wait_ms: int) -> StoreLockedError:

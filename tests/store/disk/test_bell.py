@@ -30,12 +30,12 @@ def word(tmp_path):
 @pytest.fixture
 def sleeps_long(monkeypatch):
     """Whoever is not woken is late."""
-    monkeypatch.setattr(bell, "_LONGEST_SLEEP", 0.9)
+    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 900_000_000)
 
 
 @needs_futex
 def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
-    monkeypatch.setattr(bell, "_LONGEST_SLEEP", 0.999)
+    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 999_000_000)
     ours = bell.Bell(word)
     ringer = subprocess.Popen([sys.executable, "-c", RING, tmp_path / "word"])
     heard, sleeps = ours.heard(), 0
@@ -54,6 +54,30 @@ def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
     began = time.monotonic()
     ours.sleep(heard, 0)
     assert time.monotonic() - began < 0.9
+
+
+@needs_futex
+def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
+    ours, awake = bell.Bell(word), []
+    asleep = threading.Barrier(3)
+
+    def sleep(kind):
+        asleep.wait()
+        ours.sleep(heard, 0, kind)
+        awake.append(kind)
+
+    heard = ours.heard()
+    sleepers = [threading.Thread(target=sleep, args=(kind,)) for kind in (1, 2)]
+    for one in sleepers:
+        one.start()
+    asleep.wait()
+    time.sleep(0.1)
+    ours.ring(kinds=2)
+    sleepers[1].join()
+    assert awake == [2]
+    ours.ring(kinds=1)
+    sleepers[0].join()
+    assert awake == [2, 1]
 
 
 @needs_futex

@@ -4,13 +4,23 @@ import threading
 from dataclasses import replace
 
 import pytest
-from pyrocket.disk import io
+from pyrocket.disk import bell, io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
-from pyrocket.disk.state_page import FAILED, FLUSHED, PUBLISHED
+from pyrocket.disk.state_page import (
+    APPEND_NS,
+    FAILED,
+    FLUSHED,
+    GROUP,
+    PUBLISHED,
+    SYNC_NS,
+)
 from pyrocket.errors import StoreFailedError, StoreLockedError
+from pyrocket.log import flusher
 from pyrocket.message import SendStatus
 from stores import SMALL, batch, bodies, message, numbered, words
+
+SECOND = 1_000_000_000
 
 
 @pytest.fixture
@@ -49,6 +59,44 @@ def test_flushes_of_many_threads_share_an_fsync(store, monkeypatch):
     for thread in threads:
         thread.join()
     assert len(synced) == 1
+
+
+@pytest.fixture
+def gathering(store, path, monkeypatch):
+    """A flush of this store that waits for the third and the fourth append, for ever."""
+    monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 60 * SECOND)
+    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 20 * SECOND)
+    store.append(message())
+    store.flush()
+    page = words(path)
+    page[GROUP], page[SYNC_NS], page[APPEND_NS] = 4, 200 * SECOND, SECOND
+    store.append(message())
+    store.append(message())
+    yield page, threading.Thread(target=store.flush)
+    page.close()
+
+
+def test_an_fsync_waits_for_as_many_appends_as_the_last_one_had(store, gathering):
+    page, flush = gathering
+    end = page[PUBLISHED]
+    flush.start()
+    flush.join(0.2)
+    assert flush.is_alive()
+    assert page[FLUSHED] < end
+    store.append(message())
+    store.append(message())
+    store.flush()
+    flush.join(10)
+    assert not flush.is_alive()
+
+
+def test_an_fsync_is_for_half_of_the_appends_if_all_take_longer_than_it(store, gathering):
+    page, flush = gathering
+    page[APPEND_NS] = 60 * SECOND
+    flush.start()
+    flush.join(10)
+    assert not flush.is_alive()
+    assert page[FLUSHED] == page[PUBLISHED]
 
 
 def test_flush_that_waits_too_long_says_so(open_store, path):
