@@ -74,6 +74,7 @@ class Presence:
             return False
         # Who looks early does no harm; a damaged word would have everything come too late.
         self.page[NEXT_DUE] = 0
+        self.page.forget_flushes()
         return True
 
     def _is_alone(self) -> bool:

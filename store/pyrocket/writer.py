@@ -1,7 +1,6 @@
 """Being a writer: recovery where the words are not true, sections, flushes and a clean end.
 
-Whoever finds itself alone in the directory may recover at the start and shut down cleanly at the
-end; `presence` tells who is there.
+Who is alone there (`presence`) may recover at the start and shut down cleanly at the end.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -130,6 +129,7 @@ class Writer:
         """
         with self._turn(self._timeout_ms):
             yield
+        self._flusher.tell_appended()
         self._keys.catch_up(lambda: self._turn(self._timeout_ms))
         self._cleaner.run_if_due(self.try_section)
         for hook in self._hooks.after_section:

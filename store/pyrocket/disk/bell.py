@@ -16,7 +16,7 @@ import time
 from pyrocket.disk import io
 
 _WORD_BYTES = 4
-MOST = 0x7FFFFFFF
+_MOST = 0x7FFFFFFF
 _LONGEST_SLEEP_NS = 5_000_000
 _WAIT_BITSET, _WAKE_BITSET = 9, 10
 ALL_KINDS = 0xFFFFFFFF
@@ -42,7 +42,9 @@ class Bell:
         """Return what has been heard so far."""
         return 0 if self._map is None else self._words[0]
 
-    def sleep(self, heard: int, pause: float, kind: int = ALL_KINDS, most_ns: int = MOST) -> None:
+    def sleep(
+        self, heard: int, pause: float, kind: int = ALL_KINDS, most_ns: int | None = None
+    ) -> None:
         """Sleep until it is rung for this kind, or a few ms; not at all if rung since `heard`.
 
         A kind is one bit of 32; it sleeps for `most_ns` at most, if that is less. Where there is no
@@ -51,14 +53,15 @@ class Bell:
         if self._map is None:
             time.sleep(pause)
             return
-        until = divmod(time.monotonic_ns() + min(most_ns, _LONGEST_SLEEP_NS), 1_000_000_000)
+        longest = _LONGEST_SLEEP_NS if most_ns is None else min(most_ns, _LONGEST_SLEEP_NS)
+        until = divmod(time.monotonic_ns() + longest, 1_000_000_000)
         limit = ctypes.byref((ctypes.c_long * 2)(*until))
         _futex(self._address, _WAIT_BITSET, heard, limit, kind)
 
-    def ring(self, sleepers: int = MOST, kinds: int = ALL_KINDS) -> None:
+    def ring(self, sleepers: int = _MOST, kinds: int = ALL_KINDS) -> None:
         """Wake so many of those of these kinds who sleep, who came first the first."""
         if self._map is not None:
-            self._words[0] = self._words[0] + 1 & MOST
+            self._words[0] = self._words[0] + 1 & _MOST
             _futex(self._address, _WAKE_BITSET, sleepers, None, kinds)
 
     def close(self) -> None:

@@ -33,10 +33,9 @@
     33    intent_end    published, once the moves that follow are to be made; 0 for none
     34    intent_count  how many; then (word, value) for each, up to 16
     128…  level         from level 1 on: the queue offset up to which it is delivered
-    192   append_ns     how long the last append took, in its turn, a batch
-    193   syncs         how many fsyncs of the log have begun
-    194   syncing       how far the last of them makes it durable
-    195   wanted        appends for which the next fsync waits; 0 for none
+    192   append_ns     how long the last turn in which something was appended took, a batch
+    193   syncing       up to where the last fsync that began makes the log durable: see `Flusher`
+    194   wanted        the number of appends for which the next fsync waits; 0 for none
     200   rest_sum      of the words that a clean end leaves as they are; 0 since the first append
 
 Native byte order, 8 bytes each. The words outlive a boot only if a clean end left them at rest.
@@ -70,7 +69,8 @@ _INTENT_END, _INTENT_COUNT, _INTENT = 33, 34, 35
 MOST_MOVES = 16
 MOST_DELAY_LEVELS = 64
 _LEVELS = 127
-APPEND_NS, SYNCS, SYNCING, WANTED = range(192, 196)
+APPEND_NS, SYNCING, WANTED = range(192, 195)
+_OF_FLUSHES = APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, APPEND_NS, SYNCING, WANTED
 REST_SUM, _SUMMED = 200, 1 << 32
 _AT_REST = slice(1, 5), slice(7, 8), slice(17, 19), slice(24, 25), slice(28, 34), slice(128, 192)
 """What moves only after `stir`: not the words of the key index, of turns and of what is due."""
@@ -237,6 +237,11 @@ class StatePage:
         for at, value in zip(_PLACE_WORDS, self._place(), strict=True):
             self._words[at] = value
         self._words[0] = _RECOVERING
+
+    def forget_flushes(self) -> None:
+        """Begin anew with what only says how flushes went; nobody else writes."""
+        for word in _OF_FLUSHES:
+            self._words[word] = 0
 
     def give_up(self) -> None:
         """Say that the recovery has ended without true words."""

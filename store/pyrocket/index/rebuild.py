@@ -11,20 +11,14 @@ from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import file_name
 from pyrocket.disk.permission import raise_denied
 from pyrocket.disk.state_page import (
-    APPEND_NS,
-    APPENDS,
     CHECKPOINTED,
     DISPATCHED,
     FAILED,
     FLUSHED,
-    FLUSHED_APPENDS,
-    GROUP,
     PUBLISHED,
     RESERVED,
     STORE_TIME,
     STRUCTURE,
-    SYNC_NS,
-    SYNCING,
     StatePage,
 )
 from pyrocket.errors import (
@@ -272,8 +266,7 @@ class _Recovery:
         page = self.page
         for word in (PUBLISHED, DISPATCHED, RESERVED, FLUSHED):
             page[word] = end
-        for word in (APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, APPEND_NS, SYNCING):
-            page[word] = 0
+        page.forget_flushes()
         page[CHECKPOINTED] = begin
         page[STORE_TIME] = stored
         page[STRUCTURE] = (page[STRUCTURE] + 1) % _STRUCTURES

@@ -9,7 +9,8 @@ of them, and the others append meanwhile. An fsync that fails may have dropped t
 about, so it is never tried again: the store counts as failed until it is recovered.
 
 Who waits sleeps until the fsync that is for it has ended, and one of those that the next is for is
-woken first: the disk should not wait while many get up.
+woken first: the disk should not wait while many get up. If a leader dies, the others wake by
+themselves after a few ms (`Bell`).
 """
 
 import threading
@@ -31,7 +32,6 @@ from pyrocket.disk.state_page import (
     STORE_TIME,
     SYNC_NS,
     SYNCING,
-    SYNCS,
     WANTED,
     StatePage,
 )
@@ -39,8 +39,12 @@ from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log.commit_log import CommitLog
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
-_GATHERING = 1 << 31
-"""Who sleeps until a group is complete; those of the 31 kinds before it wait for an fsync."""
+_KINDS, _GATHERING = 31, 1 << 31
+"""Who sleeps waits for one of 31 fsyncs in turn, or, the leader of the next, for its group.
+
+The word SYNCING is an end of the log times 31 plus the number of the fsync: one word, so that
+nobody sees the one without the other.
+"""
 
 _GATHER_POLL_SECONDS = 0.0001
 _LONGEST_GATHER_NS = 50_000_000
@@ -68,8 +72,6 @@ class Flusher:
         `timeout_ms`, StoreFailedError if an fsync failed.
         """
         target = self._page[PUBLISHED]
-        if 0 < self._page[WANTED] <= self._page[APPENDS]:
-            self._lock.bell.ring(1, _GATHERING)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         deadline = time.monotonic() + wait_ms / 1000
         while self._become_leader(target, deadline, wait_ms):
@@ -79,6 +81,11 @@ class Flusher:
                 with self._led:
                     self._leading = False
                     self._led.notify_all()
+
+    def tell_appended(self) -> None:
+        """Wake the leader who waits for appends, if there are enough now."""
+        if 0 < self._page[WANTED] <= self._page[APPENDS]:
+            self._lock.bell.ring(1, _GATHERING)
 
     def close(self) -> None:
         """Close the lock's file."""
@@ -100,23 +107,24 @@ class Flusher:
             try:
                 self._sync()
             finally:
-                self._lock.hand_on(self._kind(1), self._kind(0))
+                number = self._page[SYNCING] % _KINDS
+                self._lock.hand_on(_kind(number + 1), _kind(number))
 
     def _take_lock(self, target: int, deadline: float, wait_ms: int) -> bool:
         """Take the flush lock; False if there is no need any more."""
-        heard = self._lock.heard()
-        while not self._lock.try_lock():
-            if self._page[FLUSHED] >= target:
-                return False
+        while self._page[FLUSHED] < target:
+            heard = self._lock.heard()
+            if self._lock.try_lock():
+                return True
             if time.monotonic() > deadline:
                 raise _late(wait_ms)
-            self._lock.sleep(heard, self._pause(), self._kind(target > self._page[SYNCING]))
-            heard = self._lock.heard()
-        return True
+            self._lock.sleep(heard, self._pause(), self._waits_for(target))
+        return False
 
-    def _kind(self, later: int) -> int:
-        """Return the kind of sleepers whom the last fsync is for that began, or one later."""
-        return 1 << (self._page[SYNCS] + later) % 31
+    def _waits_for(self, target: int) -> int:
+        """Return the kind of the fsync to wait for: the last that began, or the one after it."""
+        end, number = divmod(self._page[SYNCING], _KINDS)
+        return _kind(number + (target > end))
 
     def _pause(self) -> float:
         """Return how long to wait before looking again: an eighth of an fsync, in seconds."""
@@ -135,7 +143,7 @@ class Flusher:
         stored = page[STORE_TIME]
         cursors = page.cursors()
         appends, end = page[APPENDS], page[PUBLISHED]
-        page[SYNCS], page[SYNCING] = page[SYNCS] + 1, end
+        page[SYNCING] = end * _KINDS + (page[SYNCING] + 1) % _KINDS
         began = time.monotonic_ns()
         try:
             self._log.run.sync(page[FLUSHED], end)
@@ -164,6 +172,10 @@ class Flusher:
             bell.sleep(heard, _GATHER_POLL_SECONDS, _GATHERING, left)
             heard = bell.heard()
         page[WANTED] = 0
+
+
+def _kind(number: int) -> int:
+    return 1 << number % _KINDS
 
 
 def _late(wait_ms: int) -> StoreLockedError:

@@ -1,6 +1,7 @@
 """Durability: one fsync for all, and what a failed one means."""
 
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,15 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.state_page import (
     APPEND_NS,
+    APPENDS,
     FAILED,
     FLUSHED,
+    FLUSHED_APPENDS,
     GROUP,
     PUBLISHED,
     SYNC_NS,
+    SYNCING,
+    WANTED,
 )
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log import flusher
@@ -29,6 +34,13 @@ def break_sync(monkeypatch):
         raise OSError(5, "Input/output error")
 
     return lambda: monkeypatch.setattr(io, "sync", fail)
+
+
+def wait_until(holds, seconds=5):
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return holds()
 
 
 def test_flush_reaches_what_was_published_by_anybody(open_store, path):
@@ -62,41 +74,104 @@ def test_flushes_of_many_threads_share_an_fsync(store, monkeypatch):
 
 
 @pytest.fixture
-def gathering(store, path, monkeypatch):
-    """A flush of this store that waits for the third and the fourth append, for ever."""
-    monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 60 * SECOND)
+def sleeps_long(monkeypatch):
+    """Whoever is not woken is late."""
     monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 20 * SECOND)
+    monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 60 * SECOND)
+
+
+@pytest.fixture
+def gathering(open_store, path, sleeps_long):
+    """A flush after two of four appends, which may wait for the others for 100 seconds."""
+    store, page = open_store(), words(path)
     store.append(message())
     store.flush()
-    page = words(path)
+    store.append(message())
+    store.append(message())
     page[GROUP], page[SYNC_NS], page[APPEND_NS] = 4, 200 * SECOND, SECOND
-    store.append(message())
-    store.append(message())
-    yield page, threading.Thread(target=store.flush)
+    yield page, threading.Thread(target=store.flush, daemon=True)
     page.close()
 
 
-def test_an_fsync_waits_for_as_many_appends_as_the_last_one_had(store, gathering):
+def test_an_fsync_waits_for_as_many_appends_as_the_last_one_had(open_store, gathering):
     page, flush = gathering
     end = page[PUBLISHED]
     flush.start()
     flush.join(0.2)
     assert flush.is_alive()
     assert page[FLUSHED] < end
-    store.append(message())
-    store.append(message())
-    store.flush()
+    others = open_store()
+    others.append(message())
+    others.append(message())
     flush.join(10)
     assert not flush.is_alive()
+    assert page[FLUSHED] == page[PUBLISHED]
+    assert page[WANTED] == 0
 
 
-def test_an_fsync_is_for_half_of_the_appends_if_all_take_longer_than_it(store, gathering):
+def test_an_fsync_is_for_half_of_the_appends_if_all_take_longer_than_it(gathering):
     page, flush = gathering
     page[APPEND_NS] = 60 * SECOND
     flush.start()
     flush.join(10)
     assert not flush.is_alive()
     assert page[FLUSHED] == page[PUBLISHED]
+
+
+def test_every_append_says_how_long_its_turn_was(store, path):
+    page = words(path)
+    store.append(message())
+    assert 0 < page[APPEND_NS] < 60 * SECOND
+    page.close()
+
+
+def test_who_waits_for_an_fsync_is_woken_when_it_ends(open_store, path, monkeypatch, sleeps_long):
+    """One store leads, two wait for its fsync, and two that have appended since for the next."""
+    stores, begun, end, done = [open_store() for _ in range(5)], [], threading.Event(), []
+    leads, *covered = stores[:3]
+    leads.append(message())
+    real = io.sync
+
+    def slow(descriptor):
+        begun.append(descriptor)
+        end.wait(60)
+        real(descriptor)
+
+    def flush(store):
+        store.flush()
+        done.append(store)
+
+    def start(several):
+        for store in several:
+            threading.Thread(target=flush, args=(store,), daemon=True).start()
+
+    monkeypatch.setattr(io, "sync", slow)
+    start([leads])
+    assert wait_until(lambda: begun)
+    start(covered)
+    for store in stores[3:]:
+        store.append(message())
+    start(stores[3:])
+    time.sleep(0.3)  # They are asleep by now.
+    assert not done
+    end.set()
+    assert wait_until(lambda: len(done) == len(stores))
+    assert len(begun) == 2
+
+
+def test_words_about_flushes_that_are_damaged_at_rest_harm_nobody(open_store, path):
+    with open_store() as store:
+        store.append(message())
+    page = words(path)
+    for word in (APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, APPEND_NS, SYNCING, WANTED):
+        page[word] = -(2**63)
+    page.close()
+    with open_store() as store:
+        store.append(message())
+        store.flush()
+    page = words(path)
+    assert page[FLUSHED] == page[PUBLISHED]
+    page.close()
 
 
 def test_flush_that_waits_too_long_says_so(open_store, path):
