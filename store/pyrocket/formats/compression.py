@@ -29,6 +29,8 @@ except ImportError:
 MAX_INFLATED_BYTES = 128 * 1024 * 1024
 """Brokers can be set to take bodies beyond 4 MiB, but a damaged one must not fill the memory."""
 
+_PIECE_BYTES = 1024 * 1024
+
 COMPRESSED_FLAGS = SYS_COMPRESSED | SYS_ZLIB
 LACKS_FLAG = "its sysFlag says how its body is compressed, but not that it is"
 _CODECS = {SYS_LZ4: "lz4", SYS_ZSTD: "zstd"}
@@ -78,9 +80,16 @@ def lacks_flag(body: bytes, sys_flag: int) -> bool:
 
 
 def _read_stream(body: bytes, codec: str) -> bytes:
+    """Return the plain body, cut behind MAX_INFLATED_BYTES.
+
+    In buffers: the memory of a `read` that fails is never freed.
+    """
+    pieces, left = [], MAX_INFLATED_BYTES + 1
     with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-        plain: bytes = stream.read(MAX_INFLATED_BYTES + 1)
-        return plain
+        while left and (piece := stream.read_buffer(min(left, _PIECE_BYTES))):
+            pieces.append(piece)
+            left -= piece.size
+    return b"".join(pieces)
 
 
 def _inflate_zlib(body: bytes) -> bytes:

@@ -2,11 +2,13 @@
 
 from contextlib import suppress
 
+import psutil
 import pytest
 from golden.values import DEFLATED
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats import compression
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate, inflate, lacks_flag
 from strategies import CODECS, PLAIN_BODIES, compress
 
@@ -68,3 +70,23 @@ def test_a_compressed_body_whose_flag_is_lost_is_not_taken_for_a_plain_one(body,
         inflate(stored, sys_flag - 1)
     assert not lacks_flag(stored, sys_flag)
     assert not lacks_flag(stored, 0)
+
+
+@pytest.mark.parametrize("sys_flag", [0x001, 0x101, 0x201], ids=["zlib", "lz4", "zstd"])
+def test_bodies_that_do_not_inflate_take_no_memory(sys_flag):
+    process = psutil.Process()
+    cut = compress(b"a" * 1000, sys_flag)[:-3]
+    before = process.memory_info().vms
+    for _ in range(100):
+        with pytest.raises(StoreDamagedError):
+            inflate(cut, sys_flag)
+    assert process.memory_info().vms - before < 100 * 2**20
+
+
+@pytest.mark.parametrize("sys_flag", [0x001, 0x101, 0x201], ids=["zlib", "lz4", "zstd"])
+def test_a_body_may_not_inflate_without_end(sys_flag, monkeypatch):
+    monkeypatch.setattr(compression, "MAX_INFLATED_BYTES", 3 * 2**20)
+    longest = bytes(3 * 2**20)
+    assert inflate(compress(longest, sys_flag), sys_flag) == longest
+    with pytest.raises(StoreDamagedError, match="inflates to more than"):
+        inflate(compress(longest + b"a", sys_flag), sys_flag)
