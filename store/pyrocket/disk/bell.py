@@ -47,8 +47,8 @@ class Bell:
     ) -> None:
         """Sleep until it is rung for this kind, or a few ms; not at all if rung since `heard`.
 
-        A kind is one bit of 32; it sleeps for `most_ns` at most, if that is less. Where there is no
-        bell, sleep for `pause` seconds.
+        A kind is one bit of 32. `most_ns` is the longest sleep, if that is less than a few ms.
+        Where there is no bell, sleep for `pause` seconds.
         """
         if self._map is None:
             time.sleep(pause)

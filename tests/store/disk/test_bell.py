@@ -30,7 +30,7 @@ def word(tmp_path):
 @pytest.fixture
 def sleeps_long(monkeypatch):
     """Whoever is not woken is late."""
-    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 900_000_000)
+    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 20 * 10**9)
 
 
 @needs_futex
@@ -53,7 +53,7 @@ def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
     ours.ring()
     began = time.monotonic()
     ours.sleep(heard, 0)
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - began < 10
 
 
 @needs_futex
@@ -72,13 +72,13 @@ def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
         one.start()
     asleep.wait()
     began = time.monotonic()
-    time.sleep(0.1)
+    time.sleep(0.5)  # Both are asleep by now.
     ours.ring(kinds=2)
     sleepers[1].join()
     assert awake == [2]
     ours.ring(kinds=1)
     sleepers[0].join()
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - began < 10
 
 
 @needs_futex
@@ -115,7 +115,7 @@ def test_turns_are_handed_on_at_once(tmp_path, sleeps_long):
     for one in waiting:
         one.join()
     assert len(order) == 2
-    assert order[-1] - began < 0.9
+    assert order[-1] - began < 10
 
 
 def no_futex(monkeypatch):
