@@ -1,4 +1,6 @@
-"""An end at one step of what a store does to its disk, in this process."""
+"""An end at one step of what a thread of a store does to its disk, in this process."""
+
+import threading
 
 from pyrocket.disk import io
 
@@ -10,10 +12,14 @@ class DeathError(BaseException):
 
 
 class DyingAt:
-    """From now on the operation with this number is the end; with `half`, a write half done."""
+    """From now on this thread's operation with this number is the end; with `half`, half done.
+
+    Other threads, such as those that flush, go on: they may run between any two operations.
+    """
 
     def __init__(self, patch, step, half):
         self._taken, self._step, self._half = [], step, half
+        self._thread = threading.get_ident()
         for name in STEPS:
             patch.setattr(io, name, self.instead(name, getattr(io, name)))
 
@@ -21,7 +27,7 @@ class DyingAt:
         """An operation that counts, and may be the one."""
 
         def operation(*given):
-            if name == "write_at" or not self._half:
+            if self._counts(name):
                 if len(self._taken) == self._step:
                     if self._half:
                         descriptor, data, at = given
@@ -31,3 +37,6 @@ class DyingAt:
             return real(*given)
 
         return operation
+
+    def _counts(self, name):
+        return threading.get_ident() == self._thread and (name == "write_at" or not self._half)
