@@ -15,9 +15,9 @@ from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
 from pyrocket.log.walk import walk
-from stores import SMALL, batch, numbered, reboot
+from stores import BY_HAND, SMALL, batch, numbered, reboot
 
-OFF = replace(SMALL, key_index=False)
+OFF = replace(BY_HAND, key_index=False)
 GEOMETRY = Geometry(SMALL.index_slots, SMALL.index_items)
 
 

@@ -1,6 +1,7 @@
 """Small stores for tests, and what a test wants to know about one."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,9 @@ from pyrocket.formats.record_batch import EncodedBatch
 
 SMALL = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=20, index_items=80)
 """Files so small that everything rolls over."""
+
+BY_HAND = replace(SMALL, flush_interval_ms=3_600_000)
+"""Nothing is flushed unless the test does it, however long it takes."""
 
 RECORD_BYTES = 91
 """Of a record, less body, topic and properties."""

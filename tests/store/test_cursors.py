@@ -17,7 +17,7 @@ from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTI
 from pyrocket.services.delay_offsets import DelayOffsets
 from pyrocket.services.groups import GroupOffsets
 from pyrocket.topic_admin import TopicConfig
-from stores import SMALL, batch, filled, message, numbered, reboot, words
+from stores import BY_HAND, SMALL, batch, filled, message, numbered, reboot, words
 
 LEVEL_2 = level_word(2)
 
@@ -54,7 +54,7 @@ def _system_topics_may_be_written(monkeypatch):
 
 def test_rocketmq_is_told_of_the_levels_every_ten_seconds(tmp_path, clock):
     """A broker that comes after a crash of ours repeats no more than it would of its own."""
-    store = with_delayed(tmp_path, clock=clock)
+    store = with_delayed(tmp_path, clock=clock, config=BY_HAND)
     told = []
     for after_ms, delivered in ((0, 1), (9_999, 2), (1, 3), (5_000, 4), (5_000, 5)):
         clock.now += after_ms

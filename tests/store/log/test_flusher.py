@@ -23,7 +23,7 @@ from pyrocket.disk.state_page import (
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log import flusher
 from pyrocket.message import SendStatus
-from stores import SMALL, batch, bodies, message, numbered, words
+from stores import BY_HAND, SMALL, batch, bodies, message, numbered, words
 
 SECOND = 1_000_000_000
 
@@ -36,7 +36,7 @@ def break_sync(monkeypatch):
     return lambda: monkeypatch.setattr(io, "sync", fail)
 
 
-def wait_until(holds, seconds=5):
+def wait_until(holds, seconds=60):
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -76,14 +76,14 @@ def test_flushes_of_many_threads_share_an_fsync(store, monkeypatch):
 @pytest.fixture
 def sleeps_long(monkeypatch):
     """Whoever is not woken is late."""
-    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 20 * SECOND)
-    monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 60 * SECOND)
+    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 200 * SECOND)
+    monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 200 * SECOND)
 
 
 @pytest.fixture
 def gathering(open_store, path, sleeps_long):
     """A flush after two of four appends, which may wait for the others for 100 seconds."""
-    store, page = open_store(), words(path)
+    store, page = open_store(config=BY_HAND), words(path)
     store.append(message())
     store.flush()
     store.append(message())
@@ -100,10 +100,10 @@ def test_an_fsync_waits_for_as_many_appends_as_the_last_one_had(open_store, gath
     flush.join(0.2)
     assert flush.is_alive()
     assert page[FLUSHED] < end
-    others = open_store()
+    others = open_store(config=BY_HAND)
     others.append(message())
     others.append(message())
-    flush.join(10)
+    flush.join(60)
     assert not flush.is_alive()
     assert page[FLUSHED] == page[PUBLISHED]
     assert page[WANTED] == 0
@@ -113,7 +113,7 @@ def test_an_fsync_is_for_half_of_the_appends_if_all_take_longer_than_it(gatherin
     page, flush = gathering
     page[APPEND_NS] = 60 * SECOND
     flush.start()
-    flush.join(10)
+    flush.join(60)
     assert not flush.is_alive()
     assert page[FLUSHED] == page[PUBLISHED]
 
@@ -127,7 +127,8 @@ def test_every_append_says_how_long_its_turn_was(store, path):
 
 def test_who_waits_for_an_fsync_is_woken_when_it_ends(open_store, path, monkeypatch, sleeps_long):
     """One store leads, two wait for its fsync, and two that have appended since for the next."""
-    stores, begun, end, done = [open_store() for _ in range(5)], [], threading.Event(), []
+    stores = [open_store(config=BY_HAND) for _ in range(5)]
+    begun, end, done = [], threading.Event(), []
     leads, *covered = stores[:3]
     leads.append(message())
     real = io.sync
