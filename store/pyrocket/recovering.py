@@ -1,6 +1,8 @@
 """A recovery of everything: log, queues, key index, words and the services' cursors."""
 
-from pyrocket.cursors import restore_cursors
+from collections.abc import Mapping
+
+from pyrocket.cursors import restore_cursors, save_cursors
 from pyrocket.disk.durable import clear_folder
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import (
@@ -59,7 +61,7 @@ def recover_alone(
             checkpoint,
             clean=clean,
             topics=topics.all(),
-            least=noted.least() if noted else None,
+            known=noted.ranges(log.first_offset()) if noted else None,
         )
         if not clean:
             Epochs(layout).begin(ends)
@@ -68,7 +70,7 @@ def recover_alone(
         settle_timers(layout, log, queues, page, clean=clean)
         if not clean:
             skip_delivered(log, queues, page)
-        QueueEnds(layout).note(queues, topics.ended_at, page[PUBLISHED])
+        QueueEnds(layout).note(queues, topics.ended_at, log.until(page[PUBLISHED]))
     except PyrocketError:
         page.give_up()
         raise
@@ -76,6 +78,19 @@ def recover_alone(
     if page[STORE_TIME] > now_ms + _YEAR_MS:
         # No checksum covers a record's time, and later ones must not follow a flipped bit.
         page[STORE_TIME] = now_ms
+
+
+def note_progress(
+    layout: Layout,
+    log: CommitLog,
+    queues: Queues,
+    topics: Topics,
+    end: int,
+    cursors: Mapping[int, int],
+) -> None:
+    """Note how far queues and services have come in the log until `end`, which is durable."""
+    save_cursors(layout, cursors)
+    QueueEnds(layout).note(queues, topics.ended_at, log.until(end))
 
 
 def queues_agree(

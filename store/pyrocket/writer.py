@@ -10,7 +10,7 @@ from functools import partial
 from pyrocket.cleaner import Cleaner
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
-from pyrocket.cursors import save_cursors, save_levels, save_transaction_cursors
+from pyrocket.cursors import save_levels, save_transaction_cursors
 from pyrocket.disk import io
 from pyrocket.disk.durable import clear_folder, replace_file
 from pyrocket.disk.file_run import FileRun
@@ -30,9 +30,8 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flush_service import FlushPolicy, FlushService
 from pyrocket.log.flusher import Flusher, failing_for_good
 from pyrocket.presence import Presence, last_holder, make_folders, not_written, write_failed
-from pyrocket.recovering import queues_agree, recover_alone
+from pyrocket.recovering import note_progress, queues_agree, recover_alone
 from pyrocket.services.identity import settle_identity
-from pyrocket.services.queue_ends import QueueEnds
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import Topics
 
@@ -61,7 +60,7 @@ class Writer:
                 if not self._presence.words_are_true(self.identity.key, self._log.ends_at, agree):
                     self._recover(topics)
                 else:
-                    self._log.check_holds(self.page[PUBLISHED])
+                    self._log.check_whole(self.page[PUBLISHED])
                     self._keys.join()
                 self._structure = self.page[STRUCTURE]
         except OSError as error:
@@ -87,7 +86,7 @@ class Writer:
             self._clock,
             config.log_file_bytes,
             self._keys.sync_full,
-            self._note_progress,
+            partial(note_progress, layout, self._log, self._queues, topics),
             partial(save_levels, layout),
         )
         self._flusher = Flusher(
@@ -252,10 +251,6 @@ class Writer:
     def _after_sync(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
         with failing_for_good(self.page):
             self._checkpointer.after_flush(end, stored, cursors)
-
-    def _note_progress(self, end: int, cursors: Mapping[int, int]) -> None:
-        save_cursors(self._layout, cursors)
-        QueueEnds(self._layout).note(self._queues, self._dispatcher.first_offset, end)
 
     def close(self, *, clean: bool) -> None:
         """Leave; with `clean`, the last to leave shuts the store down cleanly."""

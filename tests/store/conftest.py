@@ -1,9 +1,9 @@
 """Fixtures for tests of the store without Spark."""
 
 import pytest
-from pyrocket import Store
+from pyrocket import Store, recovering
 from pyrocket.disk import io
-from stores import SMALL, FakeClock, batch, filled, message, numbered
+from stores import SMALL, FakeClock, batch, filled, message, next_boot, numbered
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +54,28 @@ def aged(path, clock):
         clock.now += 3_600_000
     yield store
     store.close()
+
+
+@pytest.fixture
+def recoveries(monkeypatch):
+    """Counts the recoveries that look at the log."""
+    done, real = [], recovering.recover
+
+    def recover(*arguments, **named):
+        done.append(named["clean"])
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(recovering, "recover", recover)
+    return done
+
+
+@pytest.fixture(params=[next_boot, bool], ids=["next boot", "same boot"])
+def trusted(tmp_path, request, recoveries):
+    """A store of 40 messages in each of two queues, closed cleanly; its words are true."""
+    path = tmp_path / "store"
+    with filled(path) as store:
+        store.update_topic("t", read_queues=2, write_queues=2)
+        store.append_batch(batch(numbered(40), 1), topic="t")
+    request.param(path)
+    recoveries.clear()
+    return path

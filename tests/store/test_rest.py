@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from pyrocket import Store, recovering
+from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import (
     DISPATCHED,
@@ -37,19 +37,6 @@ from stores import (
     queue_files,
     words,
 )
-
-
-@pytest.fixture
-def recoveries(monkeypatch):
-    """Counts the recoveries that look at the log."""
-    done, real = [], recovering.recover
-
-    def recover(*arguments, **named):
-        done.append(named["clean"])
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(recovering, "recover", recover)
-    return done
 
 
 @pytest.fixture
@@ -146,58 +133,6 @@ def test_a_time_centuries_ahead_in_the_last_record_is_not_followed(tmp_path):
     with Store.open(path, config=SMALL, clock=clock) as store:
         store.append(message(b"after"))
         assert store.read("t", 0, 3)[0].store_timestamp == clock.now
-
-
-@pytest.fixture(params=[next_boot, bool], ids=["next boot", "same boot"])
-def trusted(tmp_path, request, recoveries):
-    """A store of 40 messages in each of two queues, closed cleanly; its words are true."""
-    path = tmp_path / "store"
-    with filled(path) as store:
-        store.update_topic("t", read_queues=2, write_queues=2)
-        store.append_batch(batch(numbered(40), 1), topic="t")
-    request.param(path)
-    recoveries.clear()
-    return path
-
-
-def check_rebuilt(path, recoveries):
-    with Store.open(path, config=SMALL) as store:
-        assert bodies(store) == {0: numbered(40), 1: numbered(40)}
-        assert store.append(message(b"next", queue_id=1)).queue_offset == 40
-    assert len(recoveries) == 1
-    Store.open(path, config=SMALL).close()
-    assert len(recoveries) == 1
-
-
-@pytest.mark.parametrize("abort", [False, True])
-def test_a_queue_that_is_gone_is_rebuilt_before_its_offsets_are_given_again(
-    trusted, recoveries, abort
-):
-    shutil.rmtree(trusted / "consumequeue/t/1")
-    if abort:
-        Layout(trusted).abort.touch()
-    check_rebuilt(trusted, recoveries)
-
-
-def test_a_queue_that_lost_its_last_file_is_rebuilt(trusted, recoveries):
-    queue_files(trusted, queue_id=1)[-1].unlink()
-    check_rebuilt(trusted, recoveries)
-
-
-@pytest.mark.parametrize("at", [60, 180])
-def test_a_queue_whose_last_file_was_changed_is_put_right(trusted, recoveries, at):
-    overwrite(queue_files(trusted, queue_id=1)[-1], bytes(20), at)
-    check_rebuilt(trusted, recoveries)
-
-
-@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"logEnd": 1, "queues": {"t/0": [-1]}}'])
-def test_a_store_that_does_not_say_where_its_queues_end_is_looked_at(trusted, recoveries, content):
-    ends = Layout(trusted).queue_ends
-    if content is None:
-        ends.unlink()
-    else:
-        ends.write_bytes(content)
-    check_rebuilt(trusted, recoveries)
 
 
 def test_other_writers_are_not_looked_at(trusted, recoveries):

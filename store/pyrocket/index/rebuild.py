@@ -3,7 +3,7 @@
 Runs alone, before anybody trusts the shared words, which it sets.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyrocket.disk.file_run import FileRun
@@ -62,16 +62,17 @@ def recover(
     *,
     clean: bool,
     topics: Container[str],
-    least: QueueEnds | None = None,
+    known: Mapping[tuple[str, int], range] | None = None,
 ) -> QueueEnds:
     """Make log, queues and words agree and durable; return where the queues end.
 
+    `known` are the offsets that the files of queues are known to have reached from and to.
     Nothing is changed before the log is known to be sound but for its tail. Raises
     StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
     """
     try:
         return _Recovery(
-            log, queues, dispatcher, page, checkpoint, clean, topics, least or {}
+            log, queues, dispatcher, page, checkpoint, clean, topics, known or {}
         ).run()
     except SyncError as error:
         page[FAILED] = 1
@@ -97,7 +98,7 @@ class _Recovery:
     checkpoint: Checkpoint
     clean: bool
     topics: Container[str]
-    least: QueueEnds
+    known: Mapping[tuple[str, int], range]
 
     def run(self) -> QueueEnds:
         if self.page[FAILED]:
@@ -121,8 +122,12 @@ class _Recovery:
         return {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
 
     def _is_one_short(self) -> bool:
-        """Whether a queue ends before where it is known to have ended."""
-        return any(self.dispatcher.next_offset(*key) < end for key, end in self.least.items())
+        """Whether a queue does not begin or end where it is known to have."""
+        return any(
+            self.dispatcher.next_offset(*key) < known.stop
+            or self.queues.get(*key).is_cleaned(known.start)
+            for key, known in self.known.items()
+        )
 
     @property
     def _trusted_ms(self) -> int:

@@ -55,6 +55,10 @@ class CommitLog:
         starts = self.run.starts()
         return starts[0] if starts else self.file_bytes
 
+    def until(self, end: int) -> range:
+        """Return the offsets from the first one to `end`."""
+        return range(self.first_offset(), end)
+
     def file_end(self, offset: int) -> int:
         """Return where the file that holds `offset` ends."""
         return self.run.start_of(offset) + self.file_bytes
@@ -125,6 +129,11 @@ class CommitLog:
         except FileNotFoundError:
             self.check_holds(min([*placement.blanks[:1], int(placement.offsets[0])]))
             self.run.write_or_create(offset, data)
+
+    def check_whole(self, end: int) -> None:
+        """Raise StoreDamagedError unless all files until `end` are there, each of its length."""
+        self.check_holds(end)
+        self.run.check_whole()
 
     def check_holds(self, end: int) -> None:
         """Raise StoreDamagedError (STORE_FILE_MISSING) if the file is gone in which the log ends.

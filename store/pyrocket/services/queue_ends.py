@@ -1,8 +1,9 @@
-"""Where the queues ended at the last checkpoint or clean end: `pyrocket/ends.json`.
+"""Where the queues began and ended at the last checkpoint or clean end: `pyrocket/ends.json`.
 
 A queue whose last entries are damaged or gone looks like a shorter one, and its offsets would be
-given again. Whoever comes in alone looks at the last file of each queue; a recovery that finds a
-queue shorter than it was looks at the whole log.
+given again; one whose first files are gone looks as if they had been cleaned away. Whoever comes in
+alone looks at the files of each queue; a recovery that finds a queue shorter than it was looks at
+the whole log.
 """
 
 import logging
@@ -30,25 +31,44 @@ _GONE = FileNotFoundError, NotADirectoryError
 
 @dataclass(frozen=True)
 class Noted:
-    """Where the log ended, and the queues: by "topic/queue", [end, when its last file changed].
+    """Where the log ended, and the queues: by "topic/queue", [end, when its last file changed,
+    where its first file begins].
 
-    The values are as they were read: nobody has looked at them yet.
+    The values are as they were read: nobody has looked at them yet. Older notes lack the third, and
+    where the log began.
     """
 
     log_end: int
     queues: dict[str, Any] = field(default_factory=dict)
+    log_start: int = -1
 
     def least(self) -> dict[tuple[str, int], int]:
         """Return the ends by topic and queue id: none is less unless the log was cut."""
         try:
-            return {_key(name): int(end) for name, (end, _) in self.queues.items()}
+            return {_key(name): int(end) for name, (end, *_) in self.queues.items()}
+        except BROKEN:
+            return {}
+
+    def ranges(self, log_start: int) -> dict[tuple[str, int], range]:
+        """Return what offsets each queue's files reach from and to, if the log begins there.
+
+        Where it began elsewhere, files may have been cleaned away: only the ends are told.
+        """
+        try:
+            return {
+                _key(name): range(
+                    first[0] // ENTRY_BYTES if first and log_start == self.log_start else int(end),
+                    int(end),
+                )
+                for name, (end, _, *first) in self.queues.items()
+            }
         except BROKEN:
             return {}
 
     def and_later(self, ends: Mapping[tuple[str, int], int]) -> "Noted":
         """Return these and later ends of some queues."""
         later = {f"{topic}/{queue_id}": (end, 0) for (topic, queue_id), end in ends.items()}
-        return Noted(self.log_end, {**self.queues, **later})
+        return Noted(self.log_end, {**self.queues, **later}, self.log_start)
 
 
 _NOTHING = Noted(0)
@@ -65,40 +85,44 @@ class QueueEnds:
         """Return what is noted; None where nothing is."""
         try:
             known = decode_own(read_or_none(self._path) or b"{}")
-            return Noted(int(known["logEnd"]), dict(known["queues"]))
+            start = int(known.get("logStart", -1))
+            return Noted(int(known["logEnd"]), dict(known["queues"]), start)
         except BROKEN:
             return None
 
-    def note(self, queues: Queues, ended_at: EndedAt, log_end: int) -> None:
-        """Replace what is noted by what the queues have of the log below `log_end`, durably.
+    def note(self, queues: Queues, ended_at: EndedAt, log: range) -> None:
+        """Replace what is noted by what the queues have of `log`, all that there is of it, durably.
 
-        The log is durable up to there. One process at a time: with the store alone, or holding
+        The log is durable up to its end. One process at a time: with the store alone, or holding
         the flush lock.
         """
-        noted: dict[str, tuple[int, int]] = {}
+        noted: dict[str, tuple[int, ...]] = {}
         for topic, queue_id in queues.on_disk():
-            end = queues.get(topic, queue_id).max_offset(log_end) or ended_at(topic, queue_id)
+            end = queues.get(topic, queue_id).max_offset(log.stop) or ended_at(topic, queue_id)
             if end:
                 name = f"{topic}/{queue_id}"
                 file = self._root / _last_file(name, end, queues.file_bytes)
-                noted[name] = end, _changed(file)
-        content = encode_own({"logEnd": log_end, "queues": noted})
+                starts = queues.get(topic, queue_id).run.starts()
+                noted[name] = end, _changed(file), *starts[:1]
+        content = encode_own({"logStart": log.start, "logEnd": log.stop, "queues": noted})
         replace_file(self._path, content, self._scratch)
 
     def are_reached(self, noted: Noted, ended_at: EndedAt, file_bytes: int, log_end: int) -> bool:
         """Whether no queue ends before where it ended; `log_end` is where the log does.
 
-        At rest, the log ending where it did, a queue's last file must not have been changed since:
-        one stat each. Otherwise its last entry is read. A queue that was deleted since goes on
-        there without files. False, too, where the notes make no sense.
+        At rest, the log ending where it did, a queue's files must be those of then, the last one
+        not changed since: a look at its folder and one stat each. Otherwise its last entry is read.
+        A queue that was deleted since goes on there without files. False, too, where the notes make
+        no sense.
         """
         at_rest = log_end == noted.log_end
         try:
             with _folder(self._root) as folder:
-                for name, (end, changed) in noted.queues.items():
+                for name, (end, changed, *first) in noted.queues.items():
                     file = _last_file(name, end, file_bytes)
                     if folder is not None and (
                         _is_as_it_was(folder, file, changed)
+                        and _has_all_files(self._root, file, file_bytes, *first)
                         if at_rest
                         else _has_entry(folder, file, end)
                     ):
@@ -190,6 +214,15 @@ def _is_as_it_was(folder: int, file: str, changed: int) -> bool:
         raise
     except OSError:
         return False
+
+
+def _has_all_files(root: Path, last: str, file_bytes: int, first: int | None = None) -> bool:
+    """Whether a queue has as many files as lie from the first one to the last."""
+    if first is None:
+        return True
+    name, _, start = last.rpartition("/")
+    names = os.listdir(f"{root}/{name}")
+    return file_name(first) in names and len(names) == (int(start) - first) // file_bytes + 1
 
 
 def _has_entry(folder: int, file: str, end: int) -> bool:

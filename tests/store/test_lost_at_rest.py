@@ -1,0 +1,108 @@
+"""Files that went or changed after a clean end are noticed by whoever opens the store next."""
+
+import os
+import shutil
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
+from stores import SMALL, batch, bodies, log_files, message, numbered, overwrite, queue_files
+
+
+def check_rebuilt(path, recoveries):
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store) == {0: numbered(40), 1: numbered(40)}
+        assert store.append(message(b"next", queue_id=1)).queue_offset == 40
+    assert len(recoveries) == 1
+    Store.open(path, config=SMALL).close()
+    assert len(recoveries) == 1
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_queue_that_is_gone_is_rebuilt_before_its_offsets_are_given_again(
+    trusted, recoveries, abort
+):
+    shutil.rmtree(trusted / "consumequeue/t/1")
+    if abort:
+        Layout(trusted).abort.touch()
+    check_rebuilt(trusted, recoveries)
+
+
+def test_a_queue_that_lost_its_last_file_is_rebuilt(trusted, recoveries):
+    queue_files(trusted, queue_id=1)[-1].unlink()
+    check_rebuilt(trusted, recoveries)
+
+
+@pytest.mark.parametrize("at", [60, 180])
+def test_a_queue_whose_last_file_was_changed_is_put_right(trusted, recoveries, at):
+    overwrite(queue_files(trusted, queue_id=1)[-1], bytes(20), at)
+    check_rebuilt(trusted, recoveries)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"logEnd": 1, "queues": {"t/0": [-1]}}'])
+def test_a_store_that_does_not_say_where_its_queues_end_is_looked_at(trusted, recoveries, content):
+    ends = Layout(trusted).queue_ends
+    if content is None:
+        ends.unlink()
+    else:
+        ends.write_bytes(content)
+    check_rebuilt(trusted, recoveries)
+
+
+@pytest.mark.parametrize("lost", [[0], [1], [2], [0, 1], [1, 2], [0, 2]], ids=str)
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_queue_that_lost_earlier_files_is_rebuilt(trusted, recoveries, abort, lost):
+    """Its end is there; its first messages look as if they had been cleaned away."""
+    for number in lost:
+        queue_files(trusted, queue_id=1)[number].rename(trusted / f"lost{number}")
+    if abort:
+        Layout(trusted).abort.touch()
+    check_rebuilt(trusted, recoveries)
+
+
+def test_what_was_cleaned_away_is_not_looked_for(trusted, recoveries):
+    with Store.open(trusted, config=SMALL) as store:
+        store.append_batch(batch(numbered(200), 1), topic="t")
+        assert store.clean(total_bytes=9000).queue_files
+        begun = store.min_offset("t", 1)
+    assert begun > 10
+    for _ in range(2):
+        with Store.open(trusted, config=SMALL) as store:
+            assert store.min_offset("t", 1) == begun
+            store.append(message())
+    assert recoveries == []
+
+
+def cut_short(path):
+    os.truncate(path, 1000)
+
+
+def contents(path):
+    return {file: file.read_bytes() for file in path.glob("commitlog/*")}
+
+
+@pytest.mark.parametrize(
+    ("which", "damage", "code"),
+    [
+        (-1, cut_short, "STORE_FILE_LENGTH"),
+        (1, cut_short, "STORE_FILE_LENGTH"),
+        (0, cut_short, "STORE_FILE_LENGTH"),
+        (-1, os.remove, "STORE_FILE_MISSING"),
+        (1, os.remove, "STORE_FILE_MISSING"),
+    ],
+)
+@pytest.mark.parametrize("others", [False, True])
+def test_nothing_is_appended_to_a_log_that_lost_something(
+    trusted, recoveries, which, damage, code, others
+):
+    """However clean its end was, and whoever else has the store open."""
+    other = Store.open(trusted, config=SMALL) if others else None
+    name = log_files(trusted)[which]
+    damage(name)
+    before = contents(trusted)
+    with pytest.raises(StoreDamagedError, match=f"{code}.*Restore it from a backup"):
+        Store.open(trusted, config=SMALL)
+    assert contents(trusted) == before
+    if other:
+        other.close(clean=False)
