@@ -45,7 +45,7 @@ class Driver:
     """Delivers what is due of an open store, but only when it is told to."""
 
     def __init__(self, store):
-        self.levels = DelayLevels(store._layout, store._reader, store._writing)
+        self.levels = DelayLevels(store._layout, store._reader)
         self.writer = store._writing()
         self.writer._hooks.after_section.clear()
         self.runner = ServiceRunner([self.levels], store._clock, flushes=False)

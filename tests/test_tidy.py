@@ -14,6 +14,7 @@ LAYERS = [BASE, ["formats", "disk"], ["filters"], ["log", "json_table", "hooks"]
 LAYERS += [
     ["index"],
     ["services"],
+    ["removable"],
     ["outgoing", "cleaner", "checks", "presence", "cursors"],
     ["redelivery", "due_copies", "timer_recovery"],
     ["recovering"],

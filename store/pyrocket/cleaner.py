@@ -14,31 +14,26 @@ alone go on there too.
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from pyrocket.clock import Clock
-from pyrocket.config import Retention, StoreConfig
-from pyrocket.disk.file_run import FileRun
+from pyrocket.config import Retention
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.space import DiskUsage, disk_usage
-from pyrocket.errors import (
-    OptionError,
-    PyrocketError,
-    StoreDamagedError,
-    StoreUnavailableError,
-)
-from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyrocket.hooks import Hooks
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_builder import KeyBuilder
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.removable import damaged_index_stays, log_files, planned_by_hand
 from pyrocket.services.retention import (
     CleaningPlan,
     CleanReport,
-    LogFile,
+    Kept,
     Removal,
-    plan_by_hand,
     plan_cleaning,
+    split_held,
 )
 from pyrocket.services.topics import Topics
 
@@ -47,7 +42,6 @@ INTERVAL_MS = 10_000
 
 _BUSY_MS = 1000
 _FILES_PER_TURN = 10
-_HEAD_BYTES = 96
 _log = logging.getLogger(__name__)
 
 Section = Callable[[], AbstractContextManager[None]]
@@ -120,21 +114,24 @@ class Cleaner:
     ) -> CleanReport:
         """Remove by hand what exceeds the limits, a few files a turn."""
         now, policy = self._clock(), self._retention
-        removals = _plan_by_hand(self._log, policy, now, hours, total_bytes).removals
-        queue_files = index_files = 0
-        for first in range(0, len(removals) or 1, _FILES_PER_TURN):
+        left = planned_by_hand(self._log, policy, now, hours, total_bytes).removals
+        report = CleanReport()
+        while True:
             with section():
-                done = self.remove(removals[first : first + _FILES_PER_TURN])
-            queue_files += done.queue_files
-            index_files += done.index_files
-        return CleanReport(removals, queue_files, index_files, log_start=self._log.first_offset())
+                done = self.remove(left[:_FILES_PER_TURN])
+            report, left = report.then(done), left[len(done.removals) :]
+            # What is kept for now keeps all behind it: the log must not get a hole.
+            if done.kept or not left:
+                break
+        kept = tuple(Kept(one.file, done.kept[0].held_by) for one in left)
+        return replace(report, kept=kept)
 
     def remove(self, removals: Sequence[Removal]) -> CleanReport:
         """Remove log files, the log's oldest, and what points into them.
 
         None goes that holds what a service has to keep there; what it can move, it moves.
         """
-        removals = self._not_held(removals)
+        removals, kept = split_held(removals, *self._hooks.held_from())
         if removals:
             for hook in self._hooks.before_removal:
                 hook(removals[-1].file.start + self._log.file_bytes)
@@ -152,21 +149,12 @@ class Cleaner:
         index_files = self._remove_index_files(log_start)
         if queue_files or index_files:
             self._tell()
-        return CleanReport(tuple(removals), queue_files, index_files, log_start=log_start)
-
-    def _not_held(self, removals: Sequence[Removal]) -> Sequence[Removal]:
-        if not removals:
-            return removals
-        held = self._hooks.held_from()
-        return [one for one in removals if one.file.start + self._log.file_bytes <= held]
+        return CleanReport(removals, queue_files, index_files, log_start=log_start, kept=kept)
 
     def _remove_index_files(self, log_start: int) -> int:
-        try:
+        with damaged_index_stays(self._layout):
             return self._keys.remove_below(log_start)
-        except StoreDamagedError as error:
-            # Whoever uses the index is told; the space is freed all the same.
-            _log.warning("index files of %s stay: %s", self._layout.root, error)
-            return 0
+        return 0
 
     def _plan(self, policy: Retention) -> CleaningPlan:
         return plan_cleaning(policy, log_files(self._log), self._usage(), self._clock())
@@ -203,63 +191,3 @@ class Cleaner:
             if len(last) and last["physical_offset"][0] < log_start:
                 ends.setdefault(topic, {})[queue_id] = end
         self._topics.note_all_ends(ends)
-
-
-def preview(
-    layout: Layout,
-    config: StoreConfig,
-    clock: Clock,
-    *,
-    hours: float | None,
-    total_bytes: int | None,
-) -> CleanReport:
-    """Return what cleaning by hand would remove; writes nothing, not even a lock."""
-    run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-    log = CommitLog(run)
-    try:
-        plan = _plan_by_hand(log, config.retention, clock(), hours, total_bytes)
-        going = plan.removals
-        start = going[-1].file.start + log.file_bytes if going else log.first_offset()
-        return CleanReport(going, dry_run=True, log_start=start)
-    finally:
-        run.close()
-
-
-def log_files(log: CommitLog) -> list[LogFile]:
-    """Return the files of the log that hold messages, oldest first, and how old they are.
-
-    RocketMQ goes by the time a file was modified last, which is when the blank record at its end
-    was written, with the first message of the next file. That message's store time says the same,
-    and still does in a copy. Of the last file nobody asks.
-    """
-    stored = [(start, _first_stored(log, start)) for start in log.run.starts()]
-    while stored and not stored[-1][1]:
-        stored.pop()  # Made in advance, or damaged.
-    files: list[LogFile] = []
-    closed = stored[-1][1] if stored else 0
-    for start, first in reversed(stored):
-        files.append(LogFile(start, log.file_bytes, closed))
-        closed = first or closed
-    return files[::-1]
-
-
-def _first_stored(log: CommitLog, start: int) -> int:
-    return read_store_timestamp(log.read(start, _HEAD_BYTES))
-
-
-def _plan_by_hand(
-    log: CommitLog,
-    policy: Retention | None,
-    now_ms: int,
-    hours: float | None,
-    total_bytes: int | None,
-) -> CleaningPlan:
-    if hours is None and total_bytes is None and policy is not None:
-        hours, total_bytes = policy.hours, policy.total_bytes
-    if hours is None and total_bytes is None:
-        raise OptionError(
-            "nothing says how much is to be kept.",
-            remedy="Give hours, total_bytes, or both.",
-            code="RETENTION_MISSING",
-        )
-    return plan_by_hand(log_files(log), now_ms, hours=hours, total_bytes=total_bytes)

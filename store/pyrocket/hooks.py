@@ -6,9 +6,17 @@ writer comes in.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 EVERYTHING_MAY_GO = 2**63 - 1
 """As the answer of `holds`: no record is held."""
+
+
+class Hold(NamedTuple):
+    """Where the log has to begin at the latest, and for the sake of what."""
+
+    offset: int
+    what: str
 
 
 @dataclass
@@ -16,20 +24,29 @@ class Hooks:
     """Lists of calls, made in the order in which they were registered.
 
     after_section: outside any turn, when this process has had one; must not wait, never raises.
-    holds: in a turn; the lowest log offset that has to stay when old files are removed.
+    holds: in a turn, or by whoever only looks; by what is held, the lowest log offset that has to
+        stay when old files are removed.
     before_removal: in a turn, before files go; told where the log will begin. What is still needed
         of what lies before is appended again here, or the removal stopped by an error.
+    would_move: by whoever only looks; told the same, which queues (topic, queue id) those calls
+        would append to.
     before_rest: in a turn, alone in the directory, before the store ends cleanly.
     leftovers: in a turn or outside, now and then, whatever the retention: what nobody will use any
         more is removed here; told whether the disk is too full for appends.
     """
 
     after_section: list[Callable[[], None]] = field(default_factory=list)
-    holds: list[Callable[[], int]] = field(default_factory=list)
+    holds: dict[str, Callable[[], int]] = field(default_factory=dict)
     before_removal: list[Callable[[int], None]] = field(default_factory=list)
+    would_move: list[Callable[[int], set[tuple[str, int]]]] = field(default_factory=list)
     before_rest: list[Callable[[], None]] = field(default_factory=list)
     leftovers: list[Callable[[bool], None]] = field(default_factory=list)
 
-    def held_from(self) -> int:
+    def held_from(self) -> Hold:
         """Return the lowest log offset that has to stay."""
-        return min((hold() for hold in self.holds), default=EVERYTHING_MAY_GO)
+        holds = (Hold(offset(), what) for what, offset in self.holds.items())
+        return min(holds, default=Hold(EVERYTHING_MAY_GO, "nothing"))
+
+    def moved_by(self, log_start: int) -> set[tuple[str, int]]:
+        """Return the queues that grow when the log is made to begin there."""
+        return set().union(*(queues(log_start) for queues in self.would_move))

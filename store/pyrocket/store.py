@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from pyrocket.advancing import Advancing
-from pyrocket.cleaner import preview
 from pyrocket.clock import Clock
 from pyrocket.config import DEFAULT_QUEUES, StoreConfig
 from pyrocket.delivery.levels import DelayLevels
@@ -22,6 +21,7 @@ from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.parked import Parked
 from pyrocket.reader import Reader
 from pyrocket.reading import Reading
+from pyrocket.removable import preview
 from pyrocket.sender import Sender
 from pyrocket.service_runner import ServiceRunner, ServiceThread
 from pyrocket.services.epochs import Epochs
@@ -46,7 +46,7 @@ class Store(Reading):
 
     def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, read_only: bool) -> None:
         self._layout, self._config, self._clock = layout, config, clock
-        hooks = Hooks()
+        self._hooks = hooks = Hooks()
         self._writer = None if read_only else Writer(layout, config, clock, hooks)
         identity = self._writer.identity if self._writer else load_identity(layout, config)
         reader = Reader(layout, identity, clock)
@@ -56,11 +56,10 @@ class Store(Reading):
         self._groups = Groups(layout, self._reader, self._writing, clock)
         self._sink = Sink(layout, reader, self._writing, identity.config, clock)
         self._sink.hook_into(hooks)
-        levels = DelayLevels(layout, reader, self._writing)
+        levels = DelayLevels(layout, reader)
         levels.hook_into(hooks)
         self._timers = Timers(layout, reader, self._writing, self.query, clock)
-        if self._writer is not None:
-            self._timers.hook_into(hooks, self._writer)
+        self._timers.hook_into(hooks, self._writer)
         self._transactions = Transactions(layout, reader, self._writing, clock, self._sender)
         self._transactions.hook_into(hooks)
         self._services = ServiceRunner(
@@ -255,13 +254,16 @@ class Store(Reading):
     ) -> CleanReport:
         """Remove the oldest log files, by age or down to a size, without limits by `retention`.
 
-        Rows that were staged for a sink a week ago go, too. With `dry_run`, for which reading is
-        enough, nothing goes. Raises OptionError.
+        Files with delayed messages still to be delivered stay, and all behind them; the report
+        names them. Rows that were staged for a sink a week ago go, too. With `dry_run`, for which
+        reading is enough, nothing goes. Raises OptionError.
         """
         if dry_run:
             known = self._reader.identity.config
             staged = self._sink.clean_staging(dry_run=True)
-            report = preview(self._layout, known, self._clock, hours=hours, total_bytes=total_bytes)
+            report = preview(
+                self._layout, known, self._clock, self._hooks, hours=hours, total_bytes=total_bytes
+            )
         else:
             writer = self._writing()
             # First: what the writer finds of that it removes, too, but does not count.

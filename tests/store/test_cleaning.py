@@ -1,6 +1,7 @@
 """Cleaning a store: what goes, what stays, and what everybody sees of it."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from pyrocket import Store, StoreConfig
@@ -86,18 +87,57 @@ def test_a_queue_whose_last_file_is_full_keeps_its_end(path, clock):
         assert store.append(message(b"next", queue_id=0)).queue_offset == 10
 
 
-def test_a_dry_run_changes_nothing_and_says_the_same(aged, path, clock):
-    aged.flush()
+def with_keys(store, clock):
+    """Four index files of 79 keys each."""
+    store.append_batch(batch(numbered(300), 0, keys=[[f"k{n}"] for n in range(300)]), topic="t")
+
+
+def files_in(path):
+    return [
+        {each for each in (path / name).rglob("*") if each.is_file()}
+        for name in ("commitlog", "consumequeue", "index")
+    ]
+
+
+def with_a_delayed_one(store, clock):
+    """One that holds what lies behind it."""
+    store.append(message(b"later", delay_level=18))
+    with_keys(store, clock)
+
+
+def with_timers(store, clock):
+    """So many that they fill files of their queue; all are put back."""
+    for body in numbered(20):
+        store.append(message(body, deliver_at_ms=clock.now + 100 * HOUR))
+    with_keys(store, clock)
+
+
+def with_halves(store, clock):
+    """Undecided half messages are put back, too."""
+    for body in numbered(20):
+        store.transactions.send_half("a", message(body))
+    with_keys(store, clock)
+
+
+@pytest.mark.parametrize("limits", [{"hours": 0}, {"hours": 60}, {"total_bytes": 30_000}])
+@pytest.mark.parametrize("more", [with_keys, with_a_delayed_one, with_timers, with_halves])
+def test_a_dry_run_changes_nothing_and_says_the_same(aged, path, clock, more, limits):
+    more(aged, clock)
+    aged.close()
     before = snapshot(path)
     with Store.open(path, read_only=True, clock=clock) as reader:
-        told = reader.clean(hours=30, dry_run=True)
+        told = reader.clean(**limits, dry_run=True)
         assert snapshot(path) == before
         with pytest.raises(StoreReadOnlyError):
-            reader.clean(hours=30)
-    done = aged.clean(hours=30)
-    assert told.removals == done.removals
+            reader.clean(**limits)
+    with Store.open(path, clock=clock) as store:
+        files = files_in(path)
+        done = store.clean(**limits)
+        gone = [len(before - after) for before, after in zip(files, files_in(path), strict=True)]
+        assert gone == [len(done.removals), done.queue_files, done.index_files]
+        assert done.removals
     assert told.dry_run
-    assert told.log_start == done.log_start
+    assert replace(told, dry_run=False) == done
 
 
 def test_down_to_a_size(aged, path):

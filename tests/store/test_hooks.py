@@ -1,5 +1,7 @@
 """What a writer does for services: it calls them at the right moment."""
 
+from dataclasses import replace
+
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreUnavailableError
@@ -16,10 +18,30 @@ def start_of(file):
 
 def test_files_that_a_service_holds_stay_and_older_ones_go(tmp_path):
     with filled(tmp_path, 200) as store:
-        held = start_of(log_files(tmp_path)[3])
-        hooks(store).holds += [lambda: held + 5, lambda: held + 9000]
-        store.clean(total_bytes=0)
-        assert start_of(log_files(tmp_path)[0]) == held
+        before = list(map(start_of, log_files(tmp_path)))
+        held = before[3]
+        hooks(store).holds.update(first=lambda: held + 5, second=lambda: held + 9000)
+        planned = store.clean(total_bytes=0, dry_run=True)
+        report = store.clean(total_bytes=0)
+        assert list(map(start_of, log_files(tmp_path))) == before[3:]
+        assert [one.file.start for one in report.removals] == before[:3]
+        assert [(one.file.start, one.held_by) for one in report.kept] == [
+            (start, "first") for start in before[3:-1]
+        ]
+        assert report.kept_bytes == 4096 * len(report.kept)
+        assert report.log_start == held
+        assert replace(planned, dry_run=False) == report
+
+
+def test_the_log_gets_no_hole_where_a_hold_ends_between_two_turns(tmp_path):
+    with filled(tmp_path, 500) as store:
+        files = list(map(start_of, log_files(tmp_path)))
+        assert len(files) > 12, "it takes more than one turn"
+        hooks(store).holds["it"] = lambda: files[3]
+        hooks(store).after_section.append(lambda: hooks(store).holds.pop("it", None))
+        report = store.clean(total_bytes=0)
+        assert list(map(start_of, log_files(tmp_path))) == files[3:]
+        assert [one.file.start for one in report.kept] == files[3:-1]
 
 
 def test_service_is_told_before_files_go(tmp_path):

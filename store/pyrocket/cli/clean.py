@@ -45,6 +45,10 @@ def _document(report: CleanReport) -> dict[str, object]:
             for removal in report.removals
         ],
         "bytes": report.bytes,
+        "keptFiles": [
+            {"name": file_name(one.file.start), "heldBy": one.held_by} for one in report.kept
+        ],
+        "keptBytes": report.kept_bytes,
         "queueFiles": report.queue_files,
         "indexFiles": report.index_files,
         "logStart": report.log_start,
@@ -54,15 +58,22 @@ def _document(report: CleanReport) -> dict[str, object]:
 
 
 def _show(report: CleanReport) -> None:
-    verb = "would go" if report.dry_run else "is gone"
+    verb, begins = ("would go", "would begin") if report.dry_run else ("is gone", "begins")
     for removal in report.removals:
         closed = datetime.fromtimestamp(removal.file.closed_ms / 1000).astimezone()
         name, reason = file_name(removal.file.start), removal.reason
         click.echo(f"commitlog/{name} {verb} ({reason}; all before {closed:%Y-%m-%d %H:%M})")
+    for kept in report.kept:
+        click.echo(f"commitlog/{file_name(kept.file.start)} stays (held by {kept.held_by})")
     click.echo(
         f"{len(report.removals)} log files, {report.bytes:,} bytes; {report.queue_files} queue and"
-        f" {report.index_files} index files. The log begins at {report.log_start}."
+        f" {report.index_files} index files. The log {begins} at {report.log_start}."
     )
+    if report.kept:
+        click.echo(
+            f"{len(report.kept)} log files, {report.kept_bytes:,} bytes, are beyond the limits and"
+            f" {'would stay' if report.dry_run else 'stay'}. Clean again when nothing holds them."
+        )
     if report.staged_files:
         click.echo(
             f"{report.staged_files} files of rows that were never published,"

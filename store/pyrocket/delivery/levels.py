@@ -7,14 +7,15 @@ it is delivered; it moves with the messages' copies, so whatever dies, each is d
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from pyrocket.cursors import Cursors, saved_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import MOST_MOVES, NEVER, StatePage, level_word
+from pyrocket.disk.state_page import MOST_MOVES, NEVER, level_word
 from pyrocket.due_copies import Copies, due_copies
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.record_batch import EncodedBatch
@@ -36,13 +37,13 @@ _log = logging.getLogger(__name__)
 class DelayLevels:
     """Delivers what is due of one store's delay levels; see `service_runner.Service`."""
 
-    def __init__(self, layout: Layout, reader: Reader, writing: Callable[[], Writer]) -> None:
-        self._layout, self._reader, self._writing = layout, reader, writing
+    def __init__(self, layout: Layout, reader: Reader) -> None:
+        self._layout, self._reader = layout, reader
         self._first_level = 1
 
     def hook_into(self, hooks: Hooks) -> None:
         """Have log files kept that hold what is still to be delivered."""
-        hooks.holds.append(lambda: self.holds(self._writing().page))
+        hooks.holds["delayed messages that are still to be delivered"] = self.holds
 
     @property
     def _delays_ms(self) -> Sequence[int]:
@@ -52,7 +53,7 @@ class DelayLevels:
         """Deliver up to MOST_MESSAGES, each level's in their order; return how many were due."""
         parcel = _Parcel()
         with writer.try_section():
-            pending = list(self._pending(writer.page))
+            pending = list(self._pending(writer.page.cursors()))
             # A level that fills a parcel alone must not keep the others waiting.
             for level, start, end in sorted(pending, key=lambda one: one[0] < self._first_level):
                 if parcel.has_room:
@@ -63,25 +64,26 @@ class DelayLevels:
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
         """Return when the first message of a level is due, NEVER if none waits."""
-        heads = self._pending(writer.page)
+        heads = self._pending(writer.page.cursors())
         return min((self._head_due(level, at, now_ms) for level, at, _ in heads), default=NEVER)
 
-    def holds(self, page: StatePage) -> int:
+    def holds(self) -> int:
         """Return the lowest log offset of what is still to be delivered: it has to stay.
 
         It is there for as long as the longest level; nothing is moved.
         """
-        heads = (self._piece(level, at, at + 1) for level, at, _ in self._pending(page))
+        cursors = self._reader.cursors() or saved_cursors(self._layout)
+        heads = (self._piece(level, at, at + 1) for level, at, _ in self._pending(cursors))
         # A damaged one holds everything until its turn has come, when it is passed over.
         starts = (0 if head is None else int(head.records.physical_offset[0]) for head in heads)
         return min(starts, default=EVERYTHING_MAY_GO)
 
-    def _pending(self, page: StatePage) -> Iterator[tuple[int, int, int]]:
+    def _pending(self, cursors: Cursors) -> Iterator[tuple[int, int, int]]:
         """Yield each level that has messages to deliver, and their queue offsets [start, end)."""
         for level in self._used_levels():
             has = self._reader.system_offsets(SCHEDULE_TOPIC, level - 1)
             # Below the minimum messages are gone with their log files.
-            start = max(page[level_word(level)], has.minimum)
+            start = max(cursors.get(level_word(level), 0), has.minimum)
             if start < has.maximum:
                 yield level, start, has.maximum
 

@@ -134,19 +134,26 @@ class ConsumeQueue:
         return offset < self._first_entry(0)
 
     def remove_below(self, log_start: int) -> int:
-        """Remove leading files whose records all lie below `log_start`; return how many went.
+        """Remove the files that `files_below` names; return how many went."""
+        gone = self.files_below(log_start)
+        for start in gone:
+            self.run.remove(start)
+        return len(gone)
 
-        The file with the last entry stays: it tells where the queue goes on.
+    def files_below(self, log_start: int, *, grows: bool = False) -> list[int]:
+        """Return the leading files whose records all lie below `log_start`.
+
+        The file with the last entry is none of them: it tells where the queue goes on. With
+        `grows` there will be another entry behind it first.
         """
-        end, count = self.max_offset(_WHOLE_LOG), 0
+        end, found = self.max_offset(_WHOLE_LOG) + grows, []
         for start in self.run.starts():
             behind = (start + self.run.file_bytes) // ENTRY_BYTES
             last = self.entries(behind - 1, behind)
             if behind >= end or not last.size or last["physical_offset"][0] >= log_start:
                 break
-            self.run.remove(start)
-            count += 1
-        return count
+            found.append(start)
+        return found
 
     def entries(self, start: int, end: int) -> Entries:
         """Return the entries [start, end), fewer where there are no files."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from pyrocket.disk import io
@@ -206,17 +207,18 @@ class KeyIndex:
         raise IndexChangedError
 
     def remove_below(self, log_start: int) -> int:
-        """Remove the leading files that only know records before `log_start`, never the last.
-
-        Returns how many. The caller has the turn.
-        """
-        gone = []
-        for name in self.names()[:-1]:
-            if self.header(name).end_offset >= log_start:
-                break
-            gone.append(name)
+        """Remove the files that `names_below` names; return how many. The caller has the turn."""
+        gone = self.names_below(log_start)
         self._remove(gone)
         return len(gone)
+
+    def names_below(self, log_start: int) -> list[str]:
+        """Return the leading files that only know records before `log_start`, never the last.
+
+        Raises StoreDamagedError (KEY_INDEX_DAMAGED).
+        """
+        older = takewhile(lambda name: self.header(name).end_offset < log_start, self.names()[:-1])
+        return list(older)
 
     def keep(self, names: Sequence[str]) -> int:
         """Remove all files but these, the newest first; return how many."""

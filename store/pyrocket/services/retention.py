@@ -13,7 +13,7 @@ Above `full_ratio` appends are refused. Source: `DefaultMessageStore.CleanCommit
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyrocket.config import Retention
 from pyrocket.disk.space import DiskUsage
@@ -42,6 +42,14 @@ class Removal:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A file that would have to go, and what holds it, or one before it."""
+
+    file: LogFile
+    held_by: str
+
+
+@dataclass(frozen=True)
 class CleaningPlan:
     """Files that go now, oldest first, and whether the disk is too full for appends."""
 
@@ -53,6 +61,7 @@ class CleaningPlan:
 class CleanReport:
     """What a cleaning removed or, with `dry_run`, would remove; the queues follow the log.
 
+    kept: files beyond the limits that stay for now, in the order of the log.
     staged_files, staged_bytes: of rows that were staged for a sink and not published in a week.
     """
 
@@ -63,11 +72,26 @@ class CleanReport:
     log_start: int = field(default=0)
     staged_files: int = 0
     staged_bytes: int = 0
+    kept: tuple[Kept, ...] = ()
+
+    def then(self, later: "CleanReport") -> "CleanReport":
+        """Return what both removed; what stays is the later one's."""
+        return replace(
+            later,
+            removals=self.removals + later.removals,
+            queue_files=self.queue_files + later.queue_files,
+            index_files=self.index_files + later.index_files,
+        )
 
     @property
     def bytes(self) -> int:
         """Bytes of the log files."""
         return sum(removal.file.bytes for removal in self.removals)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the log files that stay though they are beyond the limits."""
+        return sum(one.file.bytes for one in self.kept)
 
 
 def plan_cleaning(
@@ -92,6 +116,16 @@ def plan_by_hand(
     expired = _expired(oldest, hours, now_ms)
     beyond = _beyond(files, oldest, total_bytes)
     return CleaningPlan(tuple(_join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond})))
+
+
+def split_held(
+    removals: Sequence[Removal], held_from: int, held_by: str
+) -> tuple[tuple[Removal, ...], tuple[Kept, ...]]:
+    """Return what may go of the log's oldest files, and what stays for what lies at `held_from`."""
+    ends = [one.file.start + one.file.bytes for one in removals]
+    count = next((at for at, end in enumerate(ends) if end > held_from), len(ends))
+    kept = (Kept(one.file, held_by) for one in removals[count:])
+    return tuple(removals[:count]), tuple(kept)
 
 
 def local_hour(now_ms: int) -> int:

@@ -78,10 +78,12 @@ class Timers:
         self._clock, self._ids = clock, UniqueIds(clock)
         self.service = TimerService(layout, reader)
 
-    def hook_into(self, hooks: Hooks, writer: Writer) -> None:
+    def hook_into(self, hooks: Hooks, writer: Writer | None) -> None:
         """Have what waits kept when log files go, and handed over at a clean end."""
-        hooks.before_removal.append(lambda log_start: self._keep(writer, log_start))
-        hooks.before_rest.append(lambda: self._hand_over(writer))
+        hooks.would_move.append(self._would_move)
+        if writer is not None:
+            hooks.before_removal.append(lambda log_start: self._keep(writer, log_start))
+            hooks.before_rest.append(lambda: self._hand_over(writer))
 
     def close(self) -> None:
         """Close what is open."""
@@ -180,6 +182,10 @@ class Timers:
         waiting = self.service.mended(writer, lambda: self.service.taken_in(progress))
         for batch in copies_of_kept(self.service.log, waiting, log_start):
             writer.append([batch], make_room=False)
+
+    def _would_move(self, log_start: int) -> set[tuple[str, int]]:
+        waits_there = (self.entries()["physical_offset"] < log_start).any()
+        return {(TIMER_TOPIC, 0)} if waits_there else set()
 
     def _hand_over(self, writer: Writer) -> None:
         while self.service.take_in(writer):

@@ -167,6 +167,11 @@ class Transactions:
         hooks.before_removal.append(
             lambda log_start: keep_undecided(self._ledger, self._writing(), log_start)
         )
+        hooks.would_move.append(self._would_move)
+
+    def _would_move(self, log_start: int) -> set[tuple[str, int]]:
+        waits_there = any(half.physical_offset < log_start for half in self.pending())
+        return {(HALF_TOPIC, 0)} if waits_there else set()
 
     def close(self) -> None:
         """Close all producers, while the store is still open."""

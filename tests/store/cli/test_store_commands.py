@@ -9,7 +9,17 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Store
 from pyrocket.cli import main
-from stores import filled, log_files, overwrite, queue_files, reboot, snapshot
+from stores import (
+    batch,
+    filled,
+    log_files,
+    message,
+    numbered,
+    overwrite,
+    queue_files,
+    reboot,
+    snapshot,
+)
 
 ERASED = "\x1b[2K"
 """Of a terminal: the line is empty now."""
@@ -95,6 +105,31 @@ def test_cleaning_by_hand(sound):
     assert f"{count - 2} log files" in done.output
     assert len(log_files(sound)) == 2
     assert document("clean", sound, "--hours", 1000)["logFiles"] == []
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_a_cleaning_names_what_stays_and_why(sound, dry_run):
+    with Store.open(sound) as store:
+        store.append(message(b"later", delay_level=18))
+        held = int(log_files(sound)[-1].name)
+        store.append_batch(batch(numbered(60), 0), topic="t")
+    before = log_files(sound)
+    limit = ["--total-bytes", 0, *dry_run]
+    told = document("clean", sound, *limit)
+    stays = [each.name for each in before if int(each.name) >= held][:-1]
+    assert [one["name"] for one in told["keptFiles"]] == stays
+    assert {one["heldBy"] for one in told["keptFiles"]} == {
+        "delayed messages that are still to be delivered"
+    }
+    assert told["keptBytes"] == 4096 * len(stays)
+    assert len(told["logFiles"]) == len([each for each in before if int(each.name) < held])
+    assert told["logStart"] == held
+    there = [each.name for each in log_files(sound)]
+    assert there == ([each.name for each in before] if dry_run else [*stays, there[-1]])
+    text = run("clean", sound, *limit).output
+    assert all(f"commitlog/{name} stays (held by delayed messages" in text for name in stays)
+    assert f"The log {'would begin' if dry_run else 'begins'} at {held}." in text
+    assert " is gone" not in text, "the second time nothing goes"
 
 
 def test_a_snapshot_by_hand(sound, tmp_path):

@@ -1,0 +1,132 @@
+"""What a cleaning by hand comes to: a dry run and a run go by the same rules.
+
+Nothing here locks or writes.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyrocket.clock import Clock
+from pyrocket.config import Retention, StoreConfig
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import OptionError, StoreDamagedError
+from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.hooks import Hooks
+from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.queues import Queues
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.services.retention import (
+    CleaningPlan,
+    CleanReport,
+    LogFile,
+    plan_by_hand,
+    split_held,
+)
+
+_HEAD_BYTES = 96
+_log = logging.getLogger(__name__)
+
+
+def preview(
+    layout: Layout,
+    config: StoreConfig,
+    clock: Clock,
+    hooks: Hooks,
+    *,
+    hours: float | None,
+    total_bytes: int | None,
+) -> CleanReport:
+    """Return what cleaning by hand would remove, and what stays; needs no turn."""
+    run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+    log = CommitLog(run)
+    try:
+        plan = planned_by_hand(log, config.retention, clock(), hours, total_bytes)
+        gone, kept = split_held(plan.removals, *hooks.held_from())
+        start = gone[-1].file.start + log.file_bytes if gone else log.first_offset()
+        growing = hooks.moved_by(start) if gone else set()
+        return CleanReport(
+            gone,
+            _queue_files(layout, config, start, growing),
+            _index_files(layout, config, start),
+            dry_run=True,
+            log_start=start,
+            kept=kept,
+        )
+    finally:
+        run.close()
+
+
+def _queue_files(
+    layout: Layout, config: StoreConfig, log_start: int, growing: set[tuple[str, int]]
+) -> int:
+    queues = Queues(layout, config.queue_file_bytes, writable=False)
+    try:
+        return sum(
+            len(queues.get(*key).files_below(log_start, grows=key in growing))
+            for key in queues.on_disk()
+        )
+    finally:
+        queues.close()
+
+
+def _index_files(layout: Layout, config: StoreConfig, log_start: int) -> int:
+    with damaged_index_stays(layout):
+        index = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
+        return len(index.names_below(log_start))
+    return 0
+
+
+@contextmanager
+def damaged_index_stays(layout: Layout) -> Iterator[None]:
+    """Go on without an index that is damaged: whoever uses it is told, and space is freed."""
+    try:
+        yield
+    except StoreDamagedError as error:
+        _log.warning("index files of %s stay: %s", layout.root, error)
+
+
+def planned_by_hand(
+    log: CommitLog,
+    policy: Retention | None,
+    now_ms: int,
+    hours: float | None,
+    total_bytes: int | None,
+) -> CleaningPlan:
+    """Return which files are beyond the limits, by default those of the policy.
+
+    Raises OptionError, with the code RETENTION_MISSING where there is no limit at all.
+    """
+    if hours is None and total_bytes is None and policy is not None:
+        hours, total_bytes = policy.hours, policy.total_bytes
+    if hours is None and total_bytes is None:
+        raise OptionError(
+            "nothing says how much is to be kept.",
+            remedy="Give hours, total_bytes, or both.",
+            code="RETENTION_MISSING",
+        )
+    return plan_by_hand(log_files(log), now_ms, hours=hours, total_bytes=total_bytes)
+
+
+def log_files(log: CommitLog) -> list[LogFile]:
+    """Return the files of the log that hold messages, oldest first, and how old they are.
+
+    RocketMQ goes by the time a file was modified last, which is when the blank record at its end
+    was written, with the first message of the next file. That message's store time says the same,
+    and still does in a copy. Of the last file nobody asks.
+    """
+    stored = [(start, _first_stored(log, start)) for start in log.run.starts()]
+    while stored and not stored[-1][1]:
+        stored.pop()  # Made in advance, or damaged.
+    files: list[LogFile] = []
+    closed = stored[-1][1] if stored else 0
+    for start, first in reversed(stored):
+        files.append(LogFile(start, log.file_bytes, closed))
+        closed = first or closed
+    return files[::-1]
+
+
+def _first_stored(log: CommitLog, start: int) -> int:
+    return read_store_timestamp(log.read(start, _HEAD_BYTES))
