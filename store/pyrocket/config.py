@@ -6,6 +6,7 @@ from typing import Any
 
 from pyrocket.durations import parse_delay_levels
 from pyrocket.errors import OptionError
+from pyrocket.limits import LONGEST_MS, check_amount, check_whole, is_whole
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """RocketMQ's maxMessageSize: the longest body as stored."""
@@ -30,6 +31,16 @@ DEFAULT_QUEUES = 4
 _ENTRY_BYTES = 20
 _INDEX_HEADER = 40
 _FLUSH = ("async", "sync", "manual")
+_RANGES = {
+    "queue_file_entries": (1, 2**31 // _ENTRY_BYTES - 1),
+    "default_queues": (1, MAX_QUEUES),
+    "flush_interval_ms": (1, LONGEST_MS),
+    "flush_least_pages": (0, 2**63 - 1),
+    "flush_thorough_interval_ms": (1, LONGEST_MS),
+    "flush_timeout_ms": (1, LONGEST_MS),
+    "lock_timeout_ms": (0, LONGEST_MS),
+    "timer_max_delay_ms": (0, 2**63 - 1),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +64,11 @@ class Retention:
     files_per_run: int = 10
 
     def __post_init__(self) -> None:
-        if self.hours < 0 or (self.total_bytes or 0) < 0 or self.files_per_run < 1:
-            raise OptionError(f"{self} has a negative limit.")
+        check_amount("hours", self.hours)
+        check_amount("total_bytes", 0 if self.total_bytes is None else self.total_bytes)
+        check_whole("files_per_run", self.files_per_run, 1)
+        for name in ("clean_ratio", "force_ratio", "full_ratio"):
+            check_amount(name, getattr(self, name))
         if not set(self.at_hours) <= set(range(24)):
             raise OptionError(f"at_hours is {self.at_hours}.", remedy="Use hours from 0 to 23.")
         if not 0 <= self.clean_ratio <= self.force_ratio <= self.full_ratio <= 1:
@@ -120,33 +134,30 @@ class StoreConfig:
     def __post_init__(self) -> None:
         if self.flush not in _FLUSH:
             raise OptionError(f"flush is {self.flush!r}.", remedy=f"Use one of {_FLUSH}.")
-        for name in ("interval_ms", "thorough_interval_ms", "timeout_ms"):
-            self._check_least(f"flush_{name}", 1)
-        self._check_least("timer_max_delay_ms", 0)
+        for name, (least, most) in _RANGES.items():
+            check_whole(name, getattr(self, name), least, most)
+        self._check_sizes()
         self._check_property_crc()
         parse_delay_levels(self.delay_levels_text)
-        if self.dir_mode is not None and self.dir_mode & ~0o6077 != 0o700:
+        mode = self.dir_mode
+        if mode is not None and not (is_whole(mode) and mode & ~0o6077 == 0o700):
             raise OptionError(
-                f"dir_mode is {self.dir_mode:#o}.",
+                f"dir_mode is {oct(mode) if is_whole(mode, -(2**63)) else mode!r}.",
                 remedy="Use permissions such as 0o2770 or 0o750: the owner's have to be 7.",
             )
+
+    def _check_sizes(self) -> None:
         # A window of the log is mapped at multiples of the page size; an int32 counts in a file.
-        if not 4096 <= self.log_file_bytes < 2**31 or self.log_file_bytes % 4096:
+        size, slots, items = self.log_file_bytes, self.index_slots, self.index_items
+        if not is_whole(size, 4096, 2**31 - 1) or size % 4096:
             raise OptionError(
-                f"log_file_bytes is {self.log_file_bytes}.",
-                remedy="Use a multiple of 4096 below 2 GiB.",
+                f"log_file_bytes is {size!r}.", remedy="Use a multiple of 4096 below 2 GiB."
             )
-        if not 1 <= self.queue_file_entries < 2**31 // _ENTRY_BYTES:
-            raise OptionError(f"queue_file_entries is {self.queue_file_entries}.")
-        index_bytes = _INDEX_HEADER + 4 * self.index_slots + 20 * self.index_items
-        if self.index_slots < 1 or self.index_items < 2 or index_bytes >= 2**31:
+        fits = is_whole(slots, 1) and is_whole(items, 2)
+        if not fits or _INDEX_HEADER + 4 * slots + 20 * items >= 2**31:
             raise OptionError(
-                f"index_slots is {self.index_slots}, index_items is {self.index_items}.",
+                f"index_slots is {slots!r}, index_items is {items!r}.",
                 remedy="Use at least 1 and 2; a file takes 4 and 20 bytes each, below 2 GiB.",
-            )
-        if not 1 <= self.default_queues <= MAX_QUEUES:
-            raise OptionError(
-                f"default_queues is {self.default_queues}.", remedy=f"Use 1 to {MAX_QUEUES}."
             )
 
     def _check_property_crc(self) -> None:
@@ -154,10 +165,6 @@ class StoreConfig:
             raise OptionError(
                 f"property_crc is {self.property_crc!r}.", remedy="Use True, False or None."
             )
-
-    def _check_least(self, name: str, least: int) -> None:
-        if getattr(self, name) < least:
-            raise OptionError(f"{name} is {getattr(self, name)}.", remedy=f"Use at least {least}.")
 
     @property
     def queue_file_bytes(self) -> int:

@@ -17,6 +17,7 @@ from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.hooks import Hooks
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.queues import Queues
+from pyrocket.limits import check_amount
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.retention import (
     CleaningPlan,
@@ -86,6 +87,12 @@ def damaged_index_stays(layout: Layout) -> Iterator[None]:
         yield
     except StoreDamagedError as error:
         _log.warning("index files of %s stay: %s", layout.root, error)
+
+
+def check_limits(hours: float | None, total_bytes: int | None) -> None:
+    """Raise OptionError for a limit that is none; both may be missing."""
+    for name, limit in (("hours", hours), ("total_bytes", total_bytes)):
+        check_amount(name, 0 if limit is None else limit)
 
 
 def planned_by_hand(

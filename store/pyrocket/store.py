@@ -21,7 +21,7 @@ from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.parked import Parked
 from pyrocket.reader import Reader
 from pyrocket.reading import Reading
-from pyrocket.removable import preview
+from pyrocket.removable import check_limits, preview
 from pyrocket.sender import Sender
 from pyrocket.service_runner import ServiceRunner, ServiceThread
 from pyrocket.services.epochs import Epochs
@@ -258,6 +258,7 @@ class Store(Reading):
         names them. Rows that were staged for a sink a week ago go, too. With `dry_run`, for which
         reading is enough, nothing goes. Raises OptionError.
         """
+        check_limits(hours, total_bytes)
         if dry_run:
             known = self._reader.identity.config
             staged = self._sink.clean_staging(dry_run=True)

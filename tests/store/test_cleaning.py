@@ -152,6 +152,17 @@ def test_limits_have_to_be_named(aged):
             aged.clean(dry_run=dry_run)
 
 
+@pytest.mark.parametrize("limit", [float("nan"), -1, -0.5, True, False, "5"])
+@pytest.mark.parametrize("name", ["hours", "total_bytes"])
+def test_a_limit_that_is_none_removes_nothing(aged, path, name, limit):
+    before = log_files(path)
+    for dry_run in (False, True):
+        with pytest.raises(OptionError, match=name):
+            aged.clean(**{name: limit}, dry_run=dry_run)
+    assert log_files(path) == before
+    assert not aged.clean(hours=float("inf")).removals, "for ever"
+
+
 def test_age_is_that_of_the_last_message_even_in_a_copy(aged, path, tmp_path, clock):
     """A copy's files are all modified now, by the wall clock."""
     aged.close()

@@ -93,6 +93,9 @@ def test_broken_identity_is_named(open_store, path):
         open_store()
 
 
+NUMBERS = [name for name, default in vars(StoreConfig()).items() if type(default) is int]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -102,6 +105,9 @@ def test_broken_identity_is_named(open_store, path):
         {"default_queues": 0},
         {"default_queues": 1025},
         {"flush": "maybe"},
+        {"lock_timeout_ms": -1},
+        {"flush_least_pages": -1},
+        *({name: bad} for name in NUMBERS for bad in (float("nan"), float("inf"), True, 4096.0)),
     ],
 )
 def test_impossible_configuration_is_refused(wrong):

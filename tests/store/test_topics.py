@@ -264,6 +264,17 @@ def test_topics_of_java_without_an_id_can_be_read(path):
         assert reader.topic("t").topic_id == ""
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1, 1.5, True, "4"])
+@pytest.mark.parametrize("name", ["read_queues", "write_queues", "perm"])
+def test_numbers_that_are_none_never_get_into_the_table(store, name, bad):
+    store.create_topic("t")
+    for change in (store.create_topic, store.update_topic):
+        with pytest.raises(InvalidInputError):
+            change("u" if change == store.create_topic else "t", **{name: bad})
+    assert set(store.topics()) == {"t"}
+    assert store.topic("t").perm == 6
+
+
 @pytest.mark.parametrize("name", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
 def test_topics_in_which_messages_wait_are_neither_deleted_nor_changed(store, name):
     store.create_topic("t")

@@ -37,9 +37,13 @@ from pyrocket.formats.system_topics import (
     SYSTEM_PREFIX,
 )
 from pyrocket.json_table import Content, JsonTable
+from pyrocket.limits import is_whole
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 """On disk: never renumber."""
+
+_MOST_PERM = 2**31 - 1
+"""Brokers may know more of them."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -144,12 +148,18 @@ class Topics:
     def put(self, topic: TopicConfig) -> TopicConfig:
         """Add or change a topic, durably; a new one gets its id."""
         for queues in (topic.read_queues, topic.write_queues):
-            if not 1 <= queues <= MAX_QUEUES:
+            if not is_whole(queues, 1, MAX_QUEUES):
                 raise InvalidInputError(
-                    f"topic {topic.name!r} cannot have {queues} queues.",
+                    f"topic {topic.name!r} cannot have {queues!r} queues.",
                     remedy=f"Use 1 to {MAX_QUEUES}.",
                     code="QUEUE_COUNT",
                 )
+        if not is_whole(topic.perm, 0, _MOST_PERM):
+            raise InvalidInputError(
+                f"topic {topic.name!r} cannot have the permission {topic.perm!r}.",
+                remedy=f"Use {PERM_READ} for reading, {PERM_WRITE} for writing, their sum, or 0.",
+                code="TOPIC_PERMISSION",
+            )
         own = self._own()
         ids, lost = own["ids"], self._lost(own)
         ids.setdefault(topic.name, uuid.uuid4().hex)

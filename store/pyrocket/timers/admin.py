@@ -34,6 +34,7 @@ from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.hooks import Hooks
 from pyrocket.index.scattered import read_scattered
 from pyrocket.index.timer_queue import ordered
+from pyrocket.limits import check_whole
 from pyrocket.message import StoredMessage
 from pyrocket.reader import Reader
 from pyrocket.services.unique_ids import UniqueIds
@@ -99,7 +100,11 @@ class Timers:
         return int(entries["due"][0]) if len(entries) else None
 
     def pending(self, limit: int = 100, after: PendingTimer | None = None) -> list[PendingTimer]:
-        """Return the first messages that wait, or those after one of them, by due time."""
+        """Return the first messages that wait, or those after one of them, by due time.
+
+        Raises OptionError for a limit that is none.
+        """
+        check_whole("limit", limit)
         entries = self.entries()
         if after is not None:
             later = entries["queue_offset"] > after.queue_offset

@@ -20,6 +20,7 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.hooks import Hooks
+from pyrocket.limits import is_whole
 from pyrocket.message import Message, SendStatus
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.reader import Reader
@@ -128,8 +129,10 @@ class Transactions:
                 remedy="Send it when it is due, or without a transaction.",
                 code="TRANSACTION_DELAYED",
             )
-        if immunity_s is not None and immunity_s < 0:
-            raise MessageError(f"the immunity is {immunity_s} s.", remedy="Use 0 or more, or none.")
+        if immunity_s is not None and not is_whole(immunity_s):
+            raise MessageError(
+                f"the immunity is {immunity_s!r} s.", remedy="Use whole seconds from 0 on, or none."
+            )
         writer = self._writing()
         route_to = self._sending.route(writer, message.topic)
         self._make_rooms(writer)

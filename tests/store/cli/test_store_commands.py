@@ -107,6 +107,13 @@ def test_cleaning_by_hand(sound):
     assert document("clean", sound, "--hours", 1000)["logFiles"] == []
 
 
+@pytest.mark.parametrize("limit", [["--hours", "nan"], ["--hours", -1], ["--total-bytes", -1]])
+def test_a_cleaning_down_to_no_number_removes_nothing(sound, limit):
+    before = log_files(sound)
+    assert run("clean", sound, *limit).exit_code == 2
+    assert log_files(sound) == before
+
+
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
 def test_a_cleaning_names_what_stays_and_why(sound, dry_run):
     with Store.open(sound) as store:

@@ -130,6 +130,9 @@ def test_by_hand_only_the_limits_given_count():
     ]
 
 
+LIMITS = ["hours", "total_bytes", "files_per_run", "clean_ratio", "force_ratio", "full_ratio"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -139,6 +142,7 @@ def test_by_hand_only_the_limits_given_count():
         {"at_hours": (24,)},
         {"clean_ratio": 0.95},
         {"full_ratio": 1.5},
+        *({name: bad} for name in LIMITS for bad in (float("nan"), True, "5", -0.1)),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(wrong):

@@ -1,0 +1,30 @@
+"""Which numbers can be limits and sizes: comparisons alone let NaN through, and True is 1."""
+
+from numbers import Integral, Real
+from typing import Any
+
+from pyrocket.errors import OptionError
+
+LONGEST_MS = 2**42
+"""The longest wait, about 139 years: what the system can be asked to wait for."""
+
+
+def is_whole(value: Any, least: int = 0, most: int = 2**63 - 1) -> bool:
+    """Whether it is a whole number from `least` to `most`; True and False are none."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return whole and bool(least <= value <= most)
+
+
+def check_whole(name: str, value: Any, least: int = 0, most: int = 2**63 - 1) -> None:
+    """Raise OptionError unless it is a whole number from `least` to `most`."""
+    if not is_whole(value, least, most):
+        raise OptionError(
+            f"{name} is {value!r}.", remedy=f"Use a whole number from {least} to {most}."
+        )
+
+
+def check_amount(name: str, value: Any) -> None:
+    """Raise OptionError unless it is a number from 0 on; it may be infinite, but not NaN."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and value >= 0):
+        raise OptionError(f"{name} is {value!r}.", remedy="Use a number from 0 on.")
