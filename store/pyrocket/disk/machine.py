@@ -13,7 +13,21 @@ from pyrocket.errors import UnsupportedError
 
 # Goes on while the machine sleeps, where the system has such a clock.
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_NETWORK = ("nfs", "cifs", "smb", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs", "afs")
+_NETWORK = ("nfs", "cifs", "smb", "afs", "9p", "sshfs")
+_CLUSTER = (
+    *("ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs", "orangefs", "pvfs"),
+    *("moosefs", "mfs", "lizardfs", "seaweedfs", "wekafs", "panfs"),
+)
+_OBJECTS = (
+    *("s3fs", "goofys", "mountpoint-s3", "mount-s3", "gcsfuse", "blobfuse", "juicefs", "rclone"),
+    *("alluxio", "ossfs", "hadoop-fuse", "fuse_dfs"),
+)
+_SHARED = _NETWORK + _CLUSTER + _OBJECTS
+"""How the names of file systems begin that several machines may have mounted.
+
+9p is how virtual machines, WSL too, see their host's folders. Containers are no machines: what they
+have, such as overlay, virtiofs or a volume, is local.
+"""
 
 
 @functools.cache
@@ -53,7 +67,7 @@ def moment() -> Moment:
 def refuse_network_file_system(path: Path) -> None:
     """Raise UnsupportedError if writers on several machines could meet under `path`."""
     kind = _file_system(path)
-    if kind.startswith(_NETWORK):
+    if kind.removeprefix("fuse.").startswith(_SHARED):
         raise UnsupportedError(
             f"{path} lies on a network file system ({kind}), where processes on two machines share"
             " neither locks nor memory.",
@@ -68,10 +82,16 @@ def _file_system(path: Path) -> str:
         table = Path("/proc/self/mountinfo").read_text()
     except OSError:
         return ""
-    device = os.stat(path).st_dev
+    return _kind_of(os.stat(path).st_dev, table)
+
+
+def _kind_of(device: int, table: str) -> str:
+    """Return the type of a device's mount, by a table as of proc_pid_mountinfo(5)."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in table.splitlines():
         fields = line.split()
         if fields[2] == wanted:
-            return fields[fields.index("-") + 1]
+            kind, source = fields[fields.index("-") + 1 :][:2]
+            # Some tell their name only as what is mounted.
+            return f"fuse.{source}" if kind == "fuse" else kind
     return ""

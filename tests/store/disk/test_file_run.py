@@ -162,12 +162,34 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
     assert (tmp_path / "file").read_bytes() == b"\0\x000123456789"
 
 
-def test_network_file_system_is_refused(tmp_path, monkeypatch):
-    refuse_network_file_system(tmp_path)
-    monkeypatch.setattr("pyrocket.disk.machine._file_system", lambda path: "nfs4")
-    with pytest.raises(UnsupportedError, match="nfs4") as caught:
+SHARED = ["nfs", "nfs4", "cifs", "smb3", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs"]
+SHARED += ["ocfs2", "gfs2", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.gcsfuse", "fuse.s3fs"]
+SHARED += ["fuse.juicefs", "fuse.rclone", "fuse.goofys", "fuse.sshfs", "fuse mountpoint-s3"]
+LOCAL = ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "virtiofs", "fuseblk", "apfs", "f2fs"]
+LOCAL += ["fuse.fuse-overlayfs", "fuse.grpcfuse", "fuse.osxfs", "fuse.lxcfs", "fuse /dev/sdb1"]
+
+
+def mounted(path, monkeypatch, kind):
+    """Have the table of mounts say that `path` lies on this kind, or kind and source."""
+    device = path.stat().st_dev
+    place = f"{os.major(device)}:{os.minor(device)}"
+    kind = kind if " " in kind else f"{kind} host:/x"
+    table = f"20 1 0:5 / /proc rw - proc proc rw\n36 35 {place} / /mnt rw shared:1 - {kind} rw\n"
+    monkeypatch.setattr("pyrocket.disk.machine.Path.read_text", lambda path: table)
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_network_file_system_is_refused(tmp_path, monkeypatch, kind):
+    mounted(tmp_path, monkeypatch, kind)
+    with pytest.raises(UnsupportedError, match=kind.split()[-1]) as caught:
         refuse_network_file_system(tmp_path)
     assert caught.value.code == "UNSUPPORTED_FILE_SYSTEM"
+
+
+@pytest.mark.parametrize("kind", LOCAL)
+def test_what_one_machine_has_alone_is_no_network_file_system(tmp_path, monkeypatch, kind):
+    mounted(tmp_path, monkeypatch, kind)
+    refuse_network_file_system(tmp_path)
 
 
 def test_nothing_is_written_past_the_seam(tmp_path, monkeypatch):
