@@ -1,0 +1,108 @@
+"""However long the log is, only a window of it is mapped at a time.
+
+Spark's workers have little room for addresses: the third map of a whole log file fails there.
+"""
+
+import mmap
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from pyrocket import Store
+from pyrocket.disk import file_run
+from pyrocket.index import scan, scattered
+from pyrocket.log import walk
+from pyrocket.verify import verify
+from stores import SMALL, batch, bodies, filled, numbered, reboot
+
+WINDOW = 64 * 1024
+LOG_FILE = 1024 * 1024
+MOST = 64 * 1024 * 1024
+
+
+@pytest.fixture
+def maps(monkeypatch):
+    """The lengths of all maps of the log's files that are made from here on."""
+    lengths = []
+
+    def recorded(descriptor, length, **how):
+        lengths.append(length)
+        return mmap.mmap(descriptor, length, **how)
+
+    like = {name: getattr(mmap, name) for name in ("ACCESS_READ", "ALLOCATIONGRANULARITY")}
+    monkeypatch.setattr(file_run, "mmap", SimpleNamespace(mmap=recorded, **like))
+    return lengths
+
+
+@pytest.fixture
+def long_log(path):
+    """Two queues, message by message, in half a log file; nobody has indexed their keys."""
+    config = SMALL.with_sizes(log_file_bytes=LOG_FILE, queue_file_entries=10_000, key_index=False)
+    with filled(path, 0, config=config) as store:
+        store.update_topic("t", read_queues=2, write_queues=2)
+        keys = [["k"]] * 2500
+        store.append_batch(batch(numbered(2500), [0, 1] * 1250, keys=keys), topic="t")
+    return path
+
+
+def reader(path):
+    return Store.open(path, read_only=True)
+
+
+def scanned(path):
+    with reader(path) as store:
+        assert sum(map(len, bodies(store).values())) == 2500
+
+
+def as_records(path):
+    with reader(path) as store:
+        pieces = store._reader.records("t", 0, 0, 1250)
+        assert sum(len(piece.records) for piece in pieces) == 1250
+
+
+def walked(path):
+    with reader(path) as store:
+        log, end = store._reader.log, store._reader.log_end()
+        assert sum(map(len, walk.walk(log, log.first_offset(), end))) == 2500
+
+
+def looked_for(path):
+    with reader(path) as store:
+        assert len(store.query("t", "k", max_messages=3000)) == 2500
+
+
+def picked_up(path):
+    with reader(path) as store:
+        entries = store._reader._queues.get("t", 0).entries(0, 1250)
+        places = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
+        assert len(scattered.read_scattered(store._reader.log, *places).at) == 1250
+        end = store._reader.log_end()
+        assert (scattered.sizes_at(store._reader.log, places[0], end) == places[1]).all()
+
+
+def verified(path):
+    assert verify(path).messages == 2500
+
+
+def recovered(path):
+    reboot(path)
+    Store.open(path).close()
+
+
+OPERATIONS = [scanned, as_records, walked, looked_for, picked_up, verified, recovered]
+
+
+@pytest.mark.parametrize("read", OPERATIONS)
+def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, monkeypatch, read):
+    read(long_log)
+    assert max(maps) > 2 * WINDOW, "else nothing would be shown"
+    for module in (scan, scattered, walk):
+        monkeypatch.setattr(module, "WINDOW_BYTES", WINDOW)
+    maps.clear()
+    read(long_log)
+    assert WINDOW // 2 < max(maps) <= WINDOW + mmap.ALLOCATIONGRANULARITY
+
+
+def test_a_window_has_64_mib_at_most():
+    assert max(scan.WINDOW_BYTES, scattered.WINDOW_BYTES, walk.WINDOW_BYTES) <= MOST
+    assert scan.SLICE_BYTES <= scan.WINDOW_BYTES
