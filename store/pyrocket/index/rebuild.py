@@ -28,13 +28,12 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.formats.queue_entry import ENTRY_BYTES
-from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.density import Density
 from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
 from pyrocket.index.lost_files import lost_file
 from pyrocket.index.queues import Queues
+from pyrocket.index.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.recovery import (
     TRUSTED_WHOLLY,
@@ -48,7 +47,6 @@ from pyrocket.log.walk import walk_all
 
 QueueEnds = dict[tuple[str, int], int]
 
-_HEAD_BYTES = 96
 _STRUCTURES = 2**48
 """The word may hold anything after a boot; it only has to become another."""
 
@@ -117,7 +115,8 @@ class _Recovery:
             begin, end = self._complete_queues(first, end)
         self._drop_ended_queues()
         self.log.run.sync(start, end)
-        self._settle_queues(begin, end)
+        for key in self.queues.on_disk():
+            settle_queue(self.log, self.queues.get(*key), begin, end)
         self._set_words(end, stored, begin)
         return {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
 
@@ -246,26 +245,6 @@ class _Recovery:
             queue = self.queues.get(*key)
             if queue.max_offset(WHOLE_LOG) < self.dispatcher.first_offset(*key):
                 queue.drop()
-
-    def _settle_queues(self, begin: int, end: int) -> None:
-        """Make the entries of [begin, end) durable, and give their files the right times."""
-        for key in self.queues.on_disk():
-            queue = self.queues.get(*key)
-            low, high = queue.max_offset(begin), queue.max_offset(end)
-            if low == high:
-                continue
-            queue.run.sync(low * ENTRY_BYTES, high * ENTRY_BYTES)
-            for start in queue.run.starts():
-                first = start // ENTRY_BYTES
-                behind = min(high, first + queue.run.file_bytes // ENTRY_BYTES)
-                if low < behind and first < behind:
-                    self._set_time_of_last_entry(queue, start, behind - 1)
-
-    def _set_time_of_last_entry(self, queue: ConsumeQueue, start: int, offset: int) -> None:
-        place = int(queue.entries(offset, offset + 1)[0]["physical_offset"])
-        stored = read_store_timestamp(self.log.read(place, _HEAD_BYTES))
-        if stored > 0:
-            queue.run.set_time(start, stored)
 
     def _set_words(self, end: int, stored: int, begin: int) -> None:
         page = self.page

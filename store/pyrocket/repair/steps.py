@@ -15,6 +15,7 @@ from pyrocket.disk.state_page import StatePage
 from pyrocket.errors import PyrocketError
 from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
 from pyrocket.index.queues import Queues
+from pyrocket.index.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import walk_all
 from pyrocket.repair.plan import CONFIG, CUT, KEYS, LENGTH, QUARANTINE, QUEUES, TIMERS, Action
@@ -141,10 +142,13 @@ class Steps:
         self._queues.close()
         graves = {key: self._bury(self._folder(*key)) for key in keys}
         first = self._log.first_offset()
+        end = max(first, self._report.log_end)
         dispatcher = Dispatcher(self._queues, self._topics.ended_at, self._levels)
         try:
-            runs = walk_all(self._log, first, max(first, self._report.log_end))
+            runs = walk_all(self._log, first, end)
             dispatcher.dispatch(runs, dispatched=first, only=keys, whole=True)
+            for key in keys:
+                settle_queue(self._log, self._queues.get(*key), first, end)
         except PyrocketError:
             self._queues.close()
             for key, grave in graves.items():

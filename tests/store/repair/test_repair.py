@@ -11,7 +11,7 @@ from pyrocket.errors import PyrocketError, StoreLockedError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
 from store.repair.damage import DAMAGES, LAST, make
-from stores import batch, bodies, message, numbered, reboot, scan, snapshot
+from stores import batch, bodies, message, numbered, queue_files, reboot, scan, snapshot
 
 
 @pytest.fixture
@@ -95,6 +95,19 @@ def test_what_cannot_be_mended_is_left_as_it_is(path, sound):
     with Store.open(path, read_only=True) as store:
         assert store.read("t", 0, 0, 20)[-1].queue_offset == 19
         assert store.read("t", 0, 21, 100)[-1].queue_offset == LAST
+
+
+@pytest.mark.parametrize("lost", ["t/0", "t/0/00000000000000000200", "."])
+def test_files_of_a_queue_that_is_rebuilt_are_as_old_as_their_last_messages(path, sound, lost):
+    """RocketMQ 4.x looks up times by that."""
+    gone = path / "consumequeue" / lost
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    assert repair(path).after.ok
+    with Store.open(path, read_only=True) as store:
+        last = [store.read("t", 0, offset, 1)[0] for offset in range(9, LAST + 1, 10)]
+        ages = [each.stat().st_mtime_ns // 1_000_000 for each in queue_files(path)]
+        assert ages == [each.store_timestamp for each in last]
+    assert ages[0] < ages[-1] < path.stat().st_mtime * 1000 - 1_000_000
 
 
 def test_what_is_cut_is_kept_and_a_new_epoch_begins(path, sound):
