@@ -37,6 +37,7 @@ from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.queues import Queues
+from pyrocket.index.whole_files import check_ends_in_log, check_log_files, check_queue_files
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.reader import Reader
 from pyrocket.services.epochs import Epochs
@@ -76,7 +77,8 @@ def take_snapshot(
 ) -> SnapshotReport:
     """Copy the store to `target`, which is missing or empty. `turn` keeps writers out for a moment.
 
-    Raises InvalidInputError, StoreUnavailableError.
+    Raises InvalidInputError, StoreUnavailableError, StoreDamagedError where a file is missing or
+    has a wrong length: nothing is left at `target` then.
     """
     _check_target(layout, target)
     io.make_directory(target.parent)
@@ -177,13 +179,30 @@ class _Snapshot:
 
     def _link_log(self, bound: int) -> int | None:
         """Link the files that are full; return where the one begins that is not."""
+        self._check_log(bound)
         starts = self._log.run.starts()
         last = self._log.run.start_of(bound) if bound != WHOLE_LOG else starts[-1] if starts else 0
         for start in starts:
             if start < last:
                 name = file_name(start)
                 self._copies.link(self._layout.commit_log / name, self._draft.commit_log / name)
-        return last if last in starts else None
+        if last in starts:
+            return last
+        if last < bound != WHOLE_LOG:  # Cleaned away since the bound was looked up.
+            raise _ChangedMeanwhileError
+        return None
+
+    def _check_log(self, bound: int) -> None:
+        """Raise StoreDamagedError if the log lacks a file: the copy would hide the loss."""
+        log = self._log.run
+        check_log_files(log, None if bound == WHOLE_LOG else bound, torn=self._is_torn(bound))
+        if bound == WHOLE_LOG and not self._is_torn(bound):
+            for key in self._queues.on_disk():
+                check_ends_in_log(self._queues.get(*key), log)
+
+    def _is_torn(self, bound: int) -> bool:
+        """Whether a broker runs or was killed: nobody tells where its log and queues end."""
+        return bound == WHOLE_LOG and self._layout.abort.exists()
 
     def _copy_tail(self, start: int, bound: int) -> None:
         name = file_name(start)
@@ -208,6 +227,7 @@ class _Snapshot:
     def _copy_queue(self, topic: str, queue_id: int, bound: int) -> int:
         """Copy the entries of records below `bound`; return where the queue ends."""
         queue = self._queues.get(topic, queue_id)
+        check_queue_files(queue, torn=self._is_torn(bound))
         end = queue.max_offset(bound)
         source, target = queue.run.folder, self._draft.consume_queue(topic, queue_id)
         for start in queue.run.starts():

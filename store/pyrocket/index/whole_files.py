@@ -1,0 +1,86 @@
+"""Whether the files of a log or a queue are all there, and as long as they should be.
+
+Others may remove some while this looks: a cleaning takes files from the first on, the end of a
+topic from the last on. Those are not missing. All of it may raise FileNotFoundError if one goes.
+"""
+
+from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import file_name
+from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
+from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.lost_files import lost_file
+
+RESTORE_FILE = "Restore it from a backup; `pyrocket verify` says what it held."
+_MEND = (
+    "Run `pyrocket verify` on the store: it says whether `pyrocket repair` mends it or a backup has"
+    " to."
+)
+
+
+def check_log_files(log: FileRun, end: int | None, *, torn: bool) -> None:
+    """Raise StoreDamagedError if a log file is missing, short or long (STORE_FILE_*).
+
+    With `end`, those count that begin before it. In a `torn` log, of a broker that runs or was
+    killed, the last one may be empty still.
+    """
+    for start in _missing(log, end):
+        raise _lacks(log, start, RESTORE_FILE)
+    _check_lengths(log, end, torn=torn)
+
+
+def check_queue_files(queue: ConsumeQueue, *, torn: bool) -> None:
+    """Raise the same about a queue's files."""
+    for start in _missing(queue.run, None):
+        raise _lacks(queue.run, start, REBUILD_QUEUES)
+    _check_lengths(queue.run, None, torn=torn)
+
+
+def check_ends_in_log(queue: ConsumeQueue, log: FileRun) -> None:
+    """Raise the same if the queue goes on in the file that would be the log's next.
+
+    Only after a clean end: after any other a queue may be ahead of the log.
+    """
+    starts = log.starts()
+    gone = lost_file(queue, log, starts[-1] + log.file_bytes if starts else 0)
+    if gone is not None:
+        raise _lacks(log, gone, RESTORE_FILE)
+
+
+def _lacks(run: FileRun, start: int, remedy: str) -> StoreDamagedError:
+    message = f"{run.folder} lacks the file {file_name(start)}."
+    return StoreDamagedError(message, remedy=remedy, code="STORE_FILE_MISSING")
+
+
+def _missing(run: FileRun, end: int | None) -> list[int]:
+    """Return where files begin that are missing between two others, or before `end`."""
+    found = _gaps(run, end)
+    # Files may have gone while the folder was listed: then a second look finds no gap there.
+    return sorted(found & _gaps(run, end)) if found else []
+
+
+def _gaps(run: FileRun, end: int | None) -> set[int]:
+    starts = _starts(run, end)
+    if end is not None and not starts:
+        # A new log has no file, and begins at one file size.
+        return {run.start_of(end - 1)} if end > run.file_bytes else set()
+    behind = starts[1:] if end is None else [*starts[1:], end]
+    due = [start + run.file_bytes for start in starts]
+    return {wanted for wanted, there in zip(due, behind, strict=False) if wanted < there}
+
+
+def _starts(run: FileRun, end: int | None) -> list[int]:
+    return [start for start in run.starts() if end is None or start < end]
+
+
+def _check_lengths(run: FileRun, end: int | None, *, torn: bool) -> None:
+    starts = _starts(run, end)
+    for start in starts:
+        path = run.folder / file_name(start)
+        size = path.stat().st_size
+        in_the_making = torn and size == 0 and start == starts[-1]
+        if size != run.file_bytes and not in_the_making:
+            raise StoreDamagedError(
+                f"{path} has {size} bytes, not {run.file_bytes}.",
+                remedy=_MEND,
+                code="STORE_FILE_LENGTH",
+            )
