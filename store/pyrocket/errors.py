@@ -194,6 +194,12 @@ REBUILD_QUEUES = (
 )
 """The way out where the log is good and an index is not."""
 
+VERIFY_FIRST = (
+    "Run `pyrocket verify` on the store: it tells whether `pyrocket repair` mends this, as where a"
+    " queue is wrong, or a log file has to come from a backup."
+)
+"""The way out where a reader cannot tell which of the two it is."""
+
 
 class StoreUnavailableError(PyrocketError):
     """The store cannot serve this request now."""

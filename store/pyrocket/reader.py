@@ -30,8 +30,9 @@ from pyrocket.index.byte_sums import cut_by_bytes, span_of
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.entries_at import log_offsets_at
+from pyrocket.index.lost_files import no_entry
 from pyrocket.index.queues import Queues
-from pyrocket.index.scan import Scanner, Slice, cleaned_away, read_message
+from pyrocket.index.scan import Scanner, Slice, read_message
 from pyrocket.index.time_lookup import offset_by_time, store_time
 from pyrocket.index.together import Run
 from pyrocket.log.commit_log import CommitLog
@@ -107,12 +108,11 @@ class Reader:
         queue = self._queues.get(topic.name, queue_id)
         end = min(known.maximum, offset + max_messages)
         entries = queue.entries(offset, end)
-        if len(entries) < end - offset and queue.is_cleaned(offset):
-            raise cleaned_away(queue, offset)
-        if len(entries) < end - offset:
-            raise StoreDamagedError(
-                f"queue {queue_id} of {topic.name!r} has entries up to {offset + len(entries)}, not"
-                f" to its end at {end}.",
+        behind = offset + len(entries)
+        if behind < end:
+            raise no_entry(queue, behind) or StoreDamagedError(
+                f"queue {queue_id} of {topic.name!r} has entries up to {behind}, not to its end at"
+                f" {end}.",
                 remedy=REBUILD_QUEUES,
             )
         return [

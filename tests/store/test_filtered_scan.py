@@ -210,7 +210,7 @@ def test_the_tally_says_how_far_a_scan_came_before_a_loss(tagged, path, monkeypa
     lost = [one.queue_offset for one in messages if one.physical_offset >= int(gone.name)]
     gone.unlink()
     found, parts = [], tagged.scan("t", 0, 0, 40, where=where, tally=tally)
-    with pytest.raises(OffsetOutOfRangeError):
+    with pytest.raises(StoreDamagedError, match=gone.name):
         found.extend(row["queueOffset"] for part in parts for row in part.to_pylist())
     assert 0 < lost[0] < 39
     # By their hashes some are passed over without a look at the log, there or not.

@@ -129,10 +129,6 @@ class ConsumeQueue:
         starts = self.run.starts()
         return starts[0] // ENTRY_BYTES if starts else maximum
 
-    def is_cleaned(self, offset: int) -> bool:
-        """Whether the file with the entry of this offset has been removed, and later ones not."""
-        return offset < self._first_entry(0)
-
     def remove_below(self, log_start: int) -> int:
         """Remove the files that `files_below` names; return how many went."""
         gone = self.files_below(log_start)
@@ -156,7 +152,7 @@ class ConsumeQueue:
         return found
 
     def entries(self, start: int, end: int) -> Entries:
-        """Return the entries [start, end), fewer where there are no files."""
+        """Return the entries [start, end), fewer where a file is missing or cut short."""
         parts = []
         position, stop = start * ENTRY_BYTES, end * ENTRY_BYTES
         while position < stop:
@@ -166,6 +162,8 @@ class ConsumeQueue:
             except FileNotFoundError:
                 break
             parts.append(data)
+            if len(data) < min(stop, file_end) - position:
+                break  # What the next file holds does not go on here.
             position = file_end
         return parse_entries(parts[0] if len(parts) == 1 else b"".join(parts))
 

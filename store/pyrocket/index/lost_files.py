@@ -1,7 +1,23 @@
-"""Log files that are gone from the log's end, as the queues tell: they go on in them."""
+"""Files of the log and of queues that are not where a reader, or the queues, look for them.
+
+Cleaning removes files from the first on, so the folder tells afterwards: what lay before the file
+that is now the first was cleaned away, and what did not is lost.
+"""
 
 from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.layout import file_name
+from pyrocket.errors import (
+    REBUILD_QUEUES,
+    VERIFY_FIRST,
+    OffsetOutOfRangeError,
+    PyrocketError,
+    StoreDamagedError,
+)
+from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.consume_queue import ConsumeQueue
+
+BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
+RESTORE_FILE = "Restore it from a backup; `pyrocket verify` says what else is missing."
 
 
 def lost_file(queue: ConsumeQueue, log: FileRun, end: int) -> int | None:
@@ -17,3 +33,57 @@ def lost_file(queue: ConsumeQueue, log: FileRun, end: int) -> int | None:
         if entry["size"] > 0 and place == gone:
             return gone
     return None
+
+
+def no_log_file(log: FileRun, position: int, where: str) -> PyrocketError:
+    """Return the error of who found no file at log offset `position`, of the message `where`.
+
+    OffsetOutOfRangeError if it was cleaned away. StoreDamagedError (STORE_FILE_MISSING) if it is
+    lost; what points before 0, or beyond the file behind the last one, is no message's entry.
+    """
+    starts, start = log.starts(), log.start_of(position)
+    where = f"{where} (log offset {position})"
+    if starts and 0 <= position < starts[0]:
+        message = f"the log file with {where} was cleaned away."
+        return OffsetOutOfRangeError(message, remedy=BEGIN_AT_MINIMUM)
+    if position < 0 or (starts and start > starts[-1] + log.file_bytes):
+        message = f"the entry of {where} points to no place in the log."
+        return StoreDamagedError(message, remedy=VERIFY_FIRST)
+    return lacks_file(log, start, RESTORE_FILE, f" with {where}")
+
+
+def no_entry(queue: ConsumeQueue, offset: int) -> PyrocketError | None:
+    """Return the error of who found no entry at an offset of a queue; None if no file tells.
+
+    OffsetOutOfRangeError if the queue's file was cleaned away, StoreDamagedError (STORE_FILE_…) if
+    it is missing before another one, or cut short.
+    """
+    run, where = queue.run, f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
+    starts, start = run.starts(), run.start_of(offset * ENTRY_BYTES)
+    if starts and start < starts[0]:
+        message = f"the messages from {where} on were cleaned away."
+        return OffsetOutOfRangeError(message, remedy=BEGIN_AT_MINIMUM)
+    if start in starts:
+        return wrong_length(run, start, REBUILD_QUEUES, f", with {where},")
+    if starts and start < starts[-1]:
+        return lacks_file(run, start, REBUILD_QUEUES, f" with {where}")
+    return None
+
+
+def lacks_file(run: FileRun, start: int, remedy: str, what: str = "") -> StoreDamagedError:
+    """Return the error that names a file that is not there (STORE_FILE_MISSING)."""
+    message = f"{run.folder} lacks the file {file_name(start)}{what}."
+    return StoreDamagedError(message, remedy=remedy, code="STORE_FILE_MISSING")
+
+
+def wrong_length(run: FileRun, start: int, remedy: str, what: str = "") -> StoreDamagedError | None:
+    """Return the error that names a file that is short or long (STORE_FILE_LENGTH), or None.
+
+    Raises FileNotFoundError.
+    """
+    path = run.folder / file_name(start)
+    size = path.stat().st_size
+    if size == run.file_bytes:
+        return None
+    message = f"{path}{what} has {size} bytes, not {run.file_bytes}."
+    return StoreDamagedError(message, remedy=remedy, code="STORE_FILE_LENGTH")

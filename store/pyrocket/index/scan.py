@@ -14,7 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pyrocket.errors import REBUILD_QUEUES, OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.errors import (
+    REBUILD_QUEUES,
+    VERIFY_FIRST,
+    OffsetOutOfRangeError,
+    PyrocketError,
+    StoreDamagedError,
+)
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
@@ -24,6 +30,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.index.batches import columns_of, joined, records_wanted
 from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.lost_files import no_entry, no_log_file
 from pyrocket.index.sparse import lie_apart, read_apart
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
@@ -36,7 +43,6 @@ _FEW_OF = 8
 """So many times more entries are looked at where only those with some tags count."""
 
 _EVERYTHING = MessageFilter()
-_BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
 
 
 @dataclass(frozen=True)
@@ -171,12 +177,13 @@ class Scanner:
         if len(entries) and sizes.all():
             return
         at = start + (int(np.argmin(sizes != 0)) if len(entries) else 0)
-        if queue.is_cleaned(at):
-            raise cleaned_away(queue, at)
+        if gone := no_entry(queue, at):
+            raise gone
         raise OffsetOutOfRangeError(
             f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {at}, wanted up to"
             f" {end}.",
-            remedy="It was deleted, or the store is not the one the offsets were taken from.",
+            remedy="It was deleted, or the store is not the one the offsets were taken from;"
+            " `pyrocket verify` tells if the queue is damaged.",
         )
 
     def _check_usable(self, queue: ConsumeQueue, places: _Places) -> None:
@@ -208,8 +215,16 @@ class Scanner:
                 return read_apart(self._log, offsets, sizes)
             buffer, base = self._log.window(low, int(offsets[-1] + sizes[-1]) - low)
         except FileNotFoundError:
-            raise _file_gone(f"{where} (log offset {low})") from None
+            raise self._file_gone(queue, places) from None
         return RecordFields(buffer, base, offsets - base, sizes)
+
+    def _file_gone(self, queue: ConsumeQueue, places: _Places) -> PyrocketError:
+        """Return the error about the first of these messages whose log file is not there."""
+        starts = self._log.run.starts()
+        there = np.isin(places.offsets - places.offsets % self._log.file_bytes, starts)
+        row = int(np.argmin(there))
+        at = f"offset {places.queue_offsets[row]} of queue {queue.queue_id} of {queue.topic!r}"
+        return no_log_file(self._log.run, int(places.offsets[row]), at)
 
 
 def read_message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -> StoredMessage:
@@ -217,7 +232,7 @@ def read_message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.voi
     where = f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
     try:
         if entry["physical_offset"] < 0 or not FIXED_BYTES <= entry["size"] <= log.file_bytes:
-            raise StoreDamagedError("its entry is no place in the log.")
+            raise StoreDamagedError("its entry is no place in the log.", remedy=REBUILD_QUEUES)
         where_to = int(entry["physical_offset"]), int(entry["size"])
         record = decode_record(log.read(*where_to))
         if (record.topic, record.queue_id, record.queue_offset) != (
@@ -229,25 +244,11 @@ def read_message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.voi
         if (record.physical_offset, record.size) != where_to:
             raise StoreDamagedError("its record names another place or size than its entry.")
     except FileNotFoundError:
-        raise _file_gone(where) from None
+        raise no_log_file(log.run, int(entry["physical_offset"]), where) from None
     except StoreDamagedError as error:
-        raise StoreDamagedError(f"{where}: {error.message}", remedy=error.remedy) from error
+        remedy = error.remedy or VERIFY_FIRST
+        raise StoreDamagedError(f"{where}: {error.message}", remedy=remedy) from error
     return record.to_message()
-
-
-def cleaned_away(queue: ConsumeQueue, offset: int) -> OffsetOutOfRangeError:
-    """Return the error of a reader whose messages went while it read."""
-    return OffsetOutOfRangeError(
-        f"the messages from offset {offset} of queue {queue.queue_id} of {queue.topic!r} on were"
-        " cleaned away.",
-        remedy=_BEGIN_AT_MINIMUM,
-    )
-
-
-def _file_gone(where: str) -> OffsetOutOfRangeError:
-    return OffsetOutOfRangeError(
-        f"the log file with {where} was cleaned away.", remedy=_BEGIN_AT_MINIMUM
-    )
 
 
 def _cut(offsets: Ints, sizes: Ints, file_bytes: int) -> Iterator[slice]:

@@ -8,11 +8,13 @@ that Java wrote they do so only while its clock ran backwards. The meaning is th
 from pyrocket.errors import (
     REBUILD_QUEUES,
     OffsetOutOfRangeError,
+    PyrocketError,
     StoreDamagedError,
     StorePermissionError,
 )
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.lost_files import BEGIN_AT_MINIMUM, no_entry, no_log_file
 from pyrocket.log.commit_log import CommitLog
 
 _HEAD_BYTES = 96
@@ -41,29 +43,35 @@ def store_time(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
         raise OffsetOutOfRangeError(
             f"the message at offset {offset} of queue {queue.queue_id} of {queue.topic!r} was"
             " cleaned away.",
-            remedy="Begin at the queue's minimum offset.",
+            remedy=BEGIN_AT_MINIMUM,
         )
     return stored
 
 
 def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
+    where = f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
     entries = queue.entries(offset, offset + 1)
     if not len(entries):
-        if queue.is_cleaned(offset):
-            return _CLEANED
-        raise OffsetOutOfRangeError(
-            f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {offset}."
-        )
+        gone = no_entry(queue, offset)
+        if gone is None:
+            raise OffsetOutOfRangeError(f"there is no message at {where}.")
+        return _cleaned(gone)
     position = int(entries[0]["physical_offset"])
     try:
         return read_store_timestamp(log.read(position, _HEAD_BYTES))
     except StorePermissionError:
         raise
+    except FileNotFoundError:
+        return _cleaned(no_log_file(log.run, position, where))
     except (ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError) and 0 <= position < log.first_offset():
-            return _CLEANED
         raise StoreDamagedError(
-            f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset {offset}: log"
-            f" offset {position} ({error}).",
+            f"there is a bad entry at {where}: log offset {position} ({error}).",
             remedy=REBUILD_QUEUES,
         ) from error
+
+
+def _cleaned(gone: PyrocketError) -> int:
+    """Return the time of what was cleaned away; what is lost is raised."""
+    if isinstance(gone, OffsetOutOfRangeError):
+        return _CLEANED
+    raise gone

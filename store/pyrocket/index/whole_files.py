@@ -6,15 +6,9 @@ topic from the last on. Those are not missing. All of it may raise FileNotFoundE
 
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import file_name
-from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
+from pyrocket.errors import REBUILD_QUEUES, VERIFY_FIRST
 from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.lost_files import lost_file
-
-RESTORE_FILE = "Restore it from a backup; `pyrocket verify` says what it held."
-_MEND = (
-    "Run `pyrocket verify` on the store: it says whether `pyrocket repair` mends it or a backup has"
-    " to."
-)
+from pyrocket.index.lost_files import RESTORE_FILE, lacks_file, lost_file, wrong_length
 
 
 def check_log_files(log: FileRun, end: int | None, *, torn: bool) -> None:
@@ -24,15 +18,15 @@ def check_log_files(log: FileRun, end: int | None, *, torn: bool) -> None:
     killed, the last one may be empty still.
     """
     for start in _missing(log, end):
-        raise _lacks(log, start, RESTORE_FILE)
-    _check_lengths(log, end, torn=torn)
+        raise lacks_file(log, start, RESTORE_FILE)
+    _check_lengths(log, end, VERIFY_FIRST, torn=torn)
 
 
 def check_queue_files(queue: ConsumeQueue, *, torn: bool) -> None:
     """Raise the same about a queue's files."""
     for start in _missing(queue.run, None):
-        raise _lacks(queue.run, start, REBUILD_QUEUES)
-    _check_lengths(queue.run, None, torn=torn)
+        raise lacks_file(queue.run, start, REBUILD_QUEUES)
+    _check_lengths(queue.run, None, REBUILD_QUEUES, torn=torn)
 
 
 def check_ends_in_log(queue: ConsumeQueue, log: FileRun) -> None:
@@ -43,12 +37,7 @@ def check_ends_in_log(queue: ConsumeQueue, log: FileRun) -> None:
     starts = log.starts()
     gone = lost_file(queue, log, starts[-1] + log.file_bytes if starts else 0)
     if gone is not None:
-        raise _lacks(log, gone, RESTORE_FILE)
-
-
-def _lacks(run: FileRun, start: int, remedy: str) -> StoreDamagedError:
-    message = f"{run.folder} lacks the file {file_name(start)}."
-    return StoreDamagedError(message, remedy=remedy, code="STORE_FILE_MISSING")
+        raise lacks_file(log, gone, RESTORE_FILE)
 
 
 def _missing(run: FileRun, end: int | None) -> list[int]:
@@ -72,15 +61,10 @@ def _starts(run: FileRun, end: int | None) -> list[int]:
     return [start for start in run.starts() if end is None or start < end]
 
 
-def _check_lengths(run: FileRun, end: int | None, *, torn: bool) -> None:
+def _check_lengths(run: FileRun, end: int | None, remedy: str, *, torn: bool) -> None:
     starts = _starts(run, end)
+    if torn and starts and not (run.folder / file_name(starts[-1])).stat().st_size:
+        starts.pop()
     for start in starts:
-        path = run.folder / file_name(start)
-        size = path.stat().st_size
-        in_the_making = torn and size == 0 and start == starts[-1]
-        if size != run.file_bytes and not in_the_making:
-            raise StoreDamagedError(
-                f"{path} has {size} bytes, not {run.file_bytes}.",
-                remedy=_MEND,
-                code="STORE_FILE_LENGTH",
-            )
+        if wrong := wrong_length(run, start, remedy):
+            raise wrong
