@@ -15,6 +15,7 @@ from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
 from pyrocket.disk.permission import raise_denied
 from pyrocket.disk.state_page import FAILED, HOLDER, NEXT_DUE, PUBLISHED, StatePage
+from pyrocket.disk.ways_out import way_out
 from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
 
 
@@ -138,7 +139,7 @@ def not_written(root: Path, error: OSError) -> NoReturn:
     raise_denied(error)
     raise StoreUnavailableError(
         f"{root} could not be written: {error}. Nothing is lost by it.",
-        remedy="Free space or repair the disk, then open it again.",
+        remedy=way_out(error, "open it again"),
         code="WRITE_FAILED",
     ) from error
 
@@ -148,6 +149,6 @@ def write_failed(root: Path, error: OSError) -> NoReturn:
     raise_denied(error)
     raise StoreUnavailableError(
         f"a write to {root} failed: {error}. Nothing of it is visible.",
-        remedy="Free space or repair the disk, then try again.",
+        remedy=way_out(error, "try again"),
         code="WRITE_FAILED",
     ) from error

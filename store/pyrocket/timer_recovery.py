@@ -25,6 +25,7 @@ from pyrocket.disk.state_page import (
     TIMER_OFFSET,
     StatePage,
 )
+from pyrocket.disk.ways_out import way_out
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.record_fields import Bools
 from pyrocket.formats.system_topics import TIMER_TOPIC
@@ -67,7 +68,7 @@ def settle_timers(
         raise_denied(error)
         raise StoreUnavailableError(
             f"the timers of {layout.root} could not be recovered: {error}. Nothing is lost by it.",
-            remedy="Free space or repair the disk, then open it again.",
+            remedy=way_out(error, "open it again"),
             code="WRITE_FAILED",
         ) from error
 

@@ -1,5 +1,6 @@
 """What an error tells its reader to do has to work."""
 
+import errno
 import os
 import re
 import shlex
@@ -8,7 +9,9 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Message, Store
 from pyrocket.cli import main
-from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
+from pyrocket.disk.ways_out import way_out
+from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError, StoreUnavailableError
+from stores import filled, overwrite, queue_files
 
 
 def test_the_queues_are_rebuilt_as_the_error_says(tmp_path):
@@ -33,3 +36,47 @@ def test_the_queues_are_rebuilt_as_the_error_says(tmp_path):
         for queue_id in (0, 1):
             bodies = [message.body for message in store.read("T", queue_id, 0, 100)]
             assert bodies == [b"%d" % number for number in range(queue_id, 50, 2)]
+
+
+@pytest.mark.parametrize("size", [120, 138, 4000])
+def test_a_wrong_size_in_an_entry_is_not_said_to_be_the_logs_fault(path, size):
+    """Repair mends it, and nothing else would: no backup of the log has another size."""
+    with filled(path) as store:
+        overwrite(queue_files(path)[0], size.to_bytes(4, "big"), 3 * 20 + 8)
+        for read in (lambda: store.read("t", 0, 3, 1), lambda: list(store.scan("t", 0, 3, 5))):
+            with pytest.raises(StoreDamagedError) as caught:
+                read()
+            assert "pyrocket repair" in caught.value.remedy
+            if caught.value.remedy != REBUILD_QUEUES:
+                assert "pyrocket verify" in caught.value.remedy
+    assert CliRunner().invoke(main, ["verify", str(path)]).exit_code == 1
+    assert CliRunner().invoke(main, ["repair", str(path), "--yes"]).exit_code == 0
+    with Store.open(path) as store:
+        assert len(store.read("t", 0, 3, 1)) == 1
+
+
+def test_what_is_in_the_place_of_a_file_is_not_said_to_be_a_full_disk(path):
+    filled(path).close()
+    (path / "lock").unlink()
+    (path / "lock").mkdir()
+    with pytest.raises(StoreUnavailableError, match=r"WRITE_FAILED.*lock") as caught:
+        Store.open(path)
+    assert "move the other away" in caught.value.remedy
+    assert "Free space" not in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [
+        (errno.ENOSPC, "Free space, then try again."),
+        (errno.EIO, "Repair the disk, then try again."),
+        (errno.EROFS, "for writing"),
+        (errno.EMFILE, "open files"),
+        (errno.ENOENT, "missing"),
+        (errno.EISDIR, "in its place"),
+        (errno.EBADF, "Free space or repair the disk"),
+    ],
+)
+def test_the_way_out_of_an_error_is_that_of_its_number(number, what):
+    assert what in way_out(OSError(number, os.strerror(number)), "try again")
+    assert "Free space" in way_out(OSError("without a number"), "try again")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import VERIFY_FIRST, StoreDamagedError
 from pyrocket.formats.record import (
     FIXED_BYTES,
     HEADER_BYTES,
@@ -25,6 +25,7 @@ from pyrocket.formats.record_header import HEADER, offset_of
 from pyrocket.formats.runs import Ints, begin_with, binary_runs, gather, part_of
 
 _SUM = "its lengths do not add up to its size"
+_RESTORE = "Restore the log file from a backup; what lies before this record can be read."
 
 Bools = npt.NDArray[np.bool_]
 
@@ -191,26 +192,27 @@ class RecordFields:
     def check_places(self, topic: str, queue_id: int | Ints, queue_offsets: Ints) -> None:
         """Prove the same, and that the records are those at these offsets of the given queue."""
         room = self._check_up_to_body()
-        self.demand(self.queue_id == queue_id, f"it is not of queue {queue_id}")
+        self._demand_of_index(self.queue_id == queue_id, f"it is not of queue {queue_id}")
         placed = self.queue_offset == queue_offsets
-        self.demand(placed, "its queue offset differs from the index")
+        self._demand_of_index(placed, "its queue offset differs from the index")
         self._check_tail(topic.encode(), room)
 
     def _check_up_to_body(self) -> Ints:
         """Return how many bytes each record has for its topic and properties."""
-        self.demand(self.sizes >= FIXED_BYTES, "the index gives it an impossible size")
+        demand = self._demand_of_index
+        demand(self.sizes >= FIXED_BYTES, "the index gives it an impossible size")
         # A sum could wrap around; this difference cannot.
         inside = (self.starts >= 0) & (self.starts <= len(self.data) - self.sizes)
-        self.demand(inside, "it runs out of the file")
+        demand(inside, "it runs out of the file")
         apart = self.starts[1:] >= self.starts[:-1] + self.sizes[:-1]
-        self.demand(np.append(apart, True), "it overlaps the next")
-        self.demand(self.field("size") == self.sizes, "its size differs from the index")
+        demand(np.append(apart, True), "it overlaps the next")
+        demand(self.field("size") == self.sizes, "its size differs from the index")
         known = self.magic == MAGIC_V1
         if not known.all():
             known |= self.magic == MAGIC_V2
-        self.demand(known, "no record starts here (magic)")
+        demand(known, "no record starts here (magic)")
         placed = self.field("physical_offset") == self.physical_offset
-        self.demand(placed, "it names another physical offset")
+        demand(placed, "it names another physical offset")
         room = self.sizes - FIXED_BYTES - self.after_hosts - self._topic_prefix + 1
         self.demand(room >= 0, "its header does not fit")
         length = self.body_length
@@ -223,25 +225,29 @@ class RecordFields:
         Length and name of the topic and the length of the properties are gathered in one pass.
         """
         foreign = f"it is not of topic {name.decode()!r}"
-        self.demand(room >= len(name), foreign)
+        self._demand_of_index(room >= len(name), foreign)
         prefix = len(name).to_bytes(1, "big")
         if not isinstance(self._topic_prefix, int):
-            self.demand(np.equal(self.topic_length, len(name)), foreign)
+            self._demand_of_index(np.equal(self.topic_length, len(name)), foreign)
             prefix = b""
         first = self.topic_start - len(prefix)
         before = prefix + name
         tails = gather(self.data, first, f"V{len(before) + 2}")
-        self.demand(begin_with(tails, before), foreign)
+        self._demand_of_index(begin_with(tails, before), foreign)
         self.topic_length = len(name)
         self.properties_length = part_of(tails, len(before), ">i2").astype(np.int64)
         self.demand(self.properties_length == room - len(name), _SUM)
 
-    def demand(self, holds: Bools, reason: str) -> None:
+    def _demand_of_index(self, holds: Bools, reason: str) -> None:
+        """Demand what does not hold either where the record is damaged or what points to it."""
+        self.demand(holds, reason, VERIFY_FIRST)
+
+    def demand(self, holds: Bools, reason: str, remedy: str = _RESTORE) -> None:
         """Raise StoreDamagedError about the first record for which it does not hold."""
         if holds.all():
             return
         first = int(np.argmin(holds))
         raise StoreDamagedError(
             f"corrupt record at log offset {self.physical_offset[first]}: {reason}.",
-            remedy="Restore the log file from a backup; what lies before this record can be read.",
+            remedy=remedy,
         )

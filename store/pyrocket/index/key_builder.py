@@ -19,6 +19,7 @@ from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.permission import raise_denied
 from pyrocket.disk.state_page import DISPATCHED, INDEXED, STORE_TIME, StatePage
+from pyrocket.disk.ways_out import way_out
 from pyrocket.errors import PyrocketError, StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.key_notes import NotesHeader, encode_notes
 from pyrocket.formats.key_table import Geometry
@@ -140,7 +141,7 @@ class KeyBuilder:
             raise_denied(error)
             raise StoreUnavailableError(
                 f"the key index of {self._layout.root} could not be completed: {error}.",
-                remedy="Free space or repair the disk, then open the store and close it again.",
+                remedy=way_out(error, "open the store and close it again"),
                 code="WRITE_FAILED",
             ) from error
         self._index.sync()

@@ -21,6 +21,7 @@ from pyrocket.disk.state_page import (
     STRUCTURE,
     StatePage,
 )
+from pyrocket.disk.ways_out import way_out
 from pyrocket.errors import (
     REBUILD_QUEUES,
     StoreDamagedError,
@@ -82,7 +83,7 @@ def recover(
         raise_denied(error)
         raise StoreUnavailableError(
             f"{log.run.folder.parent} could not be recovered: {error}. Nothing is lost by it.",
-            remedy="Free space or repair the disk, then open it again.",
+            remedy=way_out(error, "open it again"),
             code="WRITE_FAILED",
         ) from error
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pyrocket.clock import Clock
 from pyrocket.disk.permission import raise_denied
+from pyrocket.disk.ways_out import way_out
 from pyrocket.encoding import encode_rows
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.record_batch import EncodedBatch
@@ -131,6 +132,6 @@ def _naming_failures() -> Iterator[None]:
         raise_denied(error)
         raise StoreUnavailableError(
             f"rows could not be staged: {error}. Nothing of this write is visible.",
-            remedy="Free space or repair the disk, then run the write again.",
+            remedy=way_out(error, "run the write again"),
             code="WRITE_FAILED",
         ) from error
