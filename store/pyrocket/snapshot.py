@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pyrocket.cursors import save_cursors, save_transaction_cursors
 from pyrocket.disk import io
-from pyrocket.disk.copying import Copies
+from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout, file_name
@@ -64,10 +64,6 @@ class SnapshotReport:
     unlinkable: str
 
 
-class _ChangedMeanwhileError(Exception):
-    """Topics or files have come or gone."""
-
-
 def take_snapshot(
     layout: Layout,
     reader: Reader,
@@ -80,16 +76,19 @@ def take_snapshot(
     Raises InvalidInputError, StoreUnavailableError, StoreDamagedError where a file is missing or
     has a wrong length: nothing is left at `target` then.
     """
-    _check_target(layout, target)
-    io.make_directory(target.parent)
+    with telling_apart(layout.root, target):
+        _check_target(layout, target)
+        io.make_directory(target.parent)
     disturbed: Exception | None = None
     for _ in range(_ATTEMPTS):
         draft = target.parent / f".{target.name}.{uuid.uuid4().hex}"
         try:
-            report = _Snapshot(layout, reader, Layout(draft), progress).take(turn or nullcontext)
-            io.rename(draft, target)
-            io.sync_directory(target.parent)
-        except (_ChangedMeanwhileError, FileNotFoundError) as error:
+            with telling_apart(layout.root, target):
+                copy = _Snapshot(layout, reader, Layout(draft), target, progress)
+                report = copy.take(turn or nullcontext)
+                io.rename(draft, target)
+                io.sync_directory(target.parent)
+        except SourceChangedError as error:
             disturbed = error
             continue
         finally:
@@ -121,9 +120,14 @@ class _Snapshot:
     """One attempt."""
 
     def __init__(
-        self, layout: Layout, reader: Reader, draft: Layout, progress: Progress | None
+        self,
+        layout: Layout,
+        reader: Reader,
+        draft: Layout,
+        target: Path,
+        progress: Progress | None,
     ) -> None:
-        self._layout, self._reader, self._draft = layout, reader, draft
+        self._layout, self._reader, self._draft, self._target = layout, reader, draft, target
         config = reader.identity.config
         run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._log = CommitLog(run)
@@ -136,12 +140,13 @@ class _Snapshot:
         self._cursors: dict[int, int] = {}
 
     def take(self, turn: Turn) -> SnapshotReport:
-        """Make the copy. Raises _ChangedMeanwhileError, FileNotFoundError: try again."""
+        """Make the copy. Raises SourceChangedError: try again; OSError for what fails."""
         draft, copies = self._draft, self._copies
         try:
             for folder in (draft.commit_log, draft.consume_queues, draft.own):
                 io.make_directory(folder)
-            with turn():
+            # An error in a turn would else be one of writing to the source.
+            with turn(), telling_apart(self._layout.root, self._target):
                 # First: what they say is delivered has to be below the bound.
                 self._cursors = self._reader.cursors()
                 bound = self._reader.bound()
@@ -154,7 +159,7 @@ class _Snapshot:
             ends = {key: self._copy_queue(*key, bound) for key in self._queues.on_disk()}
             self._finish(bound, index_timestamp, ends)
             if bound != WHOLE_LOG and self._reader.position().structure != structure:
-                raise _ChangedMeanwhileError
+                raise SourceChangedError
         finally:
             self._log.run.close()
             self._queues.close()
@@ -189,7 +194,7 @@ class _Snapshot:
         if last in starts:
             return last
         if last < bound != WHOLE_LOG:  # Cleaned away since the bound was looked up.
-            raise _ChangedMeanwhileError
+            raise SourceChangedError
         return None
 
     def _check_log(self, bound: int) -> None:

@@ -1,8 +1,15 @@
 """`pyrocket snapshot DIR TARGET`: a copy of a store in use."""
 
+import errno
+from typing import TYPE_CHECKING
+
 import click
 
 from pyrocket.cli.frame import OK, as_json, directory, exits, progress, show_json
+from pyrocket.errors import StorePermissionError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from pyrocket.store import Store
 
 
 @click.command()
@@ -17,11 +24,9 @@ def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int
     Files that are full get a second name, so on one file system it takes little space and time.
     The copy holds everything up to one moment, opens as if closed then, and goes its own way.
     """
-    from pyrocket.store import Store
-
     with (
         progress("snapshot", silent=as_json) as tell,
-        Store.open(directory, read_only=read_only) as store,
+        _open(directory, read_only=read_only) as store,
     ):
         report = store.snapshot(target, tell)
     if as_json:
@@ -38,6 +43,23 @@ def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int
     if report.unlinkable:
         click.echo(f"Not everything could be linked ({report.unlinkable}).", err=True)
     return OK
+
+
+def _open(directory: str, *, read_only: bool) -> "Store":
+    from pyrocket.store import Store
+
+    try:
+        return Store.open(directory, read_only=read_only)
+    except StoreUnavailableError as error:
+        if read_only or not _is_unwritable(error):
+            raise
+        remedy = f"With --read-only nothing is written there. Or: {error.remedy}"
+        raise type(error)(error.message, remedy=remedy, code=error.code) from error
+
+
+def _is_unwritable(error: StoreUnavailableError) -> bool:
+    is_mounted_so = getattr(error.__cause__, "errno", None) == errno.EROFS
+    return isinstance(error, StorePermissionError) or is_mounted_so
 
 
 def _camel(name: str) -> str:

@@ -2,12 +2,15 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.disk.sparse import data_from
+from pyrocket.disk.ways_out import way_out
+from pyrocket.errors import StorePermissionError, StoreUnavailableError
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES)
@@ -79,6 +82,57 @@ class Copies:
         io.set_time(target, status.st_mtime_ns // 1_000_000)
         self.tell(status.st_size - told, source)
         self.copied_files += 1
+
+
+class SourceChangedError(Exception):
+    """Files of the source have come or gone meanwhile."""
+
+
+@contextmanager
+def telling_apart(source: Path, target: Path) -> Iterator[None]:
+    """Have an error of the operating system say which of the two it is about.
+
+    Raises StoreUnavailableError, StorePermissionError, and SourceChangedError for a file of the
+    source that has gone.
+    """
+    try:
+        yield
+    except OSError as error:
+        cause = error.__cause__ if isinstance(error, StorePermissionError) else error
+        if not _is_about(cause, source):
+            raise _target_failed(error, target) from error
+        if isinstance(error, FileNotFoundError):
+            raise SourceChangedError from error
+        if isinstance(error, StorePermissionError):
+            raise
+        raise StoreUnavailableError(
+            f"{source} could not be read: {error}.",
+            remedy=way_out(error, "try again"),
+            code="READ_FAILED",
+        ) from error
+
+
+def _is_about(error: BaseException | None, source: Path) -> bool:
+    """Whether it names a file below `source`; a link that fails otherwise names the other first."""
+    if not isinstance(error, OSError) or not isinstance(error.filename, str | bytes | Path):
+        return False
+    if error.filename2 is not None and not isinstance(error, FileNotFoundError):
+        return False
+    return Path(os.fsdecode(error.filename)).is_relative_to(source)
+
+
+def _target_failed(error: OSError, target: Path) -> StoreUnavailableError:
+    if isinstance(error, StorePermissionError):
+        remedy = "Name a target in a folder that this user may write to."
+        return StorePermissionError(f"{target} cannot be made: {error.message}", remedy=remedy)
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StoreUnavailableError(
+        f"{target} could not be written: {error}. Nothing is left of it.",
+        remedy="Free space there, or name a target on another file system."
+        if is_full
+        else "Name a target that can be made, and look after its file system.",
+        code="WRITE_FAILED",
+    )
 
 
 def _sync(path: Path) -> None:
