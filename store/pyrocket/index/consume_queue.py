@@ -101,12 +101,12 @@ class ConsumeQueue:
 
     def min_offset(self, log_start: int, maximum: int) -> int:
         """Return the first entry, below `maximum`, whose record lies at or behind `log_start`."""
-        low, high = self._first_entry(maximum), maximum
+        low, high = self.first_entry(maximum), maximum
         middle = low  # Most queues have lost nothing: look at the first entry first.
         while low < high:
             entry = self.entries(middle, middle + 1)
             if not len(entry):  # The topic is being deleted, or its first file cleaned away.
-                low = self._first_entry(maximum)
+                low = self.first_entry(maximum)
                 if low <= middle:
                     raise self._lacks(middle)
             elif entry[0]["physical_offset"] >= log_start and entry[0]["size"] != PRE_BLANK_SIZE:
@@ -124,7 +124,7 @@ class ConsumeQueue:
             remedy=REBUILD_QUEUES,
         )
 
-    def _first_entry(self, maximum: int) -> int:
+    def first_entry(self, maximum: int) -> int:
         """Return the offset at which the first file begins; `maximum` without files."""
         starts = self.run.starts()
         return starts[0] // ENTRY_BYTES if starts else maximum

@@ -125,7 +125,7 @@ class _Recovery:
         """Whether a queue does not begin or end where it is known to have."""
         return any(
             self.dispatcher.next_offset(*key) < known.stop
-            or self.queues.get(*key).is_cleaned(known.start)
+            or self.queues.get(*key).first_entry(0) > known.start
             for key, known in self.known.items()
         )
 
