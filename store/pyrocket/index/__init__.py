@@ -5,6 +5,7 @@ queues          all queues of a store
 dispatcher      log records → queue entries
 tags_code       what an entry says about its message: the hash of its tags, or when it is due
 appender        the exclusive section: place, write, publish, dispatch
+settling        files of a queue that was written anew: durable, and as old as they are
 scan            a run of a queue as Arrow batches
 time_lookup     store time → queue offset
 key_items       what the key index holds of a run of the log

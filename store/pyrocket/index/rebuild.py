@@ -4,7 +4,7 @@ Runs alone, before anybody trusts the shared words, which it sets.
 """
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.io import SyncError
@@ -22,6 +22,7 @@ from pyrocket.disk.state_page import (
     StatePage,
 )
 from pyrocket.disk.ways_out import way_out
+from pyrocket.disk.whole_run import WholeRun
 from pyrocket.errors import (
     REBUILD_QUEUES,
     StoreDamagedError,
@@ -102,12 +103,12 @@ class _Recovery:
     def run(self) -> QueueEnds:
         if self.page[FAILED]:
             self._drop_cached()
-        self._check_files()
-        start = recovery_start(self.log, self.checkpoint, clean=self.clean)
-        end, stored = valid_end(self.log, start, self._density(), self._trusted_ms)
-        if self.clean:
-            check_nothing_behind(self.log, end)
-            self._check_no_entry_behind(end)
+        whole = WholeRun(self.log.run)
+        try:
+            start, end, stored = replace(self, log=CommitLog(whole)).checked()
+        finally:
+            whole.close()
+        self.log.run.drop_empty_last()
         self._erase(end, stored)
         lost = self._cut_queues(start, end)
         first = self.log.first_offset()
@@ -120,6 +121,20 @@ class _Recovery:
             settle_queue(self.log, self.queues.get(*key), begin, end)
         self._set_words(end, stored, begin)
         return {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
+
+    def checked(self) -> tuple[int, int, int]:
+        """Return where to begin, where the log ends and its last store time; changes no log file.
+
+        Raises StoreDamagedError unless the log is sound but for its tail.
+        """
+        self.log.run.check_whole()
+        self._check_queue_files()
+        start = recovery_start(self.log, self.checkpoint, clean=self.clean)
+        end, stored = valid_end(self.log, start, self._density(), self._trusted_ms)
+        if self.clean:
+            check_nothing_behind(self.log, end)
+            self._check_no_entry_behind(end)
+        return start, end, stored
 
     def _is_one_short(self) -> bool:
         """Whether a queue does not begin or end where it is known to have."""
@@ -147,9 +162,7 @@ class _Recovery:
         for run in (self.log.run, *self._runs()):
             run.drop_cached()
 
-    def _check_files(self) -> None:
-        self.log.run.drop_empty_last()
-        self.log.run.check_whole()
+    def _check_queue_files(self) -> None:
         for run in self._runs():
             run.drop_empty_last()
             run.check_lengths(REBUILD_QUEUES)
@@ -173,14 +186,17 @@ class _Recovery:
     def _check_no_file_missing(self, queue: ConsumeQueue, end: int) -> None:
         """Raise StoreDamagedError if the queue goes on in the file that would be the log's next."""
         gone = lost_file(queue, self.log.run, end)
-        if gone is not None:
-            raise StoreDamagedError(
-                f"{self.log.run.folder} lacks the file {file_name(gone)}: queue"
-                f" {queue.queue_id} of {queue.topic!r} goes on in it.",
-                remedy="Restore it from a backup; nothing has been changed. To give up what it"
-                " held, make an empty file `abort` in the store.",
-                code="STORE_FILE_MISSING",
-            )
+        if gone is None:
+            return
+        folder, name = self.log.run.folder, file_name(gone)
+        is_there = (folder / name).exists()
+        what = f"{folder / name} is empty" if is_there else f"{folder} lacks the file {name}"
+        raise StoreDamagedError(
+            f"{what}: queue {queue.queue_id} of {queue.topic!r} goes on in it.",
+            remedy="Restore it from a backup; nothing has been changed. To give up what it"
+            " held, make an empty file `abort` in the store.",
+            code="STORE_FILE_MISSING",
+        )
 
     def _is_written(self, offset: int, size: int) -> bool:
         if offset % self.log.file_bytes + size > self.log.file_bytes:

@@ -46,6 +46,41 @@ def test_it_is_named_by_all_and_nothing_else_is_said_to_be_mendable(lost):
     assert not [finding for finding in report.findings if finding.mendable]
 
 
+@pytest.fixture
+def emptied(path, clock):
+    """A store whose last log file has no length any more, and that nobody trusts the words of."""
+    make(path, clock).close()
+    reboot(path)
+    last = log_files(path)[-1]
+    last.write_bytes(b"")
+    return path, last
+
+
+def test_a_refusal_leaves_an_empty_last_file_and_with_it_the_way_out(emptied):
+    """Without the file nobody could tell any more that a cut mends the store."""
+    path, last = emptied
+    found = verify(path)
+    assert {"LOG_FILE_LENGTH", "LOG_TORN"} <= set(found.counts)
+    before = {file: file.read_bytes() for file in path.rglob("0*") if file.is_file()}
+    with pytest.raises(StoreDamagedError, match=f"{last.name}.* is empty.*nothing has been"):
+        Store.open(path)
+    assert {file: file.read_bytes() for file in path.rglob("0*") if file.is_file()} == before
+    assert [each.code for each in verify(path).findings] == [each.code for each in found.findings]
+    assert repair(path).after.ok
+
+
+def test_an_empty_last_file_that_nothing_points_to_goes(path, clock):
+    """A broker that was killed may leave one."""
+    with make(path, clock) as store:
+        held = {topic: bodies(store, topic) for topic in ("t", "u")}
+    reboot(path)
+    ahead = log_files(path)[-1].with_name(f"{int(log_files(path)[-1].name) + 4096:020d}")
+    ahead.touch()
+    with Store.open(path) as store:
+        assert {topic: bodies(store, topic) for topic in held} == held
+    assert not ahead.exists()
+
+
 def test_repair_neither_cuts_the_log_nor_drops_entries(lost):
     path, held, gone, content = lost
     before = entries(path)
