@@ -60,7 +60,8 @@ def repair(
         if not actions or (agree is not None and not agree(actions)):
             return RepairReport(actions, False, before, before)
         Steps(layout, before, clock_of(layout.clock)).run(actions)
-    if not is_beyond_repair(before):
+    # Messages that are lost for good keep nobody out once the log is cut before them.
+    if not is_beyond_repair(before) or not is_beyond_repair(verify(path, progress, most=_ALL)):
         _settle(layout)
     return RepairReport(actions, True, before, verify(path, progress, most=_ALL))
 

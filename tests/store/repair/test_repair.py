@@ -61,6 +61,22 @@ def test_damage_is_found_named_and_mended_if_it_can_be(path, sound, damage):
     assert verify(path).ok
 
 
+ENDS = [damage for damage in DAMAGES if damage.mended and damage.code.startswith("LOG_")]
+
+
+@pytest.mark.parametrize("damage", ENDS, ids=lambda damage: damage.name)
+def test_one_repair_is_enough_where_the_log_lost_its_end_after_a_clean_end(path, clock, damage):
+    """Checkpoint and key index are ahead of the log then; the words still say where it ended."""
+    make(path, clock).close()
+    damage.do(path)
+    done = repair(path)
+    assert not done.after.findings
+    assert repair(path).actions == ()
+    with Store.open(path) as store:
+        placed = store.append(message(b"on", queue_id=0, keys=["new"]))
+        assert store.query("t", "new")[0].queue_offset == placed.queue_offset
+
+
 def named_log_files(report):
     """The log's files that findings name, or tell to restore."""
     texts = (f"{finding.file} {finding.fix}" for finding in report.findings)
