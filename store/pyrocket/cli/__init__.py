@@ -6,9 +6,13 @@ named by text: this package never imports the connector.
 """
 
 import importlib.util
+import sys
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NoReturn
 
 import click
+
+from pyrocket.cli.frame import FAILED, FOUND, INTERRUPTED, OK, fail
 
 GROUP = "pyrocket.commands"
 _OWN_COMMANDS = {
@@ -24,6 +28,24 @@ _OWN_COMMANDS = {
 class LazyCommands(click.Group):
     """A group that imports a command when it is run or listed, and survives a broken one."""
 
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command and exit; wrong usage is an error like others, with `--json` too."""
+        leaves = options.get("standalone_mode", True)
+        options["standalone_mode"] = False
+        if not leaves:
+            return super().main(*arguments, **options)
+        given = options.get("args", next(iter(arguments), None))
+        as_json = "--json" in (sys.argv[1:] if given is None else given)
+        try:
+            status = super().main(*arguments, **options)
+        except click.ClickException as error:
+            _refuse(error, as_json=as_json)
+        except click.Abort as error:
+            click.echo("Aborted!", err=True)
+            interrupted = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
+            raise SystemExit(INTERRUPTED if interrupted else FOUND) from error
+        raise SystemExit(status if isinstance(status, int) else OK)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
         return sorted({*super().list_commands(ctx), *find_commands()})
@@ -33,6 +55,15 @@ class LazyCommands(click.Group):
         known = super().get_command(ctx, cmd_name)
         entry = find_commands().get(cmd_name)
         return known or (load_command(entry) if entry else None)
+
+
+def _refuse(error: click.ClickException, *, as_json: bool) -> NoReturn:
+    if as_json:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        remedy = f"See `{context.command_path} --help`." if context else ""
+        fail("USAGE" if context else "COMMAND", error.format_message(), remedy, as_json=True)
+    error.show()
+    raise SystemExit(FAILED)
 
 
 def find_commands() -> dict[str, EntryPoint]:
@@ -55,10 +86,12 @@ def load_command(entry: EntryPoint) -> click.Command:
 
 
 def _broken(entry: EntryPoint, reason: str) -> click.Command:
-    def fail() -> None:
+    def refuse() -> None:
         raise click.ClickException(f"{entry.name} ({entry.value}) cannot be loaded: {reason}")
 
-    return click.Command(entry.name, callback=fail, help=f"Cannot be loaded: {reason}")
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    help_text = f"Cannot be loaded: {reason}"
+    return click.Command(entry.name, anything, callback=refuse, help=help_text)
 
 
 @click.group(cls=LazyCommands)

@@ -1,6 +1,7 @@
 """What all commands share: `--json`, exit codes, errors, and progress on standard error.
 
-Exit codes: 0 all is well, 1 something was found or the answer was no, 2 it could not be done.
+Exit codes: 0 all is well, 1 something was found or the answer was no, 2 it could not be done,
+wrong usage included, 130 Ctrl-C.
 With `--json` one JSON document goes to standard output and nothing else.
 """
 
@@ -9,13 +10,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from pyrocket.errors import PyrocketError
 
-OK, FOUND, FAILED = 0, 1, 2
+OK, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
 
 Progress = Callable[[int, int, str], None]
 
@@ -32,16 +33,17 @@ def exits(command: Callable[..., int]) -> Callable[..., None]:
         try:
             status = command(*arguments, **options)
         except PyrocketError as error:
-            _fail(error.code, error.message, error.remedy, as_json=options.get("as_json", False))
+            fail(error.code, error.message, error.remedy, as_json=options.get("as_json", False))
         except OSError as error:
-            _fail("OS_ERROR", str(error), "", as_json=options.get("as_json", False))
+            fail("OS_ERROR", str(error), "", as_json=options.get("as_json", False))
         else:
             raise SystemExit(status)
 
     return run
 
 
-def _fail(code: str, message: str, remedy: str, *, as_json: bool) -> None:
+def fail(code: str, message: str, remedy: str, *, as_json: bool) -> NoReturn:
+    """Print an error and the way out, and exit."""
     if as_json:
         show_json({"error": {"code": code, "message": message, "remedy": remedy}})
     else:

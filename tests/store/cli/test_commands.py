@@ -1,11 +1,15 @@
+import json
+import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
 
+import click
 import pytest
 from click.testing import CliRunner
 from pyrocket import cli
-from pyrocket.cli import GROUP, find_commands, main
+from pyrocket.cli import GROUP, LazyCommands, find_commands, main
 
 BROKEN = EntryPoint("broken", "not_there:command", GROUP)
 
@@ -27,8 +31,12 @@ def test_a_command_that_cannot_be_loaded_says_so_and_spares_the_others(monkeypat
     assert listed.exit_code == 0
     assert "doctor" in listed.output
     done = CliRunner().invoke(main, ["broken"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "not_there" in done.output
+    assert (
+        "not_there"
+        in json.loads(CliRunner().invoke(main, ["broken", "--json"]).stdout)["error"]["message"]
+    )
 
 
 @pytest.mark.parametrize("module", [["pyrocket"], ["pyrocket", "doctor"]])
@@ -45,3 +53,32 @@ def test_listing_names_loads_no_command():
         "sys.exit('pyspark_pyrocket' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_ctrl_c_is_not_taken_for_something_found():
+    """Neither in a command nor at its question; who answers nothing has said no."""
+
+    @click.command()
+    @click.option("--ask", is_flag=True)
+    def slow(ask):
+        if ask:
+            click.confirm("Do it?", abort=True)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    group = LazyCommands("group", commands={"slow": slow})
+    assert CliRunner().invoke(group, ["slow"]).exit_code == 130
+    assert CliRunner().invoke(group, ["slow", "--ask"], input="y\n").exit_code == 130
+    assert CliRunner().invoke(group, ["slow", "--ask"], input="").exit_code == 1
+
+
+def test_ctrl_c_at_a_question_is_ctrl_c():
+    @click.command()
+    def ask():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise click.Abort from None  # As click does it.
+
+    assert (
+        CliRunner().invoke(LazyCommands("group", commands={"ask": ask}), ["ask"]).exit_code == 130
+    )

@@ -172,11 +172,17 @@ def test_a_file_system_that_refuses_is_an_error_too(sound, tmp_path, monkeypatch
     assert document("verify", sound, status=2)["error"]["code"] == "OS_ERROR"
 
 
-@pytest.mark.parametrize("arguments", [["verify"], ["clean", "x"], ["repair", "x", "--what"]])
+WRONG = ["verify", "clean x", "clean x --hours long", "repair x --what"]
+
+
+@pytest.mark.parametrize("arguments", [each.split() for each in WRONG], ids=WRONG)
 def test_wrong_usage_exits_with_two(arguments):
     done = run(*arguments)
     assert done.exit_code == 2
     assert "Usage" in done.stderr
+    error = document(*arguments, status=2)["error"]
+    assert (error["code"], bool(error["message"])) == ("USAGE", True)
+    assert error["remedy"] == f"See `{main.name} {arguments[0]} --help`."
 
 
 def test_a_store_in_use_is_verified_but_not_repaired(sound):
