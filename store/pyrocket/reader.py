@@ -16,7 +16,6 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.state_page import NEXT_DUE, StatePage
 from pyrocket.errors import (
-    REBUILD_QUEUES,
     OffsetOutOfRangeError,
     QueueNotFoundError,
     SchemaError,
@@ -30,9 +29,8 @@ from pyrocket.index.byte_sums import cut_by_bytes, span_of
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.entries_at import log_offsets_at
-from pyrocket.index.lost_files import no_entry
 from pyrocket.index.queues import Queues
-from pyrocket.index.scan import Scanner, Slice, read_message
+from pyrocket.index.scan import Scanner, Slice, read_messages
 from pyrocket.index.time_lookup import offset_by_time, store_time
 from pyrocket.index.together import Run
 from pyrocket.log.commit_log import CommitLog
@@ -104,21 +102,18 @@ class Reader:
         self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
     ) -> list[StoredMessage]:
         """Return up to `max_messages` from `offset` on. Raises OffsetOutOfRangeError."""
-        known = self._check_range(topic, queue_id, offset, offset)
-        queue = self._queues.get(topic.name, queue_id)
-        end = min(known.maximum, offset + max_messages)
-        entries = queue.entries(offset, end)
-        behind = offset + len(entries)
-        if behind < end:
-            raise no_entry(queue, behind) or StoreDamagedError(
-                f"queue {queue_id} of {topic.name!r} has entries up to {behind}, not to its end at"
-                f" {end}.",
-                remedy=REBUILD_QUEUES,
-            )
-        return [
-            read_message(self._log, queue, offset + index, entry)
-            for index, entry in enumerate(entries)
-        ]
+        try:
+            return self._read(topic, queue_id, offset, max_messages)
+        except (OffsetOutOfRangeError, StoreDamagedError):
+            # As in a scan: a recovery rewrites the queues, and what it leaves counts.
+            self._settle()
+            return self._read(topic, queue_id, offset, max_messages)
+
+    def _read(
+        self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
+    ) -> list[StoredMessage]:
+        end = min(self._check_range(topic, queue_id, offset, offset).maximum, offset + max_messages)
+        return read_messages(self._log, self._queues.get(topic.name, queue_id), offset, end)
 
     def scan(
         self,

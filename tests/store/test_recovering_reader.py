@@ -5,7 +5,7 @@ import threading
 import pytest
 from pyrocket import Message, Store, reader
 from pyrocket.disk.state_page import STATE_FORMAT, StatePage
-from pyrocket.errors import OffsetOutOfRangeError, StoreUnavailableError
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index import scan
 
 
@@ -81,4 +81,32 @@ def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(ro
         with pytest.raises(OffsetOutOfRangeError):
             list(looking.scan("T", 0, 0, 100, ["queueOffset"]))
         queue_file.write_bytes(entries)
+    page.close()
+
+
+def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root, monkeypatch):
+    queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
+    entries, real = queue_file.read_bytes(), scan.read_messages
+    page = StatePage(root / "pyrocket/state", writable=True)
+
+    def finish():
+        queue_file.write_bytes(entries)
+        page[0] = STATE_FORMAT
+
+    timer = threading.Timer(0.2, finish)
+
+    def begin(*arguments):
+        monkeypatch.setattr(reader, "read_messages", real)
+        page.distrust()
+        queue_file.write_bytes(bytes(len(entries)))
+        timer.start()
+        return real(*arguments)
+
+    monkeypatch.setattr(reader, "read_messages", begin)
+    with Store.open(root, read_only=True) as looking:
+        assert len(looking.read("T", 0, 0, 100)) == 100
+        timer.join()
+        queue_file.write_bytes(entries[:40] + bytes(20) + entries[60:])
+        with pytest.raises(StoreDamagedError):
+            looking.read("T", 0, 0, 100)
     page.close()

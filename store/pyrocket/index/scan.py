@@ -227,8 +227,21 @@ class Scanner:
         return no_log_file(self._log.run, int(places.offsets[row]), at)
 
 
-def read_message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -> StoredMessage:
-    """Return the message that an entry of `queue` points to, checked to be the one at `offset`."""
+def read_messages(log: CommitLog, queue: ConsumeQueue, start: int, end: int) -> list[StoredMessage]:
+    """Return the messages [start, end) of `queue`, which has them; raises as `Scanner.scan`."""
+    entries = queue.entries(start, end)
+    behind = start + len(entries)
+    if behind < end:
+        raise no_entry(queue, behind) or StoreDamagedError(
+            f"queue {queue.queue_id} of {queue.topic!r} has entries up to {behind}, not to its end"
+            f" at {end}.",
+            remedy=REBUILD_QUEUES,
+        )
+    return [_message(log, queue, start + row, entry) for row, entry in enumerate(entries)]
+
+
+def _message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -> StoredMessage:
+    """Return the message that an entry points to, checked to be the one at `offset`."""
     where = f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
     try:
         if entry["physical_offset"] < 0 or not FIXED_BYTES <= entry["size"] <= log.file_bytes:
