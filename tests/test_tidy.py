@@ -12,7 +12,7 @@ FUNCTION_LINES_MAX = 50
 BASE = ["errors", "message", "durations", "limits", "config", "clock"]
 LAYERS = [BASE, ["formats", "disk"], ["filters"], ["log", "json_table", "hooks"]]
 LAYERS += [
-    ["index"],
+    ["index", "sizes"],
     ["services"],
     ["removable"],
     ["outgoing", "cleaner", "checks", "presence", "cursors"],

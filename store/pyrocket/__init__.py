@@ -9,6 +9,7 @@ filters    which messages a reader wants: tags, SQL on properties; pure
 log        the CommitLog: the only truth
 json_table RocketMQ's JSON files, with their backups
 index      what can be rebuilt from the log: queues, and the section that appends to both
+sizes      what size a store's files have, told by them
 services   topics, groups, identity, epochs, routing, ids
 reader     the reading half of a store: never locks, never writes
 writer     the writing half: presence, recovery, clean end

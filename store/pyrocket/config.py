@@ -43,6 +43,19 @@ _RANGES = {
 }
 
 
+def is_log_file_size(size: int) -> bool:
+    """Whether files of a log may have that many bytes.
+
+    A window of the log is mapped at multiples of the page size; an int32 counts in a file.
+    """
+    return 4096 <= size < 2**31 and size % 4096 == 0
+
+
+def is_queue_file_size(size: int) -> bool:
+    """Whether ConsumeQueue files may have that many bytes: entries, none of them in two files."""
+    return 0 < size < 2**31 - _ENTRY_BYTES and size % _ENTRY_BYTES == 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Retention:
     """How long messages are kept; RocketMQ's values. Whole log files go, never the last one.
@@ -147,9 +160,8 @@ class StoreConfig:
             )
 
     def _check_sizes(self) -> None:
-        # A window of the log is mapped at multiples of the page size; an int32 counts in a file.
         size, slots, items = self.log_file_bytes, self.index_slots, self.index_items
-        if not is_whole(size, 4096, 2**31 - 1) or size % 4096:
+        if not (is_whole(size) and is_log_file_size(size)):
             raise OptionError(
                 f"log_file_bytes is {size!r}.", remedy="Use a multiple of 4096 below 2 GiB."
             )

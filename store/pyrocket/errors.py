@@ -200,6 +200,9 @@ VERIFY_FIRST = (
 )
 """The way out where a reader cannot tell which of the two it is."""
 
+RESTORE_FILE = "Restore it from a backup; nothing has been changed."
+"""The way out where a file of the log is not as it was."""
+
 
 class StoreUnavailableError(PyrocketError):
     """The store cannot serve this request now."""

@@ -9,17 +9,19 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
-from pyrocket.checks.any_run import AnyRun, usual_sizes
-from pyrocket.checks.config import check_config
+from pyrocket.checks.any_run import AnyRun
+from pyrocket.checks.config import SIZES, check_config
 from pyrocket.checks.files import check_log_files, check_queue_files
 from pyrocket.checks.finding import (
     KEPT_PER_CODE,
+    MEND_IDENTITY,
+    RESTORE_LOG,
     Finding,
     Findings,
     Severity,
-    after_restoring,
+    only_after,
 )
-from pyrocket.checks.keys import KeyCheck
+from pyrocket.checks.keys import KeyCheck, report_geometry
 from pyrocket.checks.log import BadPlace, LogCheck, report_log
 from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_lost
 from pyrocket.checks.queues import QueueCheck
@@ -32,9 +34,10 @@ from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, STRUCTURE, TIMED, TIMER_DUE, StatePage
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.services.identity import Identity, check_directory, load_identity
+from pyrocket.services.identity import Identity, check_directory, identify
 from pyrocket.services.topics import Topics
 
 _ATTEMPTS = 10
@@ -77,18 +80,32 @@ class Report:
         """Whether the log lacks messages in its middle or, with whole files, at its end."""
         return self.has_holes or "LOG_FILE_MISSING" in self.counts
 
+    @property
+    def is_unidentified(self) -> bool:
+        """Whether `pyrocket/store.json` cannot be believed."""
+        broken = ("CONFIG_BROKEN", "pyrocket/store.json")
+        return SIZES in self.counts or broken in {(each.code, each.file) for each in self.findings}
+
 
 def verify(
-    path: str | PathLike[str], progress: Progress | None = None, *, most: int = KEPT_PER_CODE
+    path: str | PathLike[str],
+    progress: Progress | None = None,
+    *,
+    most: int = KEPT_PER_CODE,
+    config: StoreConfig | None = None,
 ) -> Report:
     """Look at everything in the directory; of findings with one code keep so many.
 
-    Raises StoreNotFoundError.
+    `config` tells slots and items of an index of which nothing else does. Raises
+    StoreNotFoundError.
     """
     layout = Layout(Path(path).absolute())
     check_directory(layout, create=False)
     for attempt in range(_ATTEMPTS):
-        check = _Check(layout, progress or _quiet, most)
+        try:
+            check = _Check(layout, config or StoreConfig(), progress or _quiet, most)
+        except StoreDamagedError as error:
+            return _unreadable(layout, error)
         report = check.run()
         # Files that came or went meanwhile look like damage.
         if report.ok or not check.changed_meanwhile() or attempt == _ATTEMPTS - 1:
@@ -103,11 +120,12 @@ def _quiet(done: int, total: int, file: str) -> None:
 class _Check:
     """One pass over one store."""
 
-    def __init__(self, layout: Layout, progress: Progress, most: int) -> None:
+    def __init__(self, layout: Layout, config: StoreConfig, progress: Progress, most: int) -> None:
         self._layout, self._progress = layout, progress
         self._findings = Findings(most)
         self._done = self._total = 0
-        self._identity = _identity_of(layout)
+        self._identity, self._flaw = identify(layout, config)
+        self._told = config != StoreConfig() and not identify(layout, StoreConfig())[0].knows_index
         config = self._identity.config
         run = AnyRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._run, self._log = run, CommitLog(run)
@@ -130,13 +148,16 @@ class _Check:
         layout, findings = self._layout, self._findings
         checkpoint = read_checkpoint(layout)
         check_left(layout, findings)
-        check_config(layout, findings)
+        check_config(layout, findings, self._flaw)
         check_log_files(layout, self._run, findings)
         check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
         true = self._page is not None
         check_timers(layout, findings, self._timers_progress, words_are_true=true)
         keys = KeyCheck(layout, self._geometry(), findings, live=not self._at_rest)
         log, queues = self._look_at_messages(keys)
+        if self._flaw is not None and self._identity.config.delay_levels is None:
+            # Entries of delayed messages say when they are due; nobody knows that any more.
+            findings.drop("QUEUE_TAGS_WRONG", f"consumequeue/{SCHEDULE_TOPIC}/")
         if log.records and self._lost is None:
             check_checkpoint(checkpoint, log.last_stored, findings, clean=self._clean)
         report = Report(
@@ -154,8 +175,10 @@ class _Check:
         )
         self._queues.close()
         self._run.close()
-        if report.is_incomplete:
-            return replace(report, findings=tuple(map(after_restoring, report.findings)))
+        if report.is_incomplete or report.is_unidentified:
+            first = RESTORE_LOG if report.is_incomplete else MEND_IDENTITY
+            after = tuple(only_after(first, finding) for finding in report.findings)
+            return replace(report, findings=after)
         return report
 
     def _timers_progress(self) -> tuple[int, int]:
@@ -166,9 +189,12 @@ class _Check:
             return 0, 0  # That is a finding of its own.
         return known.get(TIMED, 0), known.get(TIMER_DUE, 0)
 
-    def _geometry(self) -> Geometry:
-        config = self._identity.config
-        return Geometry(config.index_slots, config.index_items)
+    def _geometry(self) -> Geometry | None:
+        """Return the geometry of the index, None where nobody knows it, which is a finding."""
+        config, known = self._identity.config, self._identity.knows_index
+        if self._told or not known:
+            report_geometry(self._findings, config, told=known)
+        return Geometry(config.index_slots, config.index_items) if known else None
 
     @property
     def _at_rest(self) -> bool:
@@ -249,15 +275,12 @@ class _Check:
         self._progress(self._done, self._total, file)
 
 
-def _identity_of(layout: Layout) -> Identity:
-    """Return who the store says it is; its sizes by its files where it says nothing."""
-    try:
-        known = load_identity(layout, StoreConfig())
-    except StoreDamagedError:
-        known = Identity("", StoreConfig())
-    if known.store_id:
-        return known
-    return Identity("", known.config.with_sizes(**usual_sizes(layout)))
+def _unreadable(layout: Layout, error: StoreDamagedError) -> Report:
+    """Return what is to be said of a store of which nothing tells how its log is cut into files."""
+    code, findings = "LOG_FILE_LENGTH", Findings()
+    findings.add(code, Severity.ERROR, "commitlog", error.message, error.remedy)
+    kept = tuple(findings.kept)
+    return Report(layout.root, kept, {code: 1}, 0, 0, 0, 0, 0, 0, (), frozenset())
 
 
 def _true_words(layout: Layout, identity: Identity) -> StatePage | None:

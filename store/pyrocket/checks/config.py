@@ -13,16 +13,16 @@ from pyrocket.formats.own_json import decode_own
 from pyrocket.services.topics import Topics
 
 _BACKUP = ".bak"
+SIZES = "STORE_SIZES"
 
 
-def check_config(layout: Layout, findings: Findings) -> None:
-    """Look at all JSON files."""
+def check_config(layout: Layout, findings: Findings, flaw: StoreDamagedError | None = None) -> None:
+    """Look at all JSON files; `flaw` is what is wrong with `store.json`."""
     for path in _tables(layout):
         data = read_or_none(path)
         if not data or not parses(data, _of_java):
             _report_table(layout, path, data, findings)
     without = {
-        layout.identity: "",
         layout.topic_ids: " Or remove it: deleted topics' names then begin at 0 again.",
         layout.epochs: " Or remove it: deleted topics' names then begin at 0 again.",
         layout.sink_ledger: " Or remove it: batches whose messages are in the log stay known.",
@@ -36,6 +36,9 @@ def check_config(layout: Layout, findings: Findings) -> None:
             _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, what, fix)
     if not findings.counts["CONFIG_BROKEN"] and not findings.counts["CONFIG_FROM_BACKUP"]:
         _check_topics(layout, findings)
+    if flaw is not None:
+        code = SIZES if flaw.code == SIZES else "CONFIG_BROKEN"
+        _add(layout, findings, code, Severity.ERROR, layout.identity, flaw.message, flaw.remedy)
 
 
 def parses(data: bytes, loads: Callable[[bytes], Any]) -> bool:

@@ -68,17 +68,31 @@ class Findings:
         if self.counts[code] <= self.most:
             self.kept.append(Finding(code, severity, file, position, what, fix))
 
+    def drop(self, code: str, folder: str) -> None:
+        """Forget the findings with a code about files whose names begin so."""
+        gone = [one for one in self.kept if one.code == code and one.file.startswith(folder)]
+        self.kept = [one for one in self.kept if one not in gone]
+        self.counts[code] -= len(gone)
+        self.counts += Counter()  # Without those of which none is left.
+
 
 def restore(file: str) -> str:
     """Return the way out where bytes are gone for good."""
     return f"Restore {file} from a backup; no repair can bring its messages back."
 
 
-def after_restoring(finding: Finding) -> Finding:
-    """Return it for a log that lacks messages: rebuilt from that, queues would lack them, too."""
+RESTORE_LOG = "Restore what is missing of the log"
+"""Comes first: rebuilt from a log that lacks messages, queues would lack them, too."""
+
+MEND_IDENTITY = "Mend pyrocket/store.json"
+"""Comes first: it says what size files have and how long delayed messages wait."""
+
+
+def only_after(first: str, finding: Finding) -> Finding:
+    """Return it for a store of which something else has to be mended first."""
     if not finding.mendable or finding.code.startswith(_NEEDS_NO_LOG):
         return finding
-    return replace(finding, fix=f"Restore what is missing of the log; then {finding.fix}")
+    return replace(finding, fix=f"{first}; then {finding.fix}")
 
 
 def repair(does: str) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.checks.finding import Findings, Severity, repair
+from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import Geometry, is_table_name, key_hashes
@@ -23,6 +24,7 @@ from pyrocket.formats.runs import Ints, to_text
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
+from pyrocket.sizes import TELL_INDEX
 
 NO_TAGS = "without tags, which only RocketMQ 5.5 puts into it"
 
@@ -35,16 +37,29 @@ Pairs = npt.NDArray[np.void]
 """Log offset and key hash of items."""
 
 
+def report_geometry(findings: Findings, config: StoreConfig, *, told: bool) -> None:
+    """Add that the files do not say how many slots and items they have; `told`, somebody did."""
+    if told:
+        what = "only what was given says how many slots and items its files have."
+        fix = repair("notes that in pyrocket/store.json.")
+        findings.add("INDEX_GEOMETRY", Severity.NOTE, "index", what, fix)
+        return
+    what = f"its files fit neither {config.index_slots} slots and {config.index_items} items nor"
+    what += " four items a slot, and nothing else says how many they have."
+    findings.add("INDEX_GEOMETRY", Severity.ERROR, "index", what, TELL_INDEX)
+
+
 class KeyCheck:
     """Compares the key index with the log, run by run; `live`, the last file may still grow."""
 
     def __init__(
-        self, layout: Layout, geometry: Geometry, findings: Findings, *, live: bool
+        self, layout: Layout, geometry: Geometry | None, findings: Findings, *, live: bool
     ) -> None:
-        self._layout, self._geometry, self._findings = layout, geometry, findings
-        self._live = live
-        self._index = KeyIndex(layout, geometry)
-        self._names, self.begin, self.end = self._sound_files()
+        """Make one; where nothing tells the geometry, only names are looked at."""
+        self._layout, self._findings, self._live = layout, findings, live
+        self._geometry = geometry or Geometry(1, 2)
+        self._index = KeyIndex(layout, self._geometry)
+        self._names, self.begin, self.end = self._sound_files() if geometry else ([], 0, 0)
         self._blocks = self._items()
         self._left = _NO_PAIRS
         self._missing, self._wrong = 0, 0

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
+from pyrocket.config import StoreConfig
 from pyrocket.errors import PyrocketError
 
 OK, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
@@ -23,6 +24,26 @@ Progress = Callable[[int, int, str], None]
 directory = click.argument("directory", type=click.Path())
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+
+_NUMBER = click.IntRange(min=1)
+
+
+def index_geometry(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command `config`, which says what the key index's files are like, or None."""
+    text = "The broker's {}, where nothing else tells it."
+    slots = click.option("--index-slots", type=_NUMBER, help=text.format("maxHashSlotNum"))
+    items = click.option("--index-items", type=_NUMBER, help=text.format("maxIndexNum"))
+
+    @functools.wraps(command)
+    def run(index_slots: int | None, index_items: int | None, **options: Any) -> int:
+        if (index_slots is None) != (index_items is None):
+            raise click.UsageError("Give --index-slots and --index-items together.")
+        config = None
+        if index_slots is not None and index_items is not None:
+            config = StoreConfig(index_slots=index_slots, index_items=index_items)
+        return command(config=config, **options)
+
+    return slots(items(run))
 
 
 def exits(command: Callable[..., int]) -> Callable[..., None]:

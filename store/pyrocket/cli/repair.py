@@ -3,7 +3,18 @@
 import click
 
 from pyrocket.cli.findings import report_document, show_report
-from pyrocket.cli.frame import FOUND, OK, as_json, directory, dry_run, exits, progress, show_json
+from pyrocket.cli.frame import (
+    FOUND,
+    OK,
+    as_json,
+    directory,
+    dry_run,
+    exits,
+    index_geometry,
+    progress,
+    show_json,
+)
+from pyrocket.config import StoreConfig
 from pyrocket.repair.plan import Action
 
 
@@ -13,7 +24,10 @@ from pyrocket.repair.plan import Action
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
 @exits
-def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> int:
+@index_geometry
+def repair(
+    directory: str, dry_run: bool, yes: bool, as_json: bool, config: StoreConfig | None
+) -> int:
     """Mend the store in DIRECTORY: say what is to be done, ask, and do it.
 
     Rebuilds queues and the key index from the log, cuts a torn end of the log and keeps what it
@@ -32,7 +46,7 @@ def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> int:
         return yes or click.confirm("Do it?", err=True)
 
     with progress("repair", silent=as_json) as tell:
-        done = run.repair(directory, dry_run=dry_run, agree=agree, progress=tell)
+        done = run.repair(directory, dry_run=dry_run, agree=agree, progress=tell, config=config)
     if as_json:
         actions = [{"kind": action.kind, "what": action.what} for action in done.actions]
         show_json({"done": done.done, "actions": actions, "after": report_document(done.after)})

@@ -3,14 +3,25 @@
 import click
 
 from pyrocket.cli.findings import report_document, show_report
-from pyrocket.cli.frame import FOUND, OK, as_json, directory, exits, progress, show_json
+from pyrocket.cli.frame import (
+    FOUND,
+    OK,
+    as_json,
+    directory,
+    exits,
+    index_geometry,
+    progress,
+    show_json,
+)
+from pyrocket.config import StoreConfig
 
 
 @click.command()
 @directory
 @as_json
 @exits
-def verify(directory: str, as_json: bool) -> int:
+@index_geometry
+def verify(directory: str, as_json: bool, config: StoreConfig | None) -> int:
     """Check the store in DIRECTORY without changing anything, in use or not.
 
     Looks at every record and its checksum, at the queues and the key index that belong to them,
@@ -19,7 +30,7 @@ def verify(directory: str, as_json: bool) -> int:
     from pyrocket import verify as checking
 
     with progress("verify", silent=as_json) as tell:
-        report = checking.verify(directory, tell)
+        report = checking.verify(directory, tell, config=config)
     if as_json:
         show_json(report_document(report))
     else:

@@ -2,6 +2,7 @@
 
 layout      every file and folder name of a store, built and parsed
 io          the few operations that change a disk: the seam for fault injection
+file_sizes  what size files have where nobody has noted it
 file_run    fixed-size files behind one growing offset
 whole_run   the same, as it will be without last files that are empty
 durable     small files replaced whole

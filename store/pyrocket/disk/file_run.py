@@ -7,7 +7,6 @@ a scratch folder and renamed in, so that no other process ever meets a short one
 
 import mmap
 import os
-import stat
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -17,10 +16,11 @@ from threading import Lock
 import pyarrow as pa
 
 from pyrocket.disk import io
+from pyrocket.disk.file_sizes import check_length
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.permission import naming_permissions
 from pyrocket.disk.sparse import data_from
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import RESTORE_FILE, StoreDamagedError
 
 _KEPT_OPEN, _FEW = 4, 2
 _BLOCK = 1 << 20
@@ -76,27 +76,17 @@ class FileRun:
     def check_lengths(self, remedy: str) -> None:
         """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file is short, long or no file."""
         for start in self.starts():
-            path = self._path(start)
-            status = path.stat()
-            if status.st_size != self.file_bytes or not stat.S_ISREG(status.st_mode):
-                raise StoreDamagedError(
-                    f"{path} has {status.st_size} bytes, not {self.file_bytes}."
-                    if stat.S_ISREG(status.st_mode)
-                    else f"{path} is no file.",
-                    remedy=remedy,
-                    code="STORE_FILE_LENGTH",
-                )
+            check_length(self._path(start), self.file_bytes, remedy)
 
     def check_whole(self) -> None:
         """Raise StoreDamagedError if a file is missing between two others, or is cut short."""
-        remedy = "Restore it from a backup; nothing has been changed."
-        self.check_lengths(remedy)
+        self.check_lengths(RESTORE_FILE)
         starts = self.starts()
         for at, start in enumerate(starts):
             if start != starts[0] + at * self.file_bytes:
                 raise StoreDamagedError(
                     f"{self.folder} lacks the file before {file_name(start)}.",
-                    remedy=remedy,
+                    remedy=RESTORE_FILE,
                     code="STORE_FILE_MISSING",
                 )
 

@@ -25,12 +25,13 @@ _KINDS = {
     "QUEUE_": QUEUES,
     "TIMERS_": TIMERS,
     "CHECKPOINT_": SETTLE,
+    "INDEX_GEOMETRY": SETTLE,
     "NOT_": SETTLE,
 }
 """What is done about findings whose codes begin so, in the order in which it is done."""
 
 _NEEDS_LOG = (LENGTH, CUT, QUEUES, KEYS, TIMERS, SETTLE)
-"""What cannot be done while the log lacks messages."""
+"""What cannot be done while the log lacks messages, or nobody knows what the store is like."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def plan_repair(report: Report) -> tuple[Action, ...]:
     """Return what is to be done about the findings, in order."""
     actions: dict[Action, None] = {}
     for prefix, kind in _KINDS.items():
-        if kind in _NEEDS_LOG and report.is_incomplete:
+        if kind in _NEEDS_LOG and (report.is_incomplete or report.is_unidentified):
             continue
         for finding in report.findings:
             if finding.code.startswith(prefix) and (finding.mendable or prefix == "NOT_"):

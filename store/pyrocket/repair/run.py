@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -43,27 +44,31 @@ def repair(
     dry_run: bool = False,
     agree: Agree | None = None,
     progress: Progress | None = None,
+    config: StoreConfig | None = None,
 ) -> RepairReport:
     """Mend what can be mended, if `agree` says so. Idempotent.
 
+    `config` tells slots and items of an index of which nothing else does; then they are noted.
     Raises StoreLockedError if others have the store open, StoreNotFoundError, and
     StoreUnavailableError for a disk that does not take it.
     """
     layout = Layout(Path(path).absolute())
     check_directory(layout, create=False)
+    config = config or StoreConfig()
+    look = partial(verify, path, progress, most=_ALL, config=config)
     if dry_run:
-        before = verify(path, progress, most=_ALL)
+        before = look()
         return RepairReport(plan_repair(before), False, before, before)
     with _alone(layout):
-        before = verify(path, progress, most=_ALL)
+        before = look()
         actions = plan_repair(before)
         if not actions or (agree is not None and not agree(actions)):
             return RepairReport(actions, False, before, before)
-        Steps(layout, before, clock_of(layout.clock)).run(actions)
+        Steps(layout, before, clock_of(layout.clock), config).run(actions)
     # Messages that are lost for good keep nobody out once the log is cut before them.
-    if not is_beyond_repair(before) or not is_beyond_repair(verify(path, progress, most=_ALL)):
-        _settle(layout)
-    return RepairReport(actions, True, before, verify(path, progress, most=_ALL))
+    if not is_beyond_repair(before) or not is_beyond_repair(look()):
+        _settle(layout, config)
+    return RepairReport(actions, True, before, look())
 
 
 @contextmanager
@@ -87,9 +92,9 @@ def _alone(layout: Layout) -> Iterator[None]:
         turns.close()
 
 
-def _settle(layout: Layout) -> None:
+def _settle(layout: Layout, config: StoreConfig) -> None:
     """Open the store and close it cleanly: queues, key index and checkpoint are complete then."""
-    writer = Writer(layout, StoreConfig(), clock_of(layout.clock))
+    writer = Writer(layout, config, clock_of(layout.clock))
     try:
         with writer.section():
             replace_file(layout.abort, b"", layout.scratch)

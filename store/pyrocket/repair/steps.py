@@ -20,7 +20,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import walk_all
 from pyrocket.repair.plan import CONFIG, CUT, KEYS, LENGTH, QUARANTINE, QUEUES, TIMERS, Action
 from pyrocket.services.epochs import Epochs
-from pyrocket.services.identity import load_identity
+from pyrocket.services.identity import identify
 from pyrocket.services.topics import Topics
 from pyrocket.verify import Report
 
@@ -30,10 +30,10 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 class Steps:
     """Takes the actions; the caller has the store alone."""
 
-    def __init__(self, layout: Layout, report: Report, clock: Clock) -> None:
+    def __init__(self, layout: Layout, report: Report, clock: Clock, config: StoreConfig) -> None:
         self._layout, self._report = layout, report
         self._now, self._topics = clock(), Topics(layout, clock)
-        config = load_identity(layout, StoreConfig()).config
+        config = identify(layout, config)[0].config
         self._levels = config.delay_levels_ms
         self._log = CommitLog(FileRun(layout.commit_log, config.log_file_bytes, layout.scratch))
         self._queues = Queues(layout, config.queue_file_bytes, writable=True)

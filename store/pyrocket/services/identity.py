@@ -1,11 +1,13 @@
 """What makes a directory this store: `pyrocket/store.json`.
 
 Written once, when the directory is made or first opened for writing; one of an older version gets
-the sizes and delay levels that it lacks. Sizes of a directory that Java made are taken from its
-files; its delay levels are RocketMQ's, or what the first to open it for writing says.
+the sizes and delay levels that it lacks. Sizes of a directory that Java made are what most of its
+files say, to whoever asks, and noted only when all files have them; its delay levels are
+RocketMQ's, or what the first to open it for writing says.
 """
 
 import json
+import re
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +15,16 @@ from typing import Any
 
 from pyrocket.config import StoreConfig
 from pyrocket.disk.durable import read_or_none, replace_file
-from pyrocket.disk.layout import Layout, parse_file_name
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.permission import naming_permissions
 from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError
-from pyrocket.formats.key_table import Geometry, is_table_name
+from pyrocket.sizes import (
+    TELL_INDEX,
+    check_all_lengths,
+    check_noted_sizes,
+    index_sizes,
+    sizes_of_files,
+)
 
 _VERSION = 1
 _SIZES = {
@@ -33,14 +42,19 @@ _STORE_NAMES = frozenset(
     ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
 )
 _SINCE_FIRST = ("log_file_bytes", "queue_file_entries")
+_NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OptionError)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """`store_id` is empty for a directory that only Java has written."""
+    """`store_id` is empty for a directory that only Java has written.
+
+    Without `knows_index` nothing tells the slots and items that its index files have.
+    """
 
     store_id: str
     config: StoreConfig
+    knows_index: bool = True
 
     @cached_property
     def key(self) -> bytes:
@@ -73,34 +87,71 @@ def check_directory(layout: Layout, *, create: bool) -> None:
         )
 
 
+@naming_permissions
 def load_identity(layout: Layout, config: StoreConfig) -> Identity:
     """Return who the directory says it is; its sizes and broker name win over `config`.
 
-    Raises OptionError (DELAY_LEVELS) if `config` names other delay levels.
+    Raises OptionError (DELAY_LEVELS) if `config` names other delay levels, StoreDamagedError
+    (STORE_SIZES) if `store.json` contradicts all files, and (STORE_FILE_LENGTH) if it is not
+    there and nothing else tells the size of the log's files.
     """
     text = read_or_none(layout.identity)
     if text is None:
-        sizes = _sizes_of(layout) | (_index_sizes(layout, config) or {})
-        return Identity("", config.with_sizes(**sizes))
+        return _by_files(layout, config)
     try:
-        known = json.loads(text)
-        sizes = {name: known[_SIZES[name]] for name in _SINCE_FIRST}
-        if _SIZES["index_slots"] in known:
-            sizes |= {name: known[key] for name, key in _SIZES.items()}
-        else:
-            sizes |= _index_sizes(layout, config) or {}
-        levels = known.get(_DELAY_LEVELS, config.delay_levels)
-        own = {"broker_name": known["brokerName"], "property_crc": _property_crc(known, config)}
-        settled = config.with_sizes(**sizes, **own, delay_levels=levels)
-        identity = Identity(str(uuid.UUID(known["uuid"])), settled)
-    except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
+        identity = _parse(layout, config, json.loads(text))
+    except _NONSENSE as error:
         raise StoreDamagedError(
             f"{layout.identity} cannot be read: {error!r}.",
-            remedy="Restore it from a backup, or remove it to let the next writer make a new one"
-            " (running queries then see another store).",
+            remedy="Restore it from a backup, or remove it: the next writer makes a new one, with"
+            " the sizes that the files have. Running queries then see another store; a broker_name"
+            " and delay_levels of your own have to be given again.",
         ) from error
-    _check_delay_levels(layout, config, settled)
+    _check_delay_levels(layout, config, identity.config)
+    check_noted_sizes(layout, identity.config)
     return identity
+
+
+def identify(layout: Layout, config: StoreConfig) -> tuple[Identity, StoreDamagedError | None]:
+    """Return who the directory is, as well as that can be told, and what `store.json` lacks.
+
+    Raises StoreDamagedError (STORE_FILE_LENGTH) if nothing tells the size of the log's files.
+    """
+    try:
+        return load_identity(layout, config), None
+    except StoreDamagedError as error:
+        text = read_or_none(layout.identity)
+        if text is None:
+            raise
+        return _by_files(layout, _with_delay_levels(config, text)), error
+
+
+def _parse(layout: Layout, config: StoreConfig, known: dict[str, Any]) -> Identity:
+    sizes = {name: known[_SIZES[name]] for name in _SINCE_FIRST}
+    index: dict[str, int] | None
+    if _SIZES["index_slots"] in known:
+        index = {name: known[key] for name, key in _SIZES.items()}
+    else:
+        index = index_sizes(layout, config)
+    levels = known.get(_DELAY_LEVELS, config.delay_levels)
+    own = {"broker_name": known["brokerName"], "property_crc": _property_crc(known, config)}
+    settled = config.with_sizes(**sizes | (index or {}), **own, delay_levels=levels)
+    return Identity(str(uuid.UUID(known["uuid"])), settled, index is not None)
+
+
+def _by_files(layout: Layout, config: StoreConfig) -> Identity:
+    index = index_sizes(layout, config)
+    settled = config.with_sizes(**sizes_of_files(layout, config) | (index or {}))
+    return Identity("", settled, index is not None)
+
+
+def _with_delay_levels(config: StoreConfig, text: bytes) -> StoreConfig:
+    """Return the configuration with the delay levels that a broken `store.json` still names."""
+    found = re.search(rf'"{_DELAY_LEVELS}": *"([\w ]*)"', text.decode("ascii", "replace"))
+    try:
+        return config.with_sizes(delay_levels=found[1]) if found else config
+    except OptionError:
+        return config
 
 
 def _property_crc(known: dict[str, Any], config: StoreConfig) -> bool | None:
@@ -124,21 +175,23 @@ def _check_delay_levels(layout: Layout, wanted: StoreConfig, settled: StoreConfi
 def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Identity:
     """Return who the directory is, having given it an id and sizes that it lacked.
 
-    The caller holds the mutex. Raises OptionError (INDEX_GEOMETRY, DELAY_LEVELS).
+    The caller holds the mutex. Raises OptionError (INDEX_GEOMETRY, DELAY_LEVELS), and
+    StoreDamagedError as `load_identity` does, or if a file has not the size that most have.
     """
     known = load_identity(layout, config)
     content: dict[str, Any] = json.loads(read_or_none(layout.identity) or b"{}")
     crc = known.config.property_crc
     if {*_SIZES.values(), _DELAY_LEVELS} <= set(content) and content.get(_PROPERTY_CRC) == crc:
         return known
-    if _index_sizes(layout, known.config) is None:
+    if not known.knows_index:
         raise OptionError(
             f"the files in {layout.index} fit neither {config.index_slots} slots and"
             f" {config.index_items} items nor four items a slot.",
-            remedy="Set index_slots and index_items to the broker's maxHashSlotNum and"
-            " maxIndexNum, or remove the folder: it is built anew.",
+            remedy=TELL_INDEX,
             code="INDEX_GEOMETRY",
         )
+    if not content:
+        check_all_lengths(layout, known.config)
     settled = known.config.with_sizes(delay_levels=known.config.delay_levels_text)
     identity = Identity(known.store_id or str(uuid.uuid4()), settled)
     content = {
@@ -153,34 +206,3 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
     }
     replace_file(layout.identity, json.dumps(content, indent=1).encode(), layout.scratch)
     return identity
-
-
-def _index_sizes(layout: Layout, config: StoreConfig) -> dict[str, int] | None:
-    """Return what index files say about their geometry, which is little: their length.
-
-    Nothing if there are none or the configuration fits one, None if nothing fits.
-    """
-    files = sorted(path for path in layout.index.glob("*") if is_table_name(path.name))
-    lengths = [path.stat().st_size for path in files]
-    if not lengths or Geometry(config.index_slots, config.index_items).file_bytes in lengths:
-        return {}
-    for guess in filter(None, map(Geometry.guess, lengths)):
-        return {"index_slots": guess.slots, "index_items": guess.items}
-    return None
-
-
-def _sizes_of(layout: Layout) -> dict[str, int]:
-    """Return the sizes that existing files have."""
-    sizes = {}
-    if found := _any_size(layout, "commitlog/*"):
-        sizes["log_file_bytes"] = found
-    if found := _any_size(layout, "consumequeue/*/*/*"):
-        sizes["queue_file_entries"] = found // 20
-    return sizes
-
-
-def _any_size(layout: Layout, pattern: str) -> int:
-    for path in layout.root.glob(pattern):
-        if parse_file_name(path.name) is not None and path.stat().st_size:
-            return path.stat().st_size
-    return 0

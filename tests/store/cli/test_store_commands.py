@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from pyrocket import Store
 from pyrocket.cli import main
 from stores import (
+    SMALL,
     batch,
     filled,
     log_files,
@@ -95,6 +97,23 @@ def test_repair_in_scripts_neither_asks_nor_guesses(damaged):
     assert document("repair", damaged, "--yes")["actions"] == []
 
 
+def test_an_index_of_which_nothing_is_known_is_told_about_by_hand(path):
+    """Five items a slot are not RocketMQ's ratio, and no index file says how many there are."""
+    config = SMALL.with_sizes(index_slots=20, index_items=100)
+    with Store.open(path, create=True, config=config) as store:
+        store.append(message(keys=["k"]))
+    shutil.rmtree(path / "pyrocket")
+    given = ["--index-slots", 20, "--index-items", 100]
+    assert list(document("verify", path, status=1)["counts"]) == ["INDEX_GEOMETRY"]
+    done = run("clean", path, "--hours", 1)
+    assert done.exit_code == 2
+    assert "--index-slots" in done.stderr
+    assert document("verify", path, *given)["ok"]
+    assert not document("repair", path, "--yes", *given)["after"]["findings"]
+    assert run("clean", path, "--hours", 1).exit_code == 0
+    assert document("verify", path)["findings"] == []
+
+
 def test_cleaning_by_hand(sound):
     count = len(log_files(sound))
     planned = document("clean", sound, "--total-bytes", 8192, "--dry-run")
@@ -172,7 +191,7 @@ def test_a_file_system_that_refuses_is_an_error_too(sound, tmp_path, monkeypatch
     assert document("verify", sound, status=2)["error"]["code"] == "OS_ERROR"
 
 
-WRONG = ["verify", "clean x", "clean x --hours long", "repair x --what"]
+WRONG = ["verify", "clean x", "clean x --hours long", "repair x --what", "verify x --index-slots 5"]
 
 
 @pytest.mark.parametrize("arguments", [each.split() for each in WRONG], ids=WRONG)

@@ -9,7 +9,25 @@ from golden.java import CLEAN, GOLDEN
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.key_table import Geometry
-from stores import SMALL, message, snapshot
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from stores import SMALL, batch, message, numbered, overwrite, snapshot
+
+
+@pytest.fixture
+def odd(path):
+    """A store with five items a slot, without what is ours."""
+    config = replace(SMALL, index_slots=100, index_items=500)
+    with Store.open(path, create=True, config=config) as store:
+        for number in range(50):
+            store.append(message(b"%d" % number, keys=[f"k{number}"]))
+    shutil.rmtree(path / "pyrocket")
+    return path
+
+
+@pytest.fixture
+def before(odd):
+    return snapshot(odd / "index")
 
 
 def index_sizes(path):
@@ -44,6 +62,52 @@ def test_an_index_of_other_proportions_needs_the_configuration(tmp_path):
     with Store.open(tmp_path / "s", config=config):
         pass
     assert index_sizes(tmp_path / "s") == (100, 300)
+
+
+def test_an_index_of_unknown_sizes_is_no_damage_and_stays(odd, before):
+    (finding,) = verify(odd).findings
+    assert (finding.code, finding.file) == ("INDEX_GEOMETRY", "index")
+    assert "--index-slots" in finding.fix
+    assert not repair(odd).actions
+    assert snapshot(odd / "index") == before
+    wrong = StoreConfig(index_slots=100, index_items=501)
+    assert [each.code for each in verify(odd, config=wrong).findings] == ["INDEX_GEOMETRY"]
+    assert not repair(odd, config=wrong).actions
+    assert snapshot(odd / "index") == before
+
+
+def test_an_index_is_checked_and_its_sizes_are_noted_once_somebody_tells_them(odd, before):
+    config = StoreConfig(index_slots=100, index_items=500)
+    report = verify(odd, config=config)
+    assert report.ok
+    assert [each.code for each in report.findings] == ["INDEX_GEOMETRY"]
+    assert len(repair(odd, config=config).actions) == 1
+    assert snapshot(odd / "index") == before
+    assert not verify(odd).findings
+    assert index_sizes(odd) == (100, 500)
+    with Store.open(odd) as store:
+        assert [each.body for each in store.query("t", "k3")] == [b"3"]
+
+
+def test_damage_of_an_index_is_found_with_the_sizes_that_somebody_tells(odd):
+    (file,) = (odd / "index").iterdir()
+    overwrite(file, bytes(4), 40 + 4 * 100 + 20 * 3)
+    config = StoreConfig(index_slots=100, index_items=500)
+    assert set(verify(odd, config=config).counts) > {"INDEX_GEOMETRY"}
+
+
+def test_one_cut_index_file_does_not_tell_the_sizes(open_store, path):
+    store = open_store()
+    store.append_batch(batch(numbered(300), 0, keys=[[f"k{n}"] for n in range(300)]), topic="t")
+    store.close()
+    shutil.rmtree(path / "pyrocket")
+    first, *others = sorted((path / "index").iterdir())
+    assert len(others) > 1
+    with first.open("r+b") as file:
+        file.truncate(Geometry(10, 40).file_bytes)
+    with Store.open(path, read_only=True) as store:
+        config = store._reader.identity.config
+    assert (config.index_slots, config.index_items) == (20, 80)
 
 
 def test_the_sizes_of_a_store_win_over_the_configuration(open_store, path):

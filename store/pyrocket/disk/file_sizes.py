@@ -1,0 +1,141 @@
+"""What size the files of a run have, told by the files: for a store that nobody has noted it of.
+
+All files of a run are of one size, each begins where the one before it ends, and its name says
+where. So lengths and names both tell the size, and where some are odd, most are not: it is the
+size with which the fewest things are wrong. A single file tells nothing but its length.
+"""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+
+from pyrocket.disk.layout import Layout, file_name, parse_file_name
+from pyrocket.errors import StoreDamagedError
+
+Lengths = dict[int, int]
+"""The files of one folder: where each begins, ascending, and its length."""
+
+_CANDIDATES, _FOLDERS = 8, 64
+"""Sizes that are looked into: of many odd lengths, most are of one file each. Folders, too."""
+
+
+def log_folders(layout: Layout) -> Iterator[Path]:
+    """Yield the one folder of the log."""
+    yield layout.commit_log
+
+
+def queue_folders(layout: Layout, *, in_order: bool = False) -> Iterator[Path]:
+    """Yield what may be the folders of queues, as they come or by name."""
+    order = _by_name if in_order else iter
+    for topic in order(_entries(layout.consume_queues)):
+        for queue in order(_entries(topic.path)):
+            yield Path(queue.path)
+
+
+def _by_name(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    return iter(sorted(entries, key=lambda entry: entry.name))
+
+
+def lengths_in(folder: Path) -> Lengths:
+    """Return the files of a folder, but for foreign names."""
+    return dict(sorted(_files(folder)))
+
+
+def usual_size(folders: Iterable[Path], preferred: int, *, is_size: Callable[[int], bool]) -> int:
+    """Return the size with which the least is wrong; 0 without files, or if none can be it.
+
+    Of several it is `preferred`, else what more files have, else the larger one: that a file is
+    cut short is more likely than that it has grown. The first 64 folders with files have to do:
+    whoever only reads looks at no thousands of queues for that.
+    """
+    known = list(islice(filter(None, map(lengths_in, folders)), _FOLDERS))
+    have = Counter(length for lengths in known for length in lengths.values())
+    apart = Counter(end - start for lengths in known for start, end in pairwise(lengths))
+    likely = {size for each in (have, apart) for size, _ in each.most_common(_CANDIDATES)}
+
+    def rank(size: int) -> tuple[int, bool, int, int]:
+        return -_faults(known, size), size == preferred, have[size], size
+
+    return max((size for size in likely if size and is_size(size)), key=rank, default=0)
+
+
+def other_size(folders: Iterable[Path], size: int, *, is_size: Callable[[int], bool]) -> int:
+    """Return the size that all files have, if that is surely not `size`; else 0.
+
+    No more files are looked at than needed: one that has the size is enough. A single file that
+    is too short may have been cut.
+    """
+    known = []
+    for folder in folders:
+        files = {}
+        for start, length in _files(folder):
+            if length == size:
+                return 0
+            files[start] = length
+        known.append(dict(sorted(files.items())))
+    found = {length for lengths in known for length in lengths.values()}
+    other = found.pop() if len(found) == 1 else 0
+    if not is_size(other) or _faults(known, other):
+        return 0
+    return other if other > size or sum(map(len, known)) > 1 else 0
+
+
+def _faults(folders: Sequence[Lengths], size: int) -> int:
+    """Count files of other lengths, names that do not fit, and gaps."""
+    return sum(
+        sum(length != size for length in lengths.values())
+        + sum(start % size != 0 for start in lengths)
+        + sum(end - start != size for start, end in pairwise(lengths))
+        for lengths in folders
+    )
+
+
+def check_length(path: Path, size: int, remedy: str) -> None:
+    """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file is short, long or no file."""
+    status = path.stat()
+    if status.st_size != size or not stat.S_ISREG(status.st_mode):
+        raise StoreDamagedError(
+            f"{path} has {status.st_size} bytes, not {size}."
+            if stat.S_ISREG(status.st_mode)
+            else f"{path} is no file.",
+            remedy=remedy,
+            code="STORE_FILE_LENGTH",
+        )
+
+
+def check_lengths(folders: Iterable[Path], size: int, remedy: str) -> None:
+    """Raise as `check_length` does, but not for last files of a folder that are empty.
+
+    Those never got their length, and whoever recovers the store removes them.
+    """
+    for folder in folders:
+        lengths = lengths_in(folder)
+        while lengths and not lengths[start := max(lengths)]:
+            del lengths[start]
+        for start in lengths:
+            check_length(folder / file_name(start), size, remedy)
+
+
+def _files(folder: Path) -> Iterator[tuple[int, int]]:
+    """Yield where files begin, and their lengths; others may remove them meanwhile."""
+    for entry in _entries(folder):
+        start = parse_file_name(entry.name)
+        if start is None:
+            continue
+        try:
+            status = entry.stat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(status.st_mode):
+            yield start, status.st_size
+
+
+def _entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except (FileNotFoundError, NotADirectoryError):
+        return

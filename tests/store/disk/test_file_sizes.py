@@ -1,0 +1,74 @@
+"""Lengths and names of files tell what size they should have, whichever of them is odd."""
+
+import pytest
+from pyrocket.disk.file_sizes import other_size, usual_size
+from pyrocket.disk.layout import file_name
+
+S = 4096
+
+
+def is_size(size):
+    return size > 0 and size % 1024 == 0
+
+
+def folders(root, *files_of_each):
+    """Folders with files (start, length)."""
+    for number, files in enumerate(files_of_each):
+        folder = root / str(number)
+        folder.mkdir()
+        for start, length in files:
+            with (folder / file_name(start)).open("wb") as file:
+                file.truncate(length)
+        (folder / "foreign").touch()
+        yield folder
+
+
+CASES = {
+    "all alike": [[(S, S), (2 * S, S)]],
+    "one cut": [[(S, S), (2 * S, S // 2), (3 * S, S)]],
+    "one of two cut: the names tell": [[(S, S // 2), (2 * S, S)]],
+    "the other of two": [[(S, S), (2 * S, S // 2)]],
+    "a length that can be none": [[(S, 1000), (2 * S, S)]],
+    "more cut than whole": [[(S, S), (2 * S, S // 2), (3 * S, S // 2), (4 * S, S // 2)]],
+    "one too long": [[(0, 2 * S), (S, S), (2 * S, S)]],
+    "one gone": [[(0, S), (2 * S, S)]],
+    "one gone and one cut": [[(0, S), (2 * S, S // 2)]],
+    "an empty last one": [[(S, S), (2 * S, 0)]],
+    "a foreign name": [[(S, S), (2 * S, S), (2 * S + 7, 7)]],
+    "of two single files the longer": [[(0, S // 2)], [(0, S)]],
+    "single files": [[(0, S)], [(0, S // 2)], [(0, S)]],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_size_is_the_one_with_which_the_least_is_wrong(tmp_path, case):
+    made = list(folders(tmp_path, *CASES[case]))
+    assert usual_size(made, 0, is_size=is_size) == S
+    assert other_size(made, S, is_size=is_size) == 0
+
+
+def test_where_nothing_tells_it_the_preferred_size_counts(tmp_path):
+    made = list(folders(tmp_path, [(0, S // 2)], [(0, S)]))
+    assert usual_size(made, S // 2, is_size=is_size) == S // 2
+    assert usual_size(made, 3 * S, is_size=is_size) == S, "no file has that"
+
+
+def test_without_files_or_of_other_lengths_there_is_no_size(tmp_path):
+    assert usual_size([tmp_path / "none"], S, is_size=is_size) == 0
+    assert usual_size(folders(tmp_path, [(0, 1000)], [(S, 0)]), S, is_size=is_size) == 0
+
+
+def test_a_size_is_denied_by_all_files_only(tmp_path):
+    made = list(folders(tmp_path, [(S, S), (2 * S, S)], [(0, S)]))
+    assert other_size(made, S // 2, is_size=is_size) == S
+    assert other_size(made, 2 * S, is_size=is_size) == S
+    assert other_size([*made, *folders(tmp_path / "0", [(0, 2 * S)])], 2 * S, is_size=is_size) == 0
+
+
+@pytest.mark.parametrize(
+    ("length", "denied"), [(2 * S, True), (S // 2, False), (2 * S + 10, False)]
+)
+def test_a_single_short_file_denies_nothing(tmp_path, length, denied):
+    """It may have been cut, or something appended to it."""
+    found = other_size(folders(tmp_path, [(0, length)]), S, is_size=is_size)
+    assert bool(found) == denied

@@ -1,0 +1,49 @@
+"""The last bytes of a log file tell whether more has been behind them."""
+
+import shutil
+
+import pytest
+from pyrocket.log.cut_file import is_cut
+from stores import SMALL, batch, filled, log_files, numbered
+
+
+@pytest.fixture
+def files(path):
+    """A log of two files, the first of them full."""
+    filled(path, count=25, config=SMALL.with_sizes(log_file_bytes=8192), body_bytes=300).close()
+    first, second = log_files(path)
+    return first, second
+
+
+def end_of(file):
+    return len(file.read_bytes().rstrip(b"\0"))
+
+
+def test_a_file_cut_anywhere_in_its_messages_is_known(files, tmp_path):
+    for file in files:
+        copy = shutil.copy(file, tmp_path / file.name)
+        for length in range(end_of(file) - 1, 100, -7):
+            with open(copy, "r+b") as opened:
+                opened.truncate(length)
+            if not file.read_bytes()[:length].endswith(b"\0"):
+                assert is_cut(copy, int(file.name)), length
+
+
+def test_whole_files_and_such_as_lack_only_zeros_are_not(files):
+    full, open_one = files
+    assert not is_cut(full, int(full.name))
+    for length in (8192, 4096 + end_of(open_one) // 4096 * 4096, end_of(open_one) + 8):
+        with open_one.open("r+b") as opened:
+            opened.truncate(length)
+        assert not is_cut(open_one, int(open_one.name)), length
+
+
+def test_records_are_found_from_the_middle_of_a_long_file_on(path):
+    config = SMALL.with_sizes(log_file_bytes=20 << 20)
+    with filled(path, count=0, config=config) as store:
+        store.append_batch(batch(numbered(90_000, 100), 0), topic="t")
+    file = log_files(path)[0]
+    assert not is_cut(file, 20 << 20)
+    with file.open("r+b") as opened:
+        opened.truncate(12 << 20)
+    assert is_cut(file, 20 << 20)

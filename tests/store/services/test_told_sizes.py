@@ -1,0 +1,193 @@
+"""The sizes of a store without `store.json` are what most of its files say, to everybody."""
+
+import json
+import shutil
+
+import pytest
+from golden.java import CLEAN, GOLDEN, check_test_topic
+from pyrocket import Store, StoreConfig
+from pyrocket.errors import StoreDamagedError
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from stores import SMALL, bodies, filled, log_files, message, queue_files, snapshot
+
+CONFIG = SMALL.with_sizes(log_file_bytes=8192)
+LENGTHS = [0, 1000, 2000, 4096, 6000]
+
+
+@pytest.fixture
+def bare(path, clock):
+    """A store as it is without what is ours: several files of log and queue."""
+    filled(path, count=150, config=CONFIG, clock=clock).close()
+    shutil.rmtree(path / "pyrocket")
+    assert len(log_files(path)) == 5
+    return path
+
+
+def truncate(file, length):
+    with file.open("r+b") as opened:
+        opened.truncate(length)
+
+
+def noted(path):
+    return json.loads((path / "pyrocket" / "store.json").read_bytes())
+
+
+def open_error(path, **options):
+    with pytest.raises(StoreDamagedError) as caught:
+        Store.open(path, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_the_odd_file_of_a_log_is_named_and_nothing_is_noted(bare, number, length):
+    """It once decided the size, for good, if the file system told it first."""
+    file = log_files(bare)[number]
+    data = file.read_bytes()
+    truncate(file, length)
+    for _ in range(2):
+        error = open_error(bare)
+        assert (error.code, f"{file} has {length} bytes, not 8192") == (
+            "STORE_FILE_LENGTH",
+            error.message.rstrip("."),
+        )
+        assert not (bare / "pyrocket" / "store.json").exists()
+    found = [finding for finding in verify(bare).findings if finding.code == "LOG_FILE_LENGTH"]
+    assert [one.file for one in found] == [f"commitlog/{file.name}"]
+    assert not repair(bare).actions
+    assert not (bare / "pyrocket" / "store.json").exists()
+    file.write_bytes(data)
+    assert len(bodies(Store.open(bare, read_only=True))[0]) == 150
+    with Store.open(bare) as store:
+        assert len(bodies(store)[0]) == 150
+    assert noted(bare)["logFileBytes"] == 8192
+
+
+@pytest.mark.parametrize("length", LENGTHS[1:])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_who_only_reads_is_told_of_the_odd_file(bare, number, length):
+    file = log_files(bare)[number]
+    truncate(file, length)
+    with Store.open(bare, read_only=True) as store:
+        known = store.offsets("t")[0]
+        assert (known.minimum, known.maximum) == (0, 150)
+        with pytest.raises(StoreDamagedError, match=file.name):
+            list(store.scan("t", 0, 0, 150, ["body"]))
+
+
+@pytest.mark.parametrize("length", [0, 20, 100, 150])
+@pytest.mark.parametrize("number", [0, 1, 14])
+def test_an_odd_file_of_a_queue_is_rebuilt_with_the_others_size(bare, number, length):
+    file = queue_files(bare)[number]
+    truncate(file, length)
+    if length or number < 14:  # Last files that are empty are made again.
+        assert str(file) in open_error(bare).message
+        assert not (bare / "pyrocket" / "store.json").exists()
+    repair(bare)
+    assert not verify(bare).findings
+    assert {each.stat().st_size for each in queue_files(bare)} == {200}
+    assert noted(bare)["queueFileEntries"] == 10
+    with Store.open(bare) as store:
+        assert len(bodies(store)[0]) == 150
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000", "00000000000000004096"])
+def test_of_java_s_two_files_the_names_tell_which_is_odd(tmp_path, name):
+    root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
+    file = root / "commitlog" / name
+    data = file.read_bytes()
+    truncate(file, 1000)
+    assert str(file) in open_error(root).message
+    file.write_bytes(data)
+    with Store.open(root) as store:
+        check_test_topic(store)
+
+
+WRONG = {"logFileBytes": (4096, 8192), "queueFileEntries": (5, 10), "log": (16384, 8192)}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_sizes_that_all_files_deny_are_named_with_the_way_out(path, clock, case):
+    """Such a file was once made of a store in which one file had been cut."""
+    filled(path, count=150, config=CONFIG, clock=clock).close()
+    key, (wrong, right) = "logFileBytes" if case == "log" else case, WRONG[case]
+    identity = path / "pyrocket" / "store.json"
+    identity.write_text(json.dumps({**noted(path), key: wrong}))
+    before = snapshot(path / "commitlog")
+    for read_only in (True, False):
+        error = open_error(path, read_only=read_only)
+        assert error.code == "STORE_SIZES"
+        assert str(identity) in error.message
+        assert f"write {right} there" in error.remedy
+    (finding,) = verify(path).findings
+    assert (finding.code, finding.file) == ("STORE_SIZES", "pyrocket/store.json")
+    assert f"write {right} there" in finding.fix
+    assert not repair(path).actions
+    assert snapshot(path / "commitlog") == before
+    identity.write_text(json.dumps({**noted(path), key: right}))
+    assert not verify(path).findings
+    with Store.open(path) as store:
+        assert len(bodies(store)[0]) == 150
+
+
+@pytest.fixture
+def single(path, clock):
+    """A store of one log file, without what is ours."""
+    filled(path, count=30, config=CONFIG, clock=clock).close()
+    shutil.rmtree(path / "pyrocket")
+    (file,) = log_files(path)
+    return file
+
+
+def test_a_single_whole_file_tells_the_size(single, path):
+    with Store.open(path) as store:
+        assert len(bodies(store)[0]) == 30
+    assert noted(path)["logFileBytes"] == 8192
+
+
+@pytest.mark.parametrize("length", [1, 1000, 4096])
+def test_a_single_cut_file_is_named(single, path, length):
+    """4096 bytes could be all of a log's file, if a message did not go on behind them."""
+    truncate(single, length)
+    for read_only in (True, False):
+        error = open_error(path, read_only=read_only)
+        assert (error.code, str(single) in error.message) == ("STORE_FILE_LENGTH", True)
+    (finding,) = verify(path).findings
+    assert finding.code == "LOG_FILE_LENGTH"
+    assert single.name in finding.what
+    assert not repair(path).actions
+    assert not (path / "pyrocket" / "store.json").exists()
+
+
+@pytest.mark.parametrize("length", [1000, 4096])
+def test_a_single_cut_file_is_measured_by_the_configuration_if_that_fits(single, path, length):
+    data = single.read_bytes()
+    truncate(single, length)
+    error = open_error(path, config=CONFIG)
+    assert f"{single} has {length} bytes, not 8192" in error.message
+    single.write_bytes(data)
+    with Store.open(path, config=CONFIG) as store:
+        assert len(bodies(store)[0]) == 30
+
+
+BROKEN = ["", "[]", "{}", '{"uuid": "x"}', '{"messag', '{"messageDelayLevel": "1s 3m"']
+
+
+@pytest.mark.parametrize("text", [*BROKEN, pytest.param("[" * 100_000, id="nested")])
+def test_a_broken_store_json_is_the_only_finding_and_may_be_removed(path, clock, text):
+    config = CONFIG.with_sizes(delay_levels="1s 3m")
+    with filled(path, count=50, config=config, clock=clock) as store:
+        store.append(message(delay_level=2))
+    identity = path / "pyrocket" / "store.json"
+    identity.write_text(text)
+    assert open_error(path).code == "STORE_DAMAGED"
+    (finding,) = verify(path).findings
+    assert (finding.code, finding.file) == ("CONFIG_BROKEN", "pyrocket/store.json")
+    assert "remove it" in finding.fix
+    assert not repair(path).actions
+    assert identity.read_text() == text
+    identity.unlink()
+    with Store.open(path, config=StoreConfig(delay_levels="1s 3m")) as store:
+        assert len(bodies(store)[0]) == 50
+    assert not verify(path).findings
