@@ -93,7 +93,9 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
-    """Sizes are fixed when a directory is created; the rest is free at each open.
+    """Sizes and broker_name are fixed when a directory is created; the rest is free at each open.
+
+    Later ones are passed over; a warning is logged unless they are the defaults.
 
     log_file_bytes: size of each CommitLog file.
     queue_file_entries: entries of 20 bytes in each ConsumeQueue file.

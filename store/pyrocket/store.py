@@ -25,7 +25,7 @@ from pyrocket.removable import check_limits, preview
 from pyrocket.sender import Sender
 from pyrocket.service_runner import ServiceRunner, ServiceThread
 from pyrocket.services.epochs import Epochs
-from pyrocket.services.identity import check_directory, load_identity
+from pyrocket.services.identity import check_directory, load_identity, tell_differences
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.sink.sink import Sink
@@ -49,6 +49,7 @@ class Store(Reading):
         self._hooks = hooks = Hooks()
         self._writer = None if read_only else Writer(layout, config, clock, hooks)
         identity = self._writer.identity if self._writer else load_identity(layout, config)
+        tell_differences(layout, config, identity.config)
         reader = Reader(layout, identity, clock)
         super().__init__(reader, Lookup(layout, reader))
         self._sender = Sender(self._topics, identity.config, clock)

@@ -81,6 +81,23 @@ def test_sizes_and_broker_name_of_the_directory_win(open_store, path):
     assert {file.stat().st_size for file in path.glob("consumequeue/t/0/*")} == {200}
 
 
+def test_who_gives_other_sizes_than_the_directory_s_is_warned_once(open_store, path, caplog):
+    open_store().close()
+    assert not caplog.records, "what was given is what it has"
+    for read_only in (True, False):
+        other = replace(SMALL, log_file_bytes=8192, index_items=99, broker_name="broker-x")
+        open_store(config=other, read_only=read_only)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    for text in ("log_file_bytes 4096; 8192", "index_items 80; 99", "broker_name 'broker-a'"):
+        assert f"{path} keeps its {text}" in caplog.text
+
+
+def test_defaults_are_no_wish_for_other_sizes(open_store, caplog):
+    open_store().close()
+    open_store(config=StoreConfig()).close()
+    assert not caplog.records
+
+
 def test_log_of_a_new_store_does_not_begin_at_zero(store, path):
     assert store.append(message()).physical_offset == 4096
     assert [file.name for file in (path / "commitlog").iterdir()] == ["00000000000000004096"]

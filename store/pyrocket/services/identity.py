@@ -7,10 +7,12 @@ RocketMQ's, or what the first to open it for writing says.
 """
 
 import json
+import logging
 import re
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pyrocket.config import StoreConfig
@@ -26,6 +28,8 @@ from pyrocket.sizes import (
     sizes_of_files,
 )
 
+_log = logging.getLogger(__name__)
+_told: set[tuple[Path, str]] = set()
 _VERSION = 1
 _SIZES = {
     "log_file_bytes": "logFileBytes",
@@ -170,6 +174,20 @@ def _check_delay_levels(layout: Layout, wanted: StoreConfig, settled: StoreConfi
         remedy="Leave delay_levels out: the directory's are taken then.",
         code="DELAY_LEVELS",
     )
+
+
+def tell_differences(layout: Layout, given: StoreConfig, settled: StoreConfig) -> None:
+    """Warn, once in a process, of sizes and a broker name that were given but are not taken.
+
+    Defaults are no wishes: whoever names nothing gives them, too.
+    """
+    default = StoreConfig()
+    for name in (*_SIZES, "broker_name"):
+        wanted, own = getattr(given, name), getattr(settled, name)
+        if wanted in (own, getattr(default, name)) or (layout.root, name) in _told:
+            continue
+        _told.add((layout.root, name))
+        _log.warning("%s keeps its %s %r; %r is not taken", layout.root, name, own, wanted)
 
 
 def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Identity:
