@@ -17,7 +17,7 @@ from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.consume_queue import ConsumeQueue
 
 BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
-RESTORE_FILE = "Restore it from a backup; `pyrocket verify` says what else is missing."
+FROM_A_BACKUP = "Restore it from a backup; `pyrocket verify` says what else is missing."
 
 
 def lost_file(queue: ConsumeQueue, log: FileRun, end: int) -> int | None:
@@ -49,7 +49,7 @@ def no_log_file(log: FileRun, position: int, where: str) -> PyrocketError:
     if position < 0 or (starts and start > starts[-1] + log.file_bytes):
         message = f"the entry of {where} points to no place in the log."
         return StoreDamagedError(message, remedy=VERIFY_FIRST)
-    return lacks_file(log, start, RESTORE_FILE, f" with {where}")
+    return lacks_file(log, start, FROM_A_BACKUP, f" with {where}")
 
 
 def no_entry(queue: ConsumeQueue, offset: int) -> PyrocketError | None:

@@ -8,7 +8,7 @@ from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import REBUILD_QUEUES, VERIFY_FIRST
 from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.lost_files import RESTORE_FILE, lacks_file, lost_file, wrong_length
+from pyrocket.index.lost_files import FROM_A_BACKUP, lacks_file, lost_file, wrong_length
 
 
 def check_log_files(log: FileRun, end: int | None, *, torn: bool) -> None:
@@ -18,7 +18,7 @@ def check_log_files(log: FileRun, end: int | None, *, torn: bool) -> None:
     killed, the last one may be empty still.
     """
     for start in _missing(log, end):
-        raise lacks_file(log, start, RESTORE_FILE)
+        raise lacks_file(log, start, FROM_A_BACKUP)
     _check_lengths(log, end, VERIFY_FIRST, torn=torn)
 
 
@@ -37,7 +37,7 @@ def check_ends_in_log(queue: ConsumeQueue, log: FileRun) -> None:
     starts = log.starts()
     gone = lost_file(queue, log, starts[-1] + log.file_bytes if starts else 0)
     if gone is not None:
-        raise lacks_file(log, gone, RESTORE_FILE)
+        raise lacks_file(log, gone, FROM_A_BACKUP)
 
 
 def _missing(run: FileRun, end: int | None) -> list[int]:
