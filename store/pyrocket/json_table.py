@@ -14,17 +14,24 @@ from typing import Any, Generic, TypeVar
 
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.permission import naming_obstacles
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
 
 LOG = logging.getLogger("pyrocket")
+
+BY_HAND = (
+    "Restore it from a copy, or correct it by hand; without the file and its .bak the table begins"
+    " empty."
+)
+"""The way out where neither the file nor its backup can be read."""
 
 Content = dict[str, Any]
 """A table as it is in the file; integer keys are strings of digits."""
 
 Table = TypeVar("Table")
 
-_MISSING, _EMPTY = "is missing", "is empty"
+MISSING, EMPTY = "is missing", "is empty"
 
 
 class JsonTable(Generic[Table]):
@@ -39,6 +46,15 @@ class JsonTable(Generic[Table]):
     def read(self) -> Table:
         """Return the table as it is now. Raises StoreDamagedError."""
         return self._load()[1]
+
+    def faults(self) -> tuple[str, str]:
+        """Return what is wrong with the file and with its backup, empty where nothing is.
+
+        Says what `read` would go by, and warns of nothing. Raises StorePermissionError.
+        """
+        known = self._attempt(self._path), self._attempt(self._backup)
+        main, backup = (each if isinstance(each, str) else "" for each in known)
+        return main, backup
 
     def stamp(self) -> object:
         """Return a value that changes when the table does; costs a stat."""
@@ -72,20 +88,22 @@ class JsonTable(Generic[Table]):
         if not isinstance(backup, str):
             self._warn(main)
             return *backup, False
-        if {main, backup} <= {_MISSING, _EMPTY}:
+        if {main, backup} <= {MISSING, EMPTY}:
             content: Content = {}
             return content, self._parse(content), False
         raise StoreDamagedError(
             f"{self._path} {main}, and its backup {backup}.",
-            remedy="Restore it from a copy, or correct it by hand; without the file and its .bak"
-            " the table begins empty.",
+            remedy=BY_HAND,
         )
 
     def _attempt(self, path: Path) -> tuple[Content, Table] | str:
         """Return content and values of one file, or what is wrong with it."""
-        data = read_or_none(path)
+        try:
+            data = read_or_none(path)
+        except StoreDamagedError as error:
+            return f"is no file ({error.message})"
         if not data:
-            return _MISSING if data is None else _EMPTY
+            return MISSING if data is None else EMPTY
         try:
             content = fastjson.loads(data.decode())
             _version(content)
@@ -108,6 +126,7 @@ def _version(content: Content) -> Content:
     return version
 
 
+@naming_obstacles
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         status = path.stat()

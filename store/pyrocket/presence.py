@@ -13,7 +13,7 @@ from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
-from pyrocket.disk.permission import raise_denied
+from pyrocket.disk.permission import raise_obstacle
 from pyrocket.disk.state_page import FAILED, HOLDER, NEXT_DUE, PUBLISHED, StatePage
 from pyrocket.disk.ways_out import way_out
 from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
@@ -136,7 +136,7 @@ def last_holder(layout: Layout) -> int:
 
 def not_written(root: Path, error: OSError) -> NoReturn:
     """Raise the error of a writer that could not come in or leave."""
-    raise_denied(error)
+    raise_obstacle(error)
     raise StoreUnavailableError(
         f"{root} could not be written: {error}. Nothing is lost by it.",
         remedy=way_out(error, "open it again"),
@@ -146,7 +146,7 @@ def not_written(root: Path, error: OSError) -> NoReturn:
 
 def write_failed(root: Path, error: OSError) -> NoReturn:
     """Raise the error of a section that failed."""
-    raise_denied(error)
+    raise_obstacle(error)
     raise StoreUnavailableError(
         f"a write to {root} failed: {error}. Nothing of it is visible.",
         remedy=way_out(error, "try again"),

@@ -14,7 +14,7 @@ import numpy as np
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import raise_denied
+from pyrocket.disk.permission import raise_obstacle
 from pyrocket.disk.state_page import (
     CHECKPOINTED,
     NEVER,
@@ -65,7 +65,7 @@ def settle_timers(
         else:
             buckets.clear()
     except OSError as error:
-        raise_denied(error)
+        raise_obstacle(error)
         raise StoreUnavailableError(
             f"the timers of {layout.root} could not be recovered: {error}. Nothing is lost by it.",
             remedy=way_out(error, "open it again"),

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.permission import naming_permissions
+from pyrocket.disk.permission import naming_obstacles
 
 
 def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False) -> None:
@@ -46,9 +46,12 @@ def clear_folder(folder: Path) -> None:
             io.unlink(entry)
 
 
-@naming_permissions
+@naming_obstacles
 def read_or_none(path: Path) -> bytes | None:
-    """Return the content, or None where there is no such file."""
+    """Return the content, or None where there is no such file.
+
+    Raises StorePermissionError, StoreDamagedError (STORE_FILE_KIND) where it is no file.
+    """
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyrocket.disk import io
 from pyrocket.disk.file_sizes import check_length
 from pyrocket.disk.layout import file_name, parse_file_name
-from pyrocket.disk.permission import naming_permissions
+from pyrocket.disk.permission import naming_obstacles
 from pyrocket.disk.sparse import data_from
 from pyrocket.errors import RESTORE_FILE, StoreDamagedError
 
@@ -49,12 +49,12 @@ class FileRun:
         self._looked_at: dict[int, tuple[int, int]] = {}
         self._lock = Lock()
 
-    @naming_permissions
+    @naming_obstacles
     def starts(self) -> list[int]:
         """Return the start offsets of the files, ascending. Foreign names raise."""
         try:
             names = os.listdir(self.folder)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
         parsed = {name: parse_file_name(name) for name in names}
         for name, start in parsed.items():
@@ -258,7 +258,7 @@ class FileRun:
         """Return an open descriptor of the file that begins at `start`; the lock is held."""
         return self._checked(start)[0]
 
-    @naming_permissions
+    @naming_obstacles
     def _checked(self, start: int) -> tuple[int, int]:
         """Return an open descriptor of the file, and how many names it has.
 

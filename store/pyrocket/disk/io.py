@@ -4,22 +4,30 @@ Every write to a store goes through these functions. Files are written with pwri
 disk a store to a mapping of a sparse file kills the process, pwrite says ENOSPC.
 """
 
+import errno
 import os
+import stat
 from pathlib import Path
 
-from pyrocket.disk.permission import naming_permissions, share_with_group
+from pyrocket.disk.permission import naming_obstacles, share_with_group
 
 
-@naming_permissions
+@naming_obstacles
 def open_file(path: str | Path, flags: int) -> int:
-    """Open a file, made if `flags` say so; return its descriptor. Raises StorePermissionError."""
+    """Open a file, made if `flags` say so; return its descriptor.
+
+    Raises StorePermissionError, and StoreDamagedError (STORE_FILE_KIND) for a folder, which could
+    be opened for reading: but one asks for that with O_DIRECTORY.
+    """
     descriptor = os.open(path, flags, 0o666)
-    if flags & os.O_CREAT:
-        try:
+    try:
+        if flags & os.O_CREAT:
             share_with_group(descriptor, os.path.dirname(path))
-        except BaseException:
-            os.close(descriptor)
-            raise
+        elif not flags & os.O_DIRECTORY and stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -42,14 +50,14 @@ def sync(descriptor: int) -> None:
 
 def sync_directory(path: Path) -> None:
     """Make names made or removed in the folder durable."""
-    descriptor = open_file(path, os.O_RDONLY)
+    descriptor = open_file(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-@naming_permissions
+@naming_obstacles
 def rename(source: Path, target: Path) -> None:
     """Move a file into place, over what is there."""
     os.rename(source, target)
@@ -60,7 +68,7 @@ def link(source: Path, target: Path) -> None:
     os.link(source, target)
 
 
-@naming_permissions
+@naming_obstacles
 def unlink(path: Path) -> None:
     """Remove a name if it is there."""
     path.unlink(missing_ok=True)
@@ -71,7 +79,7 @@ def set_length(descriptor: int, length: int) -> None:
     os.ftruncate(descriptor, length)
 
 
-@naming_permissions
+@naming_obstacles
 def set_time(path: Path, ms: int) -> None:
     """Give a file the modification time `ms`, epoch milliseconds; another user's file has now."""
     try:
@@ -80,7 +88,7 @@ def set_time(path: Path, ms: int) -> None:
         os.utime(path)
 
 
-@naming_permissions
+@naming_obstacles
 def set_mode(path: Path, mode: int) -> None:
     """Give a folder its permissions."""
     if path.stat().st_mode & 0o7777 != mode:
@@ -93,12 +101,15 @@ def drop_cached(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-@naming_permissions
+@naming_obstacles
 def make_directory(path: Path) -> None:
     """Make a folder and its parents durable; no error if it is there."""
     if path.is_dir():
         return
     make_directory(path.parent)
-    path.mkdir(exist_ok=True)
+    try:
+        path.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
     share_with_group(path, path.parent)
     sync_directory(path.parent)

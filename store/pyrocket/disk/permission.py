@@ -1,9 +1,12 @@
-"""Who may use a store: modes for users that share one, and errors that say who may not.
+"""Who may use a store: modes for users that share one, and errors that say what is in the way.
 
 A folder with the set-group-id bit belongs to a group. What is made in it is the group's, which the
 kernel sees to, and the group may do with it what it may do with the folder, which the kernel does
 not see to: a umask of 022 would make files that only their maker can write. What others may do is
 left to the umask.
+
+What keeps a process from a file is named: permissions, or a folder in the place of a file and the
+other way round.
 """
 
 import functools
@@ -15,11 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from pyrocket.errors import StorePermissionError
+from pyrocket.errors import StoreDamagedError, StorePermissionError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_WRONG_KINDS = (IsADirectoryError, NotADirectoryError)
 _OF_FILES = stat.S_IRGRP | stat.S_IWGRP
 _OF_FOLDERS = stat.S_IRWXG | stat.S_ISGID
 
@@ -36,27 +40,42 @@ def share_with_group(made: int | Path, folder: str | Path) -> None:
         os.chmod(made, mode)
 
 
-def naming_permissions(operation: Callable[P, R]) -> Callable[P, R]:
-    """Have an operation's PermissionError say who may not use what, and the way out."""
+def naming_obstacles(operation: Callable[P, R]) -> Callable[P, R]:
+    """Have an operation's OSError say what is in the way, and the way out: see `raise_obstacle`."""
 
     @functools.wraps(operation)
     def named(*arguments: P.args, **options: P.kwargs) -> R:
         try:
             return operation(*arguments, **options)
-        except StorePermissionError:
+        except (PermissionError, *_WRONG_KINDS) as error:
+            raise_obstacle(error)
             raise
-        except PermissionError as error:
-            raise permission_denied(error) from error
 
     return named
 
 
-def raise_denied(error: OSError) -> None:
-    """Raise what a PermissionError means; nothing for another error."""
+def raise_obstacle(error: OSError) -> None:
+    """Raise StorePermissionError for a PermissionError, StoreDamagedError for a wrong kind of file.
+
+    Nothing for another error.
+    """
     if isinstance(error, StorePermissionError):
         raise error
     if isinstance(error, PermissionError):
         raise permission_denied(error) from error
+    if isinstance(error, _WRONG_KINDS) and (told := error.filename2 or error.filename):
+        raise _wrong_kind(Path(os.path.abspath(os.fsdecode(told)))) from error
+
+
+def _wrong_kind(path: Path) -> StoreDamagedError:
+    """Return the error that names the folder in a file's place, or the file in a folder's."""
+    place = next((each for each in reversed(path.parents) if not each.is_dir()), path)
+    what, wanted = ("folder", "file") if place.is_dir() else ("file", "folder")
+    return StoreDamagedError(
+        f"{place} is a {what}; a store has a {wanted} there.",
+        remedy="Move it away; `pyrocket verify` says what is missing then.",
+        code="STORE_FILE_KIND",
+    )
 
 
 def permission_denied(error: PermissionError) -> StorePermissionError:

@@ -17,7 +17,7 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import raise_denied
+from pyrocket.disk.permission import raise_obstacle
 from pyrocket.disk.state_page import DISPATCHED, INDEXED, STORE_TIME, StatePage
 from pyrocket.disk.ways_out import way_out
 from pyrocket.errors import PyrocketError, StoreDamagedError, StoreUnavailableError
@@ -138,7 +138,7 @@ class KeyBuilder:
         except SyncError:
             raise
         except OSError as error:
-            raise_denied(error)
+            raise_obstacle(error)
             raise StoreUnavailableError(
                 f"the key index of {self._layout.root} could not be completed: {error}.",
                 remedy=way_out(error, "open the store and close it again"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.permission import naming_obstacles
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import (
     Geometry,
@@ -52,8 +53,14 @@ class KeyIndex:
 
     def names(self) -> list[str]:
         """Return the names of the files, oldest first; others in the folder are none of ours."""
+        return [name for name, _ in self._listed()]
+
+    @naming_obstacles
+    def _listed(self) -> list[tuple[str, int]]:
+        """Return names and inodes."""
         try:
-            return sorted(filter(is_table_name, os.listdir(self._folder)))
+            with os.scandir(self._folder) as entries:
+                return sorted((one.name, one.inode()) for one in entries if is_table_name(one.name))
         except FileNotFoundError:
             return []
 
@@ -62,11 +69,7 @@ class KeyIndex:
 
         What is full no longer changes, and is opened once. A file may go meanwhile.
         """
-        try:
-            with os.scandir(self._folder) as entries:
-                keys = sorted((one.name, one.inode()) for one in entries if is_table_name(one.name))
-        except FileNotFoundError:
-            keys = []
+        keys = self._listed()
         known = self._full
         self._full = {key: known[key] for key in keys if key in known}
         for key in keys:

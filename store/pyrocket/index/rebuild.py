@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import file_name
-from pyrocket.disk.permission import raise_denied
+from pyrocket.disk.permission import raise_obstacle
 from pyrocket.disk.state_page import (
     CHECKPOINTED,
     DISPATCHED,
@@ -81,7 +81,7 @@ def recover(
             remedy="Check the disk and open it again.",
         ) from error
     except OSError as error:
-        raise_denied(error)
+        raise_obstacle(error)
         raise StoreUnavailableError(
             f"{log.run.folder.parent} could not be recovered: {error}. Nothing is lost by it.",
             remedy=way_out(error, "open it again"),

@@ -8,7 +8,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from pyrocket.clock import Clock
-from pyrocket.disk.permission import raise_denied
+from pyrocket.disk.permission import raise_obstacle
 from pyrocket.disk.ways_out import way_out
 from pyrocket.encoding import encode_rows
 from pyrocket.errors import StoreUnavailableError
@@ -129,7 +129,7 @@ def _naming_failures() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise_denied(error)
+        raise_obstacle(error)
         raise StoreUnavailableError(
             f"rows could not be staged: {error}. Nothing of this write is visible.",
             remedy=way_out(error, "run the write again"),

@@ -1,0 +1,60 @@
+"""Folders in the place of files, and files in the place of folders, are named with a way out."""
+
+import shutil
+
+import pytest
+from pyrocket import Message, Store
+from pyrocket.errors import StoreDamagedError
+from stores import bodies, filled, log_files, queue_files
+
+FOLDERS = ["commitlog", "config", "consumequeue", "index", "pyrocket"]
+FILES = ["config/topics.json", "pyrocket/store.json", "pyrocket/topics.json", "pyrocket/state"]
+
+
+@pytest.fixture
+def sound(path):
+    with filled(path) as store:
+        store.append(Message(topic="t", body=b"x", keys="k"))
+        store.groups.commit("g", "t", {0: 3})
+    return path
+
+
+def swap(place):
+    """Put a file in a folder's place, or a folder in a file's."""
+    if place.is_dir():
+        shutil.rmtree(place)
+        place.write_text("mine")
+    else:
+        place.with_name(f"{place.name}.bak").unlink(missing_ok=True)
+        place.unlink()
+        place.mkdir()
+
+
+def use(path, *, read_only):
+    with Store.open(path, read_only=read_only) as store:
+        bodies(store)
+        list(store.query("t", "k"))
+        store.groups.offsets()
+        if not read_only:
+            store.append(Message(topic="t", body=b"x", keys="k"))
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("name", FOLDERS + FILES)
+def test_what_is_in_the_way_is_named_to_who_reads_or_writes(sound, name, read_only):
+    swap(sound / name)
+    with pytest.raises(StoreDamagedError) as failure:
+        use(sound, read_only=read_only)
+    assert f"{sound / name} is a f" in str(failure.value)
+    assert failure.value.remedy
+
+
+@pytest.mark.parametrize("files", [log_files, queue_files])
+def test_a_folder_among_the_files_of_a_run_is_named(sound, files):
+    place = files(sound)[1]
+    swap(place)
+    with (
+        pytest.raises(StoreDamagedError, match=f"{place} is a folder; a store has a file there"),
+        Store.open(sound, read_only=True) as store,
+    ):
+        bodies(store)
