@@ -21,7 +21,7 @@ from pyrocket.checks.finding import (
     Severity,
     only_after,
 )
-from pyrocket.checks.keys import KeyCheck, report_geometry
+from pyrocket.checks.keys import KeyCheck, lag_of, report_geometry
 from pyrocket.checks.log import BadPlace, LogCheck, report_log
 from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_lost
 from pyrocket.checks.queues import QueueCheck
@@ -153,7 +153,8 @@ class _Check:
         check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
         true = self._page is not None
         check_timers(layout, findings, self._timers_progress, words_are_true=true)
-        keys = KeyCheck(layout, self._geometry(), findings, live=not self._at_rest)
+        geometry, live = self._geometry(), not self._at_rest
+        keys = KeyCheck(layout, geometry, findings, live=live, complete=self._clean)
         log, queues = self._look_at_messages(keys)
         if self._flaw is not None and self._identity.config.delay_levels is None:
             # Entries of delayed messages say when they are due; nobody knows that any more.
@@ -243,7 +244,7 @@ class _Check:
             live=not at_rest,
         )
         keys.check_names()
-        keys.report(log_end)
+        keys.report(log_end, lag_of(self._layout, self._identity))
         return log, queues
 
     def _bounds(self) -> tuple[int, int, int]:

@@ -52,7 +52,9 @@ def test_a_snapshot_holds_everything_and_was_closed_cleanly(source, target):
     with Store.open(target) as copy:
         assert all_bodies(copy) == expected
         assert (copy.uuid, copy.topics()) == (source.uuid, source.topics())
-    assert not verify(target).findings
+    # The rest of the key index is built by the next writer that appends something.
+    assert set(verify(target).counts) == {"KEY_INDEX_BEHIND"}
+    assert verify(target).ok
 
 
 @pytest.mark.parametrize("links", [True, False])

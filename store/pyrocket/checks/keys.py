@@ -4,6 +4,7 @@ The items of the files lie in the order of the log, so both are read once, side 
 5.5 indexes tags, too, under the key `T#tag`: such items may be there, and none is missed.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.state_page import DISPATCHED, INDEXED, StatePage
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import Geometry, is_table_name, key_hashes
 from pyrocket.formats.properties import TAGS
@@ -24,6 +26,7 @@ from pyrocket.formats.runs import Ints, to_text
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
+from pyrocket.services.identity import Identity
 from pyrocket.sizes import TELL_INDEX
 
 NO_TAGS = "without tags, which only RocketMQ 5.5 puts into it"
@@ -31,6 +34,10 @@ NO_TAGS = "without tags, which only RocketMQ 5.5 puts into it"
 _BLOCK_ITEMS = 1 << 18
 _TAG_TYPE = "T"
 _REBUILD = repair(f"rebuilds the key index from the log, {NO_TAGS}.")
+_LEAVE = (
+    "Nothing, but for a RocketMQ broker, which does not find them: whoever reads looks through the"
+    " log for them, and the next writer that appends puts them into the index, if it has one."
+)
 _NO_PAIRS = np.zeros(0, np.dtype([("offset", np.int64), ("hash", np.int64)]))
 
 Pairs = npt.NDArray[np.void]
@@ -50,38 +57,61 @@ def report_geometry(findings: Findings, config: StoreConfig, *, told: bool) -> N
 
 
 class KeyCheck:
-    """Compares the key index with the log, run by run; `live`, the last file may still grow."""
+    """Compares the key index with the log, run by run.
+
+    live: the last file may still grow. complete: the store was closed cleanly, so that all keys
+    are indexed that ever will be; else the end of the log may wait, and the last record's rest.
+    """
 
     def __init__(
-        self, layout: Layout, geometry: Geometry | None, findings: Findings, *, live: bool
+        self,
+        layout: Layout,
+        geometry: Geometry | None,
+        findings: Findings,
+        *,
+        live: bool,
+        complete: bool,
     ) -> None:
         """Make one; where nothing tells the geometry, only names are looked at."""
-        self._layout, self._findings, self._live = layout, findings, live
+        self._layout, self._findings = layout, findings
         self._geometry = geometry or Geometry(1, 2)
+        self._live, self._complete = live, complete
         self._index = KeyIndex(layout, self._geometry)
-        self._names, self.begin, self.end = self._sound_files() if geometry else ([], 0, 0)
+        self._names: list[str] = []
+        self._ends: list[int] = []
+        self._begin = -1
+        self._can_compare = geometry is not None and self._find_files()
         self._blocks = self._items()
-        self._left = _NO_PAIRS
-        self._missing, self._wrong = 0, 0
+        self._left = _NO_PAIRS, np.zeros(0, np.int64)
+        self._before = self._behind = 0
+        self._missing, self._wrong = Counter[int](), Counter[int]()
 
-    def _sound_files(self) -> tuple[list[str], int, int]:
-        """Return the files that can be read, and from where to where in the log they go."""
-        begin = end = 0
-        names: list[str] = []
-        for name in self._index.names():
+    def _find_files(self) -> bool:
+        """Look how far the files go; return whether they can be compared with the log."""
+        try:
+            known = self._index.names()
+        except StoreDamagedError:
+            return False  # That is a finding of its own.
+        for name in known:
             try:
                 header = self._index.header(name)
             except (StoreDamagedError, FileNotFoundError) as error:
                 self._add("KEY_INDEX_DAMAGED", name, getattr(error, "message", str(error)))
-                return [], 0, 0
+                return False
             if header.count < 2:
                 break
-            if header.end_offset < end:
+            if header.end_offset < self._end:
                 self._add("KEY_INDEX_DAMAGED", name, "it ends before the file before it does.")
-                return [], 0, 0
-            begin, end = begin if names else header.begin_offset, header.end_offset
-            names.append(name)
-        return names, begin, end
+                return False
+            self._begin = self._begin if self._names else header.begin_offset
+            self._names.append(name)
+            self._ends.append(header.end_offset)
+        return True
+
+    @property
+    def _end(self) -> int:
+        """The log offset of the last record indexed; -1 without one."""
+        return self._ends[-1] if self._ends else -1
 
     def check_names(self) -> None:
         """Look for files that are none of an index."""
@@ -95,55 +125,77 @@ class KeyCheck:
 
     def feed(self, run: RecordFields) -> None:
         """Compare the keys of a run, all of whose records are whole, with the items."""
-        if int(run.physical_offset[0]) >= self.end:
+        first, end = int(run.physical_offset[0]), self._end
+        if not self._can_compare or (first > end and not self._complete):
             return
         wanted = key_items(run)
+        self._before += int((wanted.offsets < self._begin).sum())
+        self._behind += int((wanted.offsets > end).sum())
         expected = _pairs(wanted.offsets, wanted.hashes)
-        # Of the last record indexed some items may be missing.
-        expected = expected[(expected["offset"] >= self.begin) & (expected["offset"] < self.end)]
-        found = self._take(int(run.physical_offset[-1]))
-        found = found[(found["offset"] >= run.physical_offset[0]) & (found["offset"] < self.end)]
+        expected = expected[(wanted.offsets >= self._begin) & (wanted.offsets <= end)]
+        found, files = self._take(int(run.physical_offset[-1]))
+        of_run = (found["offset"] >= first) & (found["offset"] <= end)
+        found, files = found[of_run], files[of_run]
         if len(expected) != len(found) or (expected != found).any():
-            both = np.intersect1d(expected, found)
-            self._missing += len(np.setdiff1d(expected, both))
-            others = np.setdiff1d(found, both)
-            self._wrong += len(np.setdiff1d(others, _tag_pairs(run)) if len(others) else others)
+            self._compare(run, expected, found, files)
 
-    def report(self, log_end: int) -> None:
-        """Add what is wrong to the findings."""
+    def _compare(self, run: RecordFields, expected: Pairs, found: Pairs, files: Ints) -> None:
+        """Count what is missing and what is wrong, by the number of the file."""
+        missing = expected[~np.isin(expected, found)]
+        if not self._complete:
+            missing = missing[missing["offset"] < self._end]
+        self._missing.update(np.searchsorted(self._ends, missing["offset"]).tolist())
+        wrong = ~np.isin(found, expected)
+        if wrong.any():
+            wrong &= ~np.isin(found, _tag_pairs(run))
+        self._wrong.update(files[wrong].tolist())
+
+    def report(self, log_end: int, lag: Severity | None) -> None:
+        """Add what is wrong to the findings; for `lag` see `lag_of`."""
         for _ in self._blocks:
             pass
+        if self._complete and self._behind and lag is not None:
+            fix = _REBUILD if lag is Severity.WARNING else _LEAVE
+            file = f"index/{self._names[-1]}" if self._names else "index"
+            what = f"{self._behind} keys of the log's end are not in the index."
+            self._findings.add("KEY_INDEX_BEHIND", lag, file, what, fix)
         if not self._names:
             return
-        name = self._names[-1]
-        if self.end >= log_end:
-            self._add("KEY_INDEX_AHEAD", name, "it knows messages behind the end of the log.")
-        if self._missing:
-            self._add("KEY_INDEX_GAPS", name, f"{self._missing} keys are not in the index.")
-        if self._wrong:
-            self._add("KEY_INDEX_WRONG", name, f"{self._wrong} items are of no key of the log.")
+        if self._end >= log_end:
+            what = "it knows messages behind the end of the log."
+            self._add("KEY_INDEX_AHEAD", self._names[-1], what)
+        if self._complete and self._before:
+            what = f"{self._before} keys of the log's beginning are not in the index."
+            self._add("KEY_INDEX_GAPS", self._names[0], what)
+        for number, count in sorted(self._missing.items()):
+            self._add("KEY_INDEX_GAPS", self._names[number], f"{count} keys are not in the index.")
+        for number, count in sorted(self._wrong.items()):
+            what = f"{count} items are of no key of the log."
+            self._add("KEY_INDEX_WRONG", self._names[number], what)
 
-    def _take(self, last: int) -> Pairs:
-        """Return the next items, up to those of the record at log offset `last`."""
-        parts = [self._left]
-        while not len(parts[-1]) or parts[-1]["offset"].max() <= last:
+    def _take(self, last: int) -> tuple[Pairs, Ints]:
+        """Return the items up to those of the record at log offset `last`, and their files."""
+        parts: list[tuple[Pairs, Ints]] = [self._left]
+        while not len(parts[-1][0]) or parts[-1][0]["offset"].max() <= last:
             block = next(self._blocks, None)
             if block is None:
                 break
             parts.append(block)
-        known = np.concatenate(parts)
+        known, files = (np.concatenate(each) for each in zip(*parts, strict=True))
         count = int(np.searchsorted(known["offset"], last, side="right"))
-        self._left = known[count:]
-        return known[:count]
+        self._left = known[count:], files[count:]
+        return known[:count], files[:count]
 
-    def _items(self) -> Iterator[Pairs]:
-        """Yield the items of all files in blocks, looking at the chains on the way."""
-        for name in self._names:
+    def _items(self) -> Iterator[tuple[Pairs, Ints]]:
+        """Yield the items of all files in blocks, each with the number of its file."""
+        for number, name in enumerate(self._names):
             # Files may be cleaned away meanwhile.
             with suppress(FileNotFoundError), self._index.open(name) as file:
-                yield from self._items_of(name, file)
+                for block in self._items_of(name, file):
+                    yield block, np.full(len(block), number, np.int64)
 
     def _items_of(self, name: str, file: KeyFile) -> Iterator[Pairs]:
+        """Yield the items of one file in blocks, looking at the chains on the way."""
         count = file.header().count
         heads = np.zeros(self._geometry.slots, np.int32)
         broken = 0
@@ -158,6 +210,25 @@ class KeyCheck:
 
     def _add(self, code: str, name: str, what: str) -> None:
         self._findings.add(code, Severity.WARNING, f"index/{name}", what, _REBUILD)
+
+
+def lag_of(layout: Layout, identity: Identity) -> Severity | None:
+    """Return what it means if the index lacks keys of the end of a store closed cleanly.
+
+    A broker with an index has all of them in it, and so has a writer, whose words say so; they are
+    believed in a copy, too. A writer without an index lags behind by intent, and one that appends
+    nothing builds nothing: a note. Of a snapshot, which has no words, it is known: nothing.
+    """
+    if not identity.store_id:
+        return Severity.WARNING if any(layout.index.glob("*")) else None
+    try:
+        page = StatePage(layout.state, writable=False)
+    except (FileNotFoundError, ValueError, StoreDamagedError):
+        return None
+    try:
+        return Severity.WARNING if page[INDEXED] >= page[DISPATCHED] > 0 else Severity.NOTE
+    finally:
+        page.close()
 
 
 def _pairs(offsets: Ints, hashes: Ints) -> Pairs:

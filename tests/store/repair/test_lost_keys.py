@@ -1,0 +1,121 @@
+"""What the key index lacks is found, and the file is named in which it should be."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from pyrocket import Store
+from pyrocket.checks.finding import Severity
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from store.repair.damage import index_files
+from stores import SMALL, filled, message, overwrite
+
+ITEM = 20
+FIRST_ITEM = 40 + 4 * 20 + ITEM
+
+
+@pytest.fixture
+def sound(path):
+    """Three files of 79 items each, the last of which has 42."""
+    filled(path, count=200).close()
+    assert len(index_files(path)) == 3
+    assert not verify(path).findings
+    return path
+
+
+def damage_item(path, file, item, at):
+    place = FIRST_ITEM + ITEM * item + at
+    name = index_files(path)[file]
+    overwrite(name, bytes([name.read_bytes()[place] ^ 1]), place)
+    return f"index/{name.name}"
+
+
+def remove(path, files):
+    for file in index_files(path)[files]:
+        file.unlink()
+
+
+@pytest.mark.parametrize("files", [slice(0, 3), slice(1, 3), slice(2, 3)])
+@pytest.mark.parametrize("place", ["store", "copy"])
+def test_files_lost_at_the_end_after_a_clean_end_are_found_and_built_again(sound, files, place):
+    path = sound if place == "store" else shutil.copytree(sound, sound.parent / "copy")
+    remove(path, files)
+    left = index_files(path)
+    (finding,) = verify(path).findings
+    assert (finding.code, finding.severity) == ("KEY_INDEX_BEHIND", Severity.WARNING)
+    assert finding.file == (f"index/{left[-1].name}" if left else "index")
+    assert finding.what.startswith(f"{200 - 79 * len(left)} keys")
+    repair(path)
+    assert len(index_files(path)) == 3
+    assert not verify(path).findings
+
+
+def test_a_folder_of_the_index_that_is_gone_is_found(sound):
+    shutil.rmtree(sound / "index")
+    assert set(verify(sound).counts) == {"KEY_INDEX_BEHIND"}
+    repair(sound)
+    assert not verify(sound).findings
+
+
+def test_a_file_lost_at_the_beginning_is_found_and_built_again(sound):
+    remove(sound, slice(0, 1))
+    (finding,) = verify(sound).findings
+    assert (finding.code, finding.file) == ("KEY_INDEX_GAPS", f"index/{index_files(sound)[0].name}")
+    assert finding.what == "79 keys of the log's beginning are not in the index."
+    repair(sound)
+    assert not verify(sound).findings
+
+
+def test_what_was_cleaned_away_is_not_missed(path):
+    with filled(path, count=200) as store:
+        store.clean(total_bytes=8_000)
+    assert len(index_files(path)) < 3
+    assert not verify(path).findings
+
+
+def test_an_index_that_lags_behind_while_the_store_is_in_use_is_fine(path):
+    with filled(path, count=30) as store:
+        assert set(verify(path).counts) == {"NOT_CLOSED"}
+        store.close(clean=False)
+    assert set(verify(path).counts) == {"NOT_CLOSED"}
+
+
+def test_a_writer_without_an_index_leaves_a_note_and_nothing_to_repair(path):
+    config = replace(SMALL, key_index=False)
+    filled(path, config=config).close()
+    (finding,) = verify(path).findings
+    assert (finding.code, finding.severity) == ("KEY_INDEX_BEHIND", Severity.NOTE)
+    assert not repair(path).actions
+
+
+def test_who_comes_and_appends_nothing_builds_nothing_and_that_stays_noted(sound):
+    remove(sound, slice(1, 3))
+    Store.open(sound).close()
+    (finding,) = verify(sound).findings
+    assert (finding.code, finding.severity) == ("KEY_INDEX_BEHIND", Severity.NOTE)
+    with Store.open(sound) as store:
+        store.append(message(b"next"))
+    assert not verify(sound).findings
+
+
+@pytest.mark.parametrize("file", [0, 1, 2])
+def test_an_item_of_no_key_is_of_the_file_that_is_named(sound, file):
+    name = damage_item(sound, file, 3, at=2)
+    found = {one.code: one.file for one in verify(sound).findings}
+    assert found.keys() >= {"KEY_INDEX_GAPS", "KEY_INDEX_WRONG"}
+    assert set(found.values()) == {name}
+
+
+def test_items_of_the_last_record_are_looked_at_as_soon_as_it_is_the_last(sound):
+    name = damage_item(sound, 2, 200 - 2 * 79 - 1, at=2)
+    found = {one.code: one.file for one in verify(sound).findings}
+    assert found["KEY_INDEX_GAPS"] == found["KEY_INDEX_WRONG"] == name
+
+
+def test_a_damaged_beginning_of_the_first_file_hides_nothing(sound):
+    """As the file says that it begins later, its items would all be passed over."""
+    overwrite(index_files(sound)[0], b"\1", 18)
+    assert "KEY_INDEX_GAPS" in verify(sound).counts
+    repair(sound)
+    assert not verify(sound).findings
