@@ -4,41 +4,39 @@ Works on a store in use (what is published when it begins is looked at), on a co
 made and on a damaged one. Takes memory for one window of the log, and a little for each queue.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 from pyrocket.checks.any_run import AnyRun
-from pyrocket.checks.config import SIZES, check_config
-from pyrocket.checks.files import check_log_files, check_queue_files
-from pyrocket.checks.finding import (
-    KEPT_PER_CODE,
-    MEND_IDENTITY,
-    RESTORE_LOG,
-    Finding,
-    Findings,
-    Severity,
-    only_after,
-)
+from pyrocket.checks.config import check_config
+from pyrocket.checks.files import check_log_files, check_places, check_queue_files
+from pyrocket.checks.finding import KEPT_PER_CODE, Findings, Severity, after
 from pyrocket.checks.keys import KeyCheck, lag_of, report_geometry
 from pyrocket.checks.log import BadPlace, LogCheck, report_log
 from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_lost
-from pyrocket.checks.queues import QueueCheck
+from pyrocket.checks.queues import Key, QueueCheck
+from pyrocket.checks.report import Report
 from pyrocket.checks.state import check_checkpoint, check_left, read_checkpoint
 from pyrocket.checks.timers import check_timers
+from pyrocket.checks.topics import check_offsets, missing_topics, report_missing
 from pyrocket.config import StoreConfig
 from pyrocket.cursors import read_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
+from pyrocket.disk.permission import naming_obstacles
 from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, STRUCTURE, TIMED, TIMER_DUE, StatePage
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import Geometry
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.services.groups import GroupOffsets, Offsets
 from pyrocket.services.identity import Identity, check_directory, identify
-from pyrocket.services.topics import Topics
+from pyrocket.services.topics import TopicConfig, Topics
 
 _ATTEMPTS = 10
 
@@ -46,47 +44,7 @@ Progress = Callable[[int, int, str], None]
 """Told bytes done, bytes in all, and the file that is being looked at."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """What a check found. `counts` counts findings by code; of each a hundred are kept at most.
-
-    `queues_in_log` are those of which the log has messages.
-    """
-
-    path: Path
-    findings: tuple[Finding, ...]
-    counts: dict[str, int]
-    messages: int
-    entries: int
-    queues: int
-    log_start: int
-    log_end: int
-    last_stored_ms: int
-    bad_places: tuple[BadPlace, ...]
-    queues_in_log: frozenset[tuple[str, int]]
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is nothing but notes."""
-        return all(finding.severity is Severity.NOTE for finding in self.findings)
-
-    @property
-    def has_holes(self) -> bool:
-        """Whether messages follow behind a damaged place of the log."""
-        return any(place.start < self.log_end for place in self.bad_places)
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Whether the log lacks messages in its middle or, with whole files, at its end."""
-        return self.has_holes or "LOG_FILE_MISSING" in self.counts
-
-    @property
-    def is_unidentified(self) -> bool:
-        """Whether `pyrocket/store.json` cannot be believed."""
-        broken = ("CONFIG_BROKEN", "pyrocket/store.json")
-        return SIZES in self.counts or broken in {(each.code, each.file) for each in self.findings}
-
-
+@naming_obstacles
 def verify(
     path: str | PathLike[str],
     progress: Progress | None = None,
@@ -97,7 +55,7 @@ def verify(
     """Look at everything in the directory; of findings with one code keep so many.
 
     `config` tells slots and items of an index of which nothing else does. Raises
-    StoreNotFoundError.
+    StoreNotFoundError, StorePermissionError.
     """
     layout = Layout(Path(path).absolute())
     check_directory(layout, create=False)
@@ -148,7 +106,10 @@ class _Check:
         layout, findings = self._layout, self._findings
         checkpoint = read_checkpoint(layout)
         check_left(layout, findings)
-        check_config(layout, findings, self._flaw)
+        check_places(layout, findings)
+        check_config(layout, findings, read_cursors, self._flaw)
+        # Before the queues: they only grow.
+        committed = self._committed()
         check_log_files(layout, self._run, findings)
         check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
         true = self._page is not None
@@ -161,6 +122,7 @@ class _Check:
             findings.drop("QUEUE_TAGS_WRONG", f"consumequeue/{SCHEDULE_TOPIC}/")
         if log.records and self._lost is None:
             check_checkpoint(checkpoint, log.last_stored, findings, clean=self._clean)
+        missing = self._check_topics(queues.ends(), committed)
         report = Report(
             path=layout.root,
             findings=tuple(findings.kept),
@@ -172,15 +134,43 @@ class _Check:
             log_end=log.end,
             last_stored_ms=log.last_stored,
             bad_places=tuple(log.bad),
-            queues_in_log=frozenset(queues.in_log),
+            queues_in_log=frozenset(queues.ends()),
+            missing_topics=missing,
         )
         self._queues.close()
         self._run.close()
-        if report.is_incomplete or report.is_unidentified:
-            first = RESTORE_LOG if report.is_incomplete else MEND_IDENTITY
-            after = tuple(only_after(first, finding) for finding in report.findings)
-            return replace(report, findings=after)
+        if first := report.waits_for:
+            return replace(report, findings=tuple(after(first, one) for one in report.findings))
         return report
+
+    def _committed(self) -> Mapping[tuple[str, str], Offsets]:
+        """Return what groups have consumed; nothing where that cannot be read: a finding tells."""
+        with suppress(StoreDamagedError):
+            return GroupOffsets(self._layout).all()
+        return {}
+
+    def _check_topics(
+        self, ends: Mapping[Key, int], committed: Mapping[tuple[str, str], Offsets]
+    ) -> tuple[TopicConfig, ...]:
+        """Compare topics and groups with the queues, which end in the log at `ends`.
+
+        Returns what the topic table lacks.
+        """
+        ended_at, queues = self._ended_at(), self._queues
+
+        def end_of(topic: str, queue_id: int) -> int:
+            end = max(ends.get((topic, queue_id), 0), ended_at(topic, queue_id))
+            return max(end, queues.get(topic, queue_id).max_offset(WHOLE_LOG))
+
+        with suppress(StoreDamagedError):
+            there = {key for key in queues.on_disk() if queues.get(*key).run.starts()}
+            there |= {key for key, end in ends.items() if end > ended_at(*key)}
+            missing = missing_topics(self._layout, there)
+            report_missing(self._layout, missing, self._findings)
+            topics = Topics(self._layout, lambda: 0).all()
+            check_offsets(topics, committed, end_of, self._findings)
+            return tuple(missing)
+        return ()
 
     def _timers_progress(self) -> tuple[int, int]:
         """Return how far timers are taken in and delivered; as saved where no words are true."""
@@ -265,8 +255,9 @@ class _Check:
             if key not in known:
                 try:
                     known[key] = topics.ended_at(topic, queue_id)
-                except (ValueError, AttributeError):
-                    known[key] = 0
+                except StoreDamagedError:
+                    # Any queue may have been deleted: entries are missed once that is known.
+                    known[key] = WHOLE_LOG
             return known[key]
 
         return ended_at
@@ -281,7 +272,7 @@ def _unreadable(layout: Layout, error: StoreDamagedError) -> Report:
     code, findings = "LOG_FILE_LENGTH", Findings()
     findings.add(code, Severity.ERROR, "commitlog", error.message, error.remedy)
     kept = tuple(findings.kept)
-    return Report(layout.root, kept, {code: 1}, 0, 0, 0, 0, 0, 0, (), frozenset())
+    return Report(layout.root, kept, {code: 1}, 0, 0, 0, 0, 0, 0, (), frozenset(), ())
 
 
 def _true_words(layout: Layout, identity: Identity) -> StatePage | None:
@@ -291,7 +282,7 @@ def _true_words(layout: Layout, identity: Identity) -> StatePage | None:
         return None
     try:
         page = StatePage(layout.state, writable=False)
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, StoreDamagedError):
         return None
     if page.is_true(identity.key, lock):
         return page

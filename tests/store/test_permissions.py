@@ -24,6 +24,8 @@ import encodings.idna, os, sys, tempfile, traceback
 from pathlib import Path
 import pyrocket.store
 from pyrocket import Store
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
 from sinks import numbered as batch_of_query, publish, stage
 from stores import SMALL, batch, numbered, reboot
 path = Path(sys.argv[1])
@@ -196,6 +198,20 @@ def test_reading_what_one_may_not_read_is_named(tmp_path, monkeypatch, part):
         with pytest.raises(StorePermissionError, match="may not use") as failure:
             bodies(store)
         assert part.strip("/").split("/")[0] in str(failure.value)
+
+
+@as_root
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue", "config", "index", "pyrocket"])
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_a_check_of_what_one_may_not_read_is_refused_by_name(place, folder, command):
+    with filled(place / "store") as store:
+        store.append(Message(topic="t", body=b"x", keys="k"))
+    (place / "store" / folder).chmod(0o700)
+    code, told = run_as(STRANGER, f"{command}(path)", place / "store")
+    assert code == 1
+    assert f"StorePermissionError: [PERMISSION_DENIED] user {STRANGER} may not use" in told, told
+    assert f"{place / 'store'}" in told
+    assert "Run as the store's owner" in told
 
 
 def test_a_permission_that_goes_while_writing_is_named_and_nothing_is_lost(tmp_path, monkeypatch):

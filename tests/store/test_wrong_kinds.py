@@ -3,7 +3,9 @@
 import shutil
 
 import pytest
+from click.testing import CliRunner
 from pyrocket import Message, Store
+from pyrocket.cli import main
 from pyrocket.errors import StoreDamagedError
 from stores import bodies, filled, log_files, queue_files
 
@@ -58,3 +60,14 @@ def test_a_folder_among_the_files_of_a_run_is_named(sound, files):
         Store.open(sound, read_only=True) as store,
     ):
         bodies(store)
+
+
+@pytest.mark.parametrize("name", [*FOLDERS, *FILES, "lock", "pyrocket/mutex", "checkpoint"])
+@pytest.mark.parametrize("command", [["verify"], ["repair", "--yes"]])
+def test_a_check_names_it_and_a_repair_mends_it_or_names_it(sound, command, name):
+    swap(sound / name)
+    done = CliRunner().invoke(main, [command[0], str(sound), *command[1:]])
+    assert "OS_ERROR" not in done.output
+    assert "Errno" not in done.output
+    assert done.exit_code in ((1,) if command == ["verify"] else (0, 1, 2))
+    assert done.exit_code == 0 or name in done.output.replace("\n", "")

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import file_name, parse_file_name
+from pyrocket.errors import StoreDamagedError
 
 
 class AnyRun(FileRun):
@@ -14,7 +15,8 @@ class AnyRun(FileRun):
     def starts(self) -> list[int]:
         """Return the start offsets of the files that can be of this run, ascending."""
         try:
-            names = os.listdir(self.folder)
+            with os.scandir(self.folder) as entries:
+                names = [entry.name for entry in entries if entry.is_file()]
         except (FileNotFoundError, NotADirectoryError):
             return []
         parsed = (parse_file_name(name) for name in names)
@@ -27,6 +29,12 @@ class AnyRun(FileRun):
         if size <= offset - start:
             raise FileNotFoundError(f"{self.folder / file_name(start)} ends before {offset}")
         return super().window(offset, min(length, size - (offset - start)))
+
+    def _checked(self, start: int) -> tuple[int, int]:
+        try:
+            return super()._checked(start)
+        except StoreDamagedError as error:  # What is no file is not there.
+            raise FileNotFoundError(error.message) from error
 
 
 def fits(run: FileRun, start: int) -> bool:

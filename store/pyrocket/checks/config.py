@@ -1,93 +1,118 @@
-"""JSON files: RocketMQ's in `config/`, each with a backup, and ours."""
+"""JSON files: RocketMQ's in `config/`, each with a backup, and ours.
+
+Each is read by what the store reads it with, so that a sound one is one that the store can use.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyrocket.checks.finding import Findings, Severity, repair
-from pyrocket.disk.durable import read_or_none
+from pyrocket.checks.report import SIZES
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats import fastjson
-from pyrocket.formats.own_json import decode_own
+from pyrocket.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
+from pyrocket.services.delay_offsets import DelayOffsets
+from pyrocket.services.epochs import Epochs
+from pyrocket.services.groups import GroupOffsets
+from pyrocket.services.queue_ends import QueueEnds
+from pyrocket.services.sink_ledger import check_ledger
+from pyrocket.services.subscriptions import Subscriptions
 from pyrocket.services.topics import Topics
 
 _BACKUP = ".bak"
-SIZES = "STORE_SIZES"
+_USE_BACKUP = repair("puts the backup in its place; brokers use that anyway.")
+_BEGIN_EMPTY = repair(
+    "moves it to pyrocket/quarantine: without a backup it counts as an empty table anyway. If there"
+    " is a copy of it, restore that instead."
+)
+_ENDS_AWAY = repair("moves it to pyrocket/quarantine; it is made anew.")
+
+Look = Callable[[Layout], object]
+"""Reads a file; raises StoreDamagedError where that cannot be."""
 
 
-def check_config(layout: Layout, findings: Findings, flaw: StoreDamagedError | None = None) -> None:
-    """Look at all JSON files; `flaw` is what is wrong with `store.json`."""
-    for path in _tables(layout):
-        data = read_or_none(path)
-        if not data or not parses(data, _of_java):
-            _report_table(layout, path, data, findings)
-    without = {
-        layout.topic_ids: " Or remove it: deleted topics' names then begin at 0 again.",
-        layout.epochs: " Or remove it: deleted topics' names then begin at 0 again.",
-        layout.sink_ledger: " Or remove it: batches whose messages are in the log stay known.",
-        layout.cursors: " Or remove it: timers may then be delivered twice.",
-    }
-    for path, way_out in without.items():
-        data = read_or_none(path)
-        if data is not None and not parses(data, decode_own):
-            fix = f"Restore {path.name} from a backup.{way_out}"
-            what = "is no JSON, or does not fit its checksum."
-            _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, what, fix)
-    if not findings.counts["CONFIG_BROKEN"] and not findings.counts["CONFIG_FROM_BACKUP"]:
-        _check_topics(layout, findings)
+def check_config(
+    layout: Layout, findings: Findings, read_cursors: Look, flaw: StoreDamagedError | None
+) -> None:
+    """Look at all JSON files; `read_cursors` reads what the services have saved.
+
+    `flaw` is what is wrong with `store.json`.
+    """
+    if _is_folder(layout.config("x").parent, findings):
+        for path, table in _tables(layout).items():
+            _check_table(layout, path, table, findings)
+    if not _is_folder(layout.own, findings):
+        return
+    for path, look in {
+        layout.topic_ids: lambda: Topics(layout, lambda: 0).remembered(),
+        layout.epochs: lambda: Epochs(layout).current,
+        layout.sink_ledger: lambda: check_ledger(layout),
+        layout.cursors: lambda: read_cursors(layout),
+    }.items():
+        _check_own(layout, path, look, findings)
     if flaw is not None:
         code = SIZES if flaw.code == SIZES else "CONFIG_BROKEN"
-        _add(layout, findings, code, Severity.ERROR, layout.identity, flaw.message, flaw.remedy)
+        file = str(layout.identity.relative_to(layout.root))
+        findings.add(code, Severity.ERROR, file, flaw.message, flaw.remedy)
+    if not QueueEnds(layout).makes_sense():
+        what = "it makes no sense: nobody is told by it of queues that have lost their ends."
+        file = str(layout.queue_ends.relative_to(layout.root))
+        findings.add("ENDS_DAMAGED", Severity.WARNING, file, what, _ENDS_AWAY)
 
 
-def parses(data: bytes, loads: Callable[[bytes], Any]) -> bool:
-    """Whether the bytes are JSON with an object or list at the top."""
+def _check_own(layout: Layout, path: Path, look: Callable[[], object], findings: Findings) -> None:
+    """Have one of our files read; what that raises is a finding."""
     try:
-        return isinstance(loads(data), dict | list)
-    except ValueError:
-        return False
+        look()
+    except StoreDamagedError as error:
+        file = str(path.relative_to(layout.root))
+        findings.add("CONFIG_BROKEN", Severity.ERROR, file, error.message, error.remedy)
 
 
-def _of_java(data: bytes) -> Any:
-    return fastjson.loads(data.decode())
+def _is_folder(folder: Path, findings: Findings) -> bool:
+    if folder.is_dir() or not folder.exists():
+        return True
+    fix = "Move it away, and restore the folder from a backup. Without one `pyrocket repair` then"
+    fix += " puts back what it can: topics, but neither what groups have consumed nor running"
+    fix += " queries' checkpoints."
+    what = "it is a file; a store has a folder there."
+    findings.add("CONFIG_BROKEN", Severity.ERROR, folder.name, what, fix)
+    return False
 
 
-def _tables(layout: Layout) -> list[Path]:
+def _tables(layout: Layout) -> dict[Path, JsonTable[Any]]:
     """Return the tables that there are, or were: of some there is only the backup."""
     folder = layout.config("x").parent
+    known: dict[str, JsonTable[Any]] = {
+        "consumerOffset.json": GroupOffsets(layout).table,
+        "delayOffset.json": DelayOffsets(layout).table,
+        "subscriptionGroup.json": Subscriptions(layout, lambda: 0).table,
+        "topics.json": Topics(layout, lambda: 0).table,
+    }
     names = {path.name.removesuffix(_BACKUP) for path in folder.glob("*.json*")}
-    return [folder / name for name in sorted(names) if name.endswith(".json")]
+    return {
+        folder / name: known.get(name) or JsonTable(layout, name.removesuffix(".json"), _any)
+        for name in sorted(names)
+        if name.endswith(".json")
+    }
 
 
-def _report_table(layout: Layout, path: Path, data: bytes | None, findings: Findings) -> None:
-    what = "is missing." if data is None else "is empty." if not data else "is no JSON."
-    backup = read_or_none(path.with_name(path.name + _BACKUP))
-    if backup and parses(backup, _of_java):
-        fix = repair("puts the backup in its place; brokers use that anyway.")
-        what += " Its backup is whole."
-        _add(layout, findings, "CONFIG_FROM_BACKUP", Severity.WARNING, path, what, fix)
-    elif data:
-        fix = f"Restore {path.name} from a backup, or correct it by hand."
-        _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, what, fix)
+def _any(content: Content) -> Content:
+    """Take whatever is a table: this one only RocketMQ reads."""
+    return content
 
 
-def _check_topics(layout: Layout, findings: Findings) -> None:
-    try:
-        Topics(layout, lambda: 0).all()
-    except StoreDamagedError as error:
-        path = layout.config("topics")
-        fix = error.remedy or "Restore it from a backup, or correct it by hand."
-        _add(layout, findings, "CONFIG_BROKEN", Severity.ERROR, path, error.message, fix)
-
-
-def _add(
-    layout: Layout,
-    findings: Findings,
-    code: str,
-    severity: Severity,
-    path: Path,
-    what: str,
-    fix: str,
-) -> None:
-    findings.add(code, severity, str(path.relative_to(layout.root)), what, fix)
+def _check_table(layout: Layout, path: Path, table: JsonTable[Any], findings: Findings) -> None:
+    (main, backup), file = table.faults(), str(path.relative_to(layout.root))
+    if main and not backup:
+        what = f"it {main}. Its backup is whole."
+        findings.add("CONFIG_FROM_BACKUP", Severity.WARNING, file, what, _USE_BACKUP)
+    elif {main, backup} <= {EMPTY, MISSING}:
+        for name, fault in ((file, main), (file + _BACKUP, backup)):
+            if fault == EMPTY:
+                what = "it is empty."
+                findings.add("CONFIG_EMPTY", Severity.WARNING, name, what, _BEGIN_EMPTY)
+    elif main:
+        what = f"it {main}, and its backup {backup}."
+        findings.add("CONFIG_BROKEN", Severity.ERROR, file, what, BY_HAND)

@@ -8,7 +8,35 @@ from pyrocket.checks.finding import Findings, Severity, repair, restore
 from pyrocket.disk.layout import Layout, file_name, parse_file_name
 
 _AWAY = repair("moves it to pyrocket/quarantine; RocketMQ refuses such a folder.")
+_BY_HAND = "Move it away while the store is closed everywhere; it is made anew."
 _REBUILD = repair("rebuilds the queue from the log.")
+
+
+def check_places(layout: Layout, findings: Findings) -> None:
+    """Look for folders in the place of files that can be made anew, and the other way round."""
+    for path in _files(layout):
+        if path.is_dir():
+            _report_kind(layout, path, "a folder; a store has a file there.", findings)
+    for path in (layout.consume_queues, layout.index, layout.scratch, layout.timers):
+        if path.exists() and not path.is_dir():
+            _report_kind(layout, path, "a file; a store has a folder there.", findings)
+    if layout.commit_log.exists() and not layout.commit_log.is_dir():
+        what = "it is a file; a store has the folder of its log there."
+        fix = restore("the folder")
+        findings.add("LOG_FILE_MISSING", Severity.ERROR, layout.commit_log.name, what, fix)
+
+
+def _files(layout: Layout) -> tuple[Path, ...]:
+    locks = layout.lock, layout.mutex, layout.turnstile, layout.flush_lock
+    times = layout.abort, layout.checkpoint, layout.own_checkpoint, layout.timer_check
+    return *locks, *times, layout.state, layout.waiting_keys, layout.handed, layout.clock
+
+
+def _report_kind(layout: Layout, path: Path, what: str, findings: Findings) -> None:
+    needed = path in (layout.lock, layout.mutex, layout.turnstile, layout.scratch, layout.clock)
+    fix = _BY_HAND if needed else _AWAY
+    file = str(path.relative_to(layout.root))
+    findings.add("FOREIGN_FILE", Severity.ERROR, file, f"it is {what}", fix)
 
 
 def check_log_files(layout: Layout, run: AnyRun, findings: Findings) -> None:

@@ -81,15 +81,12 @@ def restore(file: str) -> str:
     return f"Restore {file} from a backup; no repair can bring its messages back."
 
 
-RESTORE_LOG = "Restore what is missing of the log"
-"""Comes first: rebuilt from a log that lacks messages, queues would lack them, too."""
+def after(first: str, finding: Finding) -> Finding:
+    """Return it for a store in which something else has to be done first.
 
-MEND_IDENTITY = "Mend pyrocket/store.json"
-"""Comes first: it says what size files have and how long delayed messages wait."""
-
-
-def only_after(first: str, finding: Finding) -> Finding:
-    """Return it for a store of which something else has to be mended first."""
+    Rebuilt from a log that lacks messages, queues would lack them, too; and without the tables no
+    store can be opened.
+    """
     if not finding.mendable or finding.code.startswith(_NEEDS_NO_LOG):
         return finding
     return replace(finding, fix=f"{first}; then {finding.fix}")

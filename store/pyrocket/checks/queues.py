@@ -78,10 +78,9 @@ class QueueCheck:
         self._seen: dict[Key, _Seen] = {}
         self.entries = 0
 
-    @property
-    def in_log(self) -> Collection[Key]:
-        """The queues of which the log has messages."""
-        return self._seen.keys()
+    def ends(self) -> dict[Key, int]:
+        """Return where the queues end of which the log has messages."""
+        return {key: seen.next for key, seen in self._seen.items()}
 
     def feed(self, run: RecordFields) -> None:
         """Compare the records of a run, all of them whole, with their entries."""

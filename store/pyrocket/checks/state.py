@@ -6,6 +6,7 @@ from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import StatePage
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 
 _OPEN_IT = (
@@ -16,7 +17,7 @@ _WRITE = repair("writes it anew.")
 
 def read_checkpoint(layout: Layout) -> bytes | None:
     """Return the checkpoint as it is; before the log is looked at, so that it cannot be newer."""
-    return read_or_none(layout.checkpoint)
+    return read_or_none(layout.checkpoint) if not layout.checkpoint.is_dir() else None
 
 
 def check_checkpoint(
@@ -63,7 +64,7 @@ def _asks(layout: Layout, question: Callable[[StatePage], bool], *, missing: boo
     """Return the answer of the shared words."""
     try:
         page = StatePage(layout.state, writable=False)
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, StoreDamagedError):
         return missing
     try:
         return question(page)

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from pyrocket.checks.finding import Finding, Severity
-from pyrocket.verify import Report
+from pyrocket.checks.report import Report
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
 

@@ -211,9 +211,7 @@ class KeyIndex:
 
     def remove_below(self, log_start: int) -> int:
         """Remove the files that `names_below` names; return how many. The caller has the turn."""
-        gone = self.names_below(log_start)
-        self._remove(gone)
-        return len(gone)
+        return self._remove(self.names_below(log_start))
 
     def names_below(self, log_start: int) -> list[str]:
         """Return the leading files that only know records before `log_start`, never the last.
@@ -226,8 +224,7 @@ class KeyIndex:
     def keep(self, names: Sequence[str]) -> int:
         """Remove all files but these, the newest first; return how many."""
         gone = [name for name in self.names() if name not in names]
-        self._remove(gone[::-1])
-        return len(gone)
+        return self._remove(gone[::-1])
 
     def sound(self, log_end: int, *, strict: bool = False) -> list[IndexFile]:
         """Return the first files, as far as they make sense for a log that ends at `log_end`.
@@ -285,11 +282,12 @@ class KeyIndex:
                     until = max(until, header.end_timestamp)
         return until
 
-    def _remove(self, names: list[str]) -> None:
+    def _remove(self, names: list[str]) -> int:
         for name in names:
             io.unlink(self.path(name))
         if names:
             io.sync_directory(self._folder)
+        return len(names)
 
 
 def in_time(files: Sequence[IndexFile], begin_ms: int, end_ms: int) -> Iterator[IndexFile]:

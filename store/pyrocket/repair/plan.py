@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 from pyrocket.checks.finding import Finding, Severity
 from pyrocket.checks.keys import NO_TAGS
-from pyrocket.verify import Report
+from pyrocket.checks.report import Report
 
-QUARANTINE, CONFIG, LENGTH, CUT, QUEUES, KEYS, TIMERS, SETTLE = (
+QUARANTINE, CONFIG, TOPICS, LENGTH, CUT, QUEUES, KEYS, TIMERS, SETTLE = (
     "quarantine",
     "config",
+    "topics",
     "length",
     "cut",
     "queues",
@@ -18,7 +19,11 @@ QUARANTINE, CONFIG, LENGTH, CUT, QUEUES, KEYS, TIMERS, SETTLE = (
 )
 _KINDS = {
     "FOREIGN_FILE": QUARANTINE,
+    "CONFIG_EMPTY": QUARANTINE,
+    "ENDS_": QUARANTINE,
     "CONFIG_FROM_BACKUP": CONFIG,
+    "CONFIG_TOPIC_": TOPICS,
+    "CONFIG_MISSING": TOPICS,
     "LOG_FILE_LENGTH": LENGTH,
     "LOG_TORN": CUT,
     "KEY_INDEX": KEYS,
@@ -31,7 +36,7 @@ _KINDS = {
 """What is done about findings whose codes begin so, in the order in which it is done."""
 
 _NEEDS_LOG = (LENGTH, CUT, QUEUES, KEYS, TIMERS, SETTLE)
-"""What cannot be done while the log lacks messages, or nobody knows what the store is like."""
+"""What cannot be done while the log lacks messages, or tables or `store.json` cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ def plan_repair(report: Report) -> tuple[Action, ...]:
     """Return what is to be done about the findings, in order."""
     actions: dict[Action, None] = {}
     for prefix, kind in _KINDS.items():
-        if kind in _NEEDS_LOG and (report.is_incomplete or report.is_unidentified):
+        if kind in _NEEDS_LOG and report.waits_for:
             continue
         for finding in report.findings:
             if finding.code.startswith(prefix) and (finding.mendable or prefix == "NOT_"):
@@ -62,6 +67,7 @@ def _action(kind: str, finding: Finding, report: Report) -> Action:
     texts = {
         QUARANTINE: f"move {file} to pyrocket/quarantine",
         CONFIG: f"put {file}.bak in the place of {file}",
+        TOPICS: f"put into config/topics.json what it lacks: {_names(report)}",
         LENGTH: f"give {file} its full length",
         CUT: f"cut the log at {report.log_end}, keeping what is cut in pyrocket/cut-…",
         QUEUES: f"rebuild the queue {file} from the log",
@@ -69,8 +75,12 @@ def _action(kind: str, finding: Finding, report: Report) -> Action:
         TIMERS: "build the index of timers anew from the log",
         SETTLE: "recover the store as the next writer would, and close it cleanly",
     }
-    subject = "" if kind in (CUT, KEYS, SETTLE) else file
+    subject = "" if kind in (TOPICS, CUT, KEYS, SETTLE) else file
     return Action(kind, subject, texts[kind])
+
+
+def _names(report: Report) -> str:
+    return ", ".join(topic.name for topic in report.missing_topics)
 
 
 def is_beyond_repair(report: Report) -> bool:

@@ -7,17 +7,19 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from pyrocket.checks.report import Report
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, Turns
+from pyrocket.disk.permission import naming_obstacles
 from pyrocket.errors import StoreLockedError
 from pyrocket.repair.plan import Action, is_beyond_repair, plan_repair
 from pyrocket.repair.steps import Steps
 from pyrocket.services.identity import check_directory
-from pyrocket.verify import Progress, Report, verify
+from pyrocket.verify import Progress, verify
 from pyrocket.writer import Writer
 
 _ALL = 10**9
@@ -38,6 +40,7 @@ Agree = Callable[[tuple[Action, ...]], bool]
 """Asked, with the store alone, whether the actions are to be taken."""
 
 
+@naming_obstacles
 def repair(
     path: str | PathLike[str],
     *,
@@ -50,7 +53,7 @@ def repair(
 
     `config` tells slots and items of an index of which nothing else does; then they are noted.
     Raises StoreLockedError if others have the store open, StoreNotFoundError, and
-    StoreUnavailableError for a disk that does not take it.
+    StoreUnavailableError for a disk that does not take it, or a user who may not.
     """
     layout = Layout(Path(path).absolute())
     check_directory(layout, create=False)

@@ -1,10 +1,12 @@
 """Taking the actions of a plan; the caller has the store alone."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 from pyrocket.checks.log import written_behind
+from pyrocket.checks.report import Report
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
@@ -12,17 +14,26 @@ from pyrocket.disk.durable import replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import StatePage
-from pyrocket.errors import PyrocketError
+from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
 from pyrocket.index.queues import Queues
 from pyrocket.index.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import walk_all
-from pyrocket.repair.plan import CONFIG, CUT, KEYS, LENGTH, QUARANTINE, QUEUES, TIMERS, Action
+from pyrocket.repair.plan import (
+    CONFIG,
+    CUT,
+    KEYS,
+    LENGTH,
+    QUARANTINE,
+    QUEUES,
+    TIMERS,
+    TOPICS,
+    Action,
+)
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.identity import identify
 from pyrocket.services.topics import Topics
-from pyrocket.verify import Report
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 
@@ -60,6 +71,7 @@ class Steps:
         return {
             QUARANTINE: self._quarantine,
             CONFIG: self._use_backups,
+            TOPICS: self._restore_topics,
             LENGTH: self._lengthen,
             CUT: self._cut,
             QUEUES: self._rebuild_queues,
@@ -70,7 +82,7 @@ class Steps:
     def _distrust(self) -> StatePage | None:
         try:
             page = StatePage(self._layout.state, writable=True)
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, StoreDamagedError):
             return None
         page.distrust()
         return page
@@ -81,7 +93,9 @@ class Steps:
 
     def _bury(self, file: str) -> Path:
         """Move a file or folder to the quarantine; return where it is now."""
-        grave = self._layout.own / "quarantine" / str(self._now) / file
+        graves = (self._layout.own / "quarantine" / name for name in self._names())
+        folder = next(each for each in graves if _has_room(each, file))
+        grave = folder / file
         io.make_directory(grave.parent)
         source = self._layout.root / file
         if source.exists():
@@ -90,12 +104,22 @@ class Steps:
             io.sync_directory(source.parent)
         return grave
 
+    def _names(self) -> Iterator[str]:
+        """Yield names of folders: what lay in another that is moved needs one of its own."""
+        yield str(self._now)
+        yield from (f"{self._now}-{number}" for number in count(2))
+
     def _use_backups(self, files: list[str]) -> None:
         for file in files:
             path = self._layout.root / file
             self._bury(file)
+            if path == self._layout.config("topics") and self._report.missing_topics:
+                continue  # The backup with those takes its place, all at once.
             backup = path.with_name(path.name + ".bak")
             replace_file(path, backup.read_bytes(), self._layout.scratch)
+
+    def _restore_topics(self, _: list[str]) -> None:
+        self._topics.restore(self._report.missing_topics)
 
     def _lengthen(self, files: list[str]) -> None:
         for file in files:
@@ -178,3 +202,9 @@ class Steps:
 
     def _drop_keys(self, _: list[str]) -> None:
         self._bury("index")
+
+
+def _has_room(folder: Path, file: str) -> bool:
+    """Whether nothing lies where the file would, nor is one of its folders a file there."""
+    grave = folder / file
+    return not grave.exists() and all(each.is_dir() or not each.exists() for each in grave.parents)

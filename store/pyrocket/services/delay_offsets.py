@@ -15,11 +15,11 @@ class DelayOffsets:
     """The table of one store, read anew at each call."""
 
     def __init__(self, layout: Layout) -> None:
-        self._table = JsonTable(layout, "delayOffset", _parse)
+        self.table = JsonTable(layout, "delayOffset", _parse)
 
     def read(self) -> dict[int, int]:
         """Return level → next offset; a level that is not there begins at 0."""
-        return self._table.read()
+        return self.table.read()
 
     def save(self, offsets: dict[int, int]) -> None:
         """Change the levels given, durably; the caller holds the mutex."""
@@ -29,7 +29,7 @@ class DelayOffsets:
             content[_TABLE] = dict(sorted({**known, **offsets}.items()))
             return bool(content[_TABLE] != known)
 
-        self._table.change(edit)
+        self.table.change(edit)
 
 
 def _parse(content: Content) -> dict[int, int]:

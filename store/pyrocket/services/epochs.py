@@ -60,6 +60,6 @@ class Epochs:
         except BROKEN as error:
             raise StoreDamagedError(
                 f"{self._layout.epochs} makes no sense ({error!r}).",
-                remedy="Restore it from a copy. Without it nobody is told any more where earlier"
-                " recoveries have cut the log.",
+                remedy="Restore it from a copy, or remove it: then nobody is told any more where"
+                " earlier recoveries have cut the log.",
             ) from error

@@ -23,16 +23,16 @@ class GroupOffsets:
     """The offsets of all groups of one store, read anew at each call."""
 
     def __init__(self, layout: Layout) -> None:
-        self._table = JsonTable(layout, "consumerOffset", _parse)
+        self.table = JsonTable(layout, "consumerOffset", _parse)
 
     def all(self) -> dict[_Key, Offsets]:
         """Return the offsets by (topic, group)."""
-        known = self._table.read()
+        known = self.table.read()
         return {key: known[text] for text in known if (key := _split(text))}
 
     def of(self, group: str, topic: str) -> Offsets:
         """Return what a group has committed in a topic; empty if nothing."""
-        return self._table.read().get(f"{topic}@{group}", {})
+        return self.table.read().get(f"{topic}@{group}", {})
 
     def merge(
         self, group: str, topic: str, offsets: Offsets, may_replace: Callable[[int, int, int], bool]
@@ -81,7 +81,7 @@ class GroupOffsets:
             return True
 
         # Without a move of dataVersion: commits are no metadata.
-        self._table.change(edit_content)
+        self.table.change(edit_content)
 
 
 def drop_topic_offsets(layout: Layout, topic: str) -> None:

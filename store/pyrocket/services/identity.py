@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 from pyrocket.config import StoreConfig
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import naming_permissions
+from pyrocket.disk.permission import naming_obstacles
 from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError
 from pyrocket.sizes import (
     TELL_INDEX,
@@ -91,7 +92,7 @@ def check_directory(layout: Layout, *, create: bool) -> None:
         )
 
 
-@naming_permissions
+@naming_obstacles
 def load_identity(layout: Layout, config: StoreConfig) -> Identity:
     """Return who the directory says it is; its sizes and broker name win over `config`.
 
@@ -124,7 +125,9 @@ def identify(layout: Layout, config: StoreConfig) -> tuple[Identity, StoreDamage
     try:
         return load_identity(layout, config), None
     except StoreDamagedError as error:
-        text = read_or_none(layout.identity)
+        text: bytes | None = b""
+        with suppress(StoreDamagedError):  # It is no file, which `error` says.
+            text = read_or_none(layout.identity)
         if text is None:
             raise
         return _by_files(layout, _with_delay_levels(config, text)), error

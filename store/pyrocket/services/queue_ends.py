@@ -17,7 +17,7 @@ from typing import Any
 
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout, file_name
-from pyrocket.errors import StorePermissionError
+from pyrocket.errors import StoreDamagedError, StorePermissionError
 from pyrocket.formats.fastjson import BROKEN
 from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
@@ -87,8 +87,15 @@ class QueueEnds:
             known = decode_own(read_or_none(self._path) or b"{}")
             start = int(known.get("logStart", -1))
             return Noted(int(known["logEnd"]), dict(known["queues"]), start)
-        except BROKEN:
+        except (StoreDamagedError, *BROKEN):
             return None
+
+    def makes_sense(self) -> bool:
+        """Whether the file is missing, or says what `note` could have written."""
+        noted = self.read()
+        if noted is None:
+            return not self._path.exists()
+        return len(noted.least()) == len(noted.queues)
 
     def note(self, queues: Queues, ended_at: EndedAt, log: range) -> None:
         """Replace what is noted by what the queues have of `log`, all that there is of it, durably.

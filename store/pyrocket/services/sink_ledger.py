@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -203,7 +204,7 @@ class SinkLedger:
 
     def _begin(self, first: int, end: int) -> _State:
         """Return what the file says, as far as it agrees with the log."""
-        state = self._load()
+        state = _load(self._path)
         if self._agrees(state, first, end):
             return state
         _log.warning("%s is not of this log: what it says of cleaned messages counts", self._path)
@@ -218,21 +219,27 @@ class SinkLedger:
             return True
         return next(self._tail(state.next - 1, state.next)).offset == state.last
 
-    def _load(self) -> _State:
-        data = read_or_none(self._path)
-        if data is None:
-            return _State(0, -1, {})
-        try:
-            content = decode_own(data)
-            entries = {key: _entry(value) for key, value in content["queries"].items()}
-            known = int(content["next"])
-            return _State(known, int(content["last"]), entries, saved_next=known)
-        except BROKEN as error:
-            raise StoreDamagedError(
-                f"{self._path} makes no sense ({error!r}).",
-                remedy="Restore it from a copy, or remove it: batches whose messages are still in"
-                " the log stay known, older ones could be published twice.",
-            ) from error
+
+def check_ledger(layout: Layout) -> None:
+    """Raise StoreDamagedError where the file cannot be read."""
+    _load(layout.sink_ledger)
+
+
+def _load(path: Path) -> _State:
+    data = read_or_none(path)
+    if data is None:
+        return _State(0, -1, {})
+    try:
+        content = decode_own(data)
+        entries = {key: _entry(value) for key, value in content["queries"].items()}
+        known = int(content["next"])
+        return _State(known, int(content["last"]), entries, saved_next=known)
+    except BROKEN as error:
+        raise StoreDamagedError(
+            f"{path} makes no sense ({error!r}).",
+            remedy="Restore it from a copy, or remove it: batches whose messages are still in"
+            " the log stay known, older ones could be published twice.",
+        ) from error
 
 
 def check_run(known: LedgerEntry, run: str, began: Moment) -> None:

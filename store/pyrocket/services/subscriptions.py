@@ -47,11 +47,11 @@ class Subscriptions:
     """The group table of one store, read anew at each call."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
-        self._table, self._clock = JsonTable(layout, "subscriptionGroup", _parse), clock
+        self.table, self._clock = JsonTable(layout, "subscriptionGroup", _parse), clock
 
     def all(self) -> dict[str, GroupConfig]:
         """Return every group by name."""
-        return self._table.read()
+        return self.table.read()
 
     def create(self, name: str) -> None:
         """Make a group as RocketMQ does when it meets a new one; no change if it is there.
@@ -66,7 +66,7 @@ class Subscriptions:
             table[name] = _new_entry(name)
             return True
 
-        self._table.change(edit, changed_at=self._clock())
+        self.table.change(edit, changed_at=self._clock())
 
     def remove(self, name: str) -> None:
         """Forget a group, durably; the caller holds the mutex."""
@@ -76,7 +76,7 @@ class Subscriptions:
             removed = [table.pop(name) for table in tables if name in table]
             return bool(removed)
 
-        self._table.change(edit, changed_at=self._clock())
+        self.table.change(edit, changed_at=self._clock())
 
 
 def _parse(content: Content) -> dict[str, GroupConfig]:

@@ -14,7 +14,7 @@ have changed, and a topic that is missing was deleted.
 
 import re
 import uuid
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -24,6 +24,7 @@ from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
+from pyrocket.disk.permission import naming_obstacles
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
 from pyrocket.formats.own_json import decode_own, encode_own
@@ -111,16 +112,16 @@ class Topics:
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self._layout, self._clock = layout, clock
-        self._table = JsonTable(layout, "topics", _parse)
+        self.table = JsonTable(layout, "topics", _parse)
         self._cache: tuple[object, dict[str, TopicConfig]] | None = None
         self._ended: tuple[object, dict[str, dict[int, int]]] | None = None
 
     def all(self) -> dict[str, TopicConfig]:
         """Return every topic by name."""
-        stamp = self._table.stamp(), _stamp(self._layout.topic_ids)
+        stamp = self.table.stamp(), _stamp(self._layout.topic_ids)
         if self._cache is None or self._cache[0] != stamp:
             own = self._own()
-            ids, topics = own["ids"], {**self._lost(own), **self._table.read()}
+            ids, topics = own["ids"], {**self._lost(own), **self.table.read()}
             named = {
                 name: replace(topics[name], topic_id=ids.get(name, "")) for name in sorted(topics)
             }
@@ -137,6 +138,13 @@ class Topics:
             f"there is no topic {name!r} in {self._layout.root}.",
             remedy=f"Did you mean {near[0]!r}?" if near else f"Topics: {sorted(known) or 'none'}.",
         )
+
+    def remembered(self) -> dict[str, TopicConfig]:
+        """Return our topics as `pyrocket/topics.json` has them; others may have deleted some.
+
+        Raises StoreDamagedError.
+        """
+        return dict(self._own()["known"])
 
     def ended_at(self, name: str, queue_id: int) -> int:
         """Return where a queue of this name ended that was deleted, or cleaned empty; else 0."""
@@ -160,23 +168,32 @@ class Topics:
                 remedy=f"Use {PERM_READ} for reading, {PERM_WRITE} for writing, their sum, or 0.",
                 code="TOPIC_PERMISSION",
             )
+        return self.restore([topic])[0]
+
+    def restore(self, topics: Sequence[TopicConfig]) -> list[TopicConfig]:
+        """Add or change topics, durably and all at once; those that are new get their ids.
+
+        Where the table cannot be read its backup, with them, takes its place.
+        """
         own = self._own()
         ids, lost = own["ids"], self._lost(own)
-        ids.setdefault(topic.name, uuid.uuid4().hex)
-        known = {**self._table.read(), **lost, topic.name: topic}
+        for topic in topics:
+            ids.setdefault(topic.name, uuid.uuid4().hex)
+        changed = {**lost, **{topic.name: topic for topic in topics}}
+        known = {**self.table.read(), **changed}
         own["known"] = {name: known[name] for name in ids if name in known}
         own["lock"] = list(lock_identity(self._layout.lock) or ())
         self._save_own(own)
 
-        def put_entry(content: Content) -> bool:
+        def put_entries(content: Content) -> bool:
             table = content.setdefault(_TABLE, {})
-            for one in (*lost.values(), topic):
+            for one in changed.values():
                 entry = {**_DEFAULTS, **table.get(one.name, {}), **_to_json(one)}
                 table[one.name] = dict(sorted(entry.items()))
             return True
 
-        self._table.change(put_entry, changed_at=self._clock())
-        return replace(topic, topic_id=ids[topic.name])
+        self.table.change(put_entries, changed_at=self._clock())
+        return [replace(topic, topic_id=ids[topic.name]) for topic in topics]
 
     def note_ends(self, name: str, queue_ends: dict[int, int]) -> None:
         """Remember where the queues of a topic end, durably, before they are removed."""
@@ -198,7 +215,7 @@ class Topics:
         own["ids"].pop(name, None)
         own["known"].pop(name, None)
         self._save_own(own)
-        self._table.change(
+        self.table.change(
             lambda content: content.get(_TABLE, {}).pop(name, None) is not None,
             changed_at=self._clock(),
         )
@@ -207,7 +224,7 @@ class Topics:
         """Return topics that the table lacks though nobody has deleted them."""
         if own["lock"] != list(lock_identity(self._layout.lock) or ()):
             return {}
-        table = self._table.read()
+        table = self.table.read()
         return {name: topic for name, topic in own["known"].items() if name not in table}
 
     def _own(self) -> dict[str, Any]:
@@ -226,8 +243,9 @@ class Topics:
         except fastjson.BROKEN as error:
             raise StoreDamagedError(
                 f"{self._layout.topic_ids} makes no sense ({error!r}).",
-                remedy="Restore it from a copy. Without it running queries see other topics, and"
-                " topics made again under the name of a deleted one lose their messages.",
+                remedy="Restore it from a copy, or remove it: then running queries see other"
+                " topics, and topics made again under the name of a deleted one lose their"
+                " messages.",
             ) from error
 
     def _save_own(self, own: dict[str, Any]) -> None:
@@ -248,6 +266,7 @@ def lacking_topics(
     ]
 
 
+@naming_obstacles
 def _stamp(path: Any) -> object:
     try:
         status = path.stat()

@@ -20,6 +20,7 @@ def make(path, clock):
         store.append(message(body, queue_id=0, tags="a"))
         if int(body[:6]) % 7 == 0:
             store.append_batch(batch([b"u", b"v"], [0, 1]), topic="u")
+    store.groups.commit("g", "t", {0: 17})
     store.update_topic("t", perm=6)  # The backup of the topic table knows both.
     return store
 

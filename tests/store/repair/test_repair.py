@@ -11,6 +11,7 @@ from pyrocket.errors import PyrocketError, StoreLockedError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
 from store.repair.damage import DAMAGES, LAST, make
+from store.repair.table_damage import TABLE_DAMAGES
 from stores import batch, bodies, message, numbered, queue_files, reboot, scan, snapshot
 
 
@@ -29,7 +30,7 @@ def contents_of(path):
         return {topic: bodies(store, topic) for topic in ("t", "u")}
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+@pytest.mark.parametrize("damage", [*DAMAGES, *TABLE_DAMAGES], ids=lambda damage: damage.name)
 def test_damage_is_found_named_and_mended_if_it_can_be(path, sound, damage):
     damage.do(path)
     before = snapshot(path)

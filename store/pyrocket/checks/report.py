@@ -1,0 +1,66 @@
+"""What a check found, of all that it has looked at."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyrocket.checks.finding import Finding, Severity
+from pyrocket.checks.log import BadPlace
+from pyrocket.services.topics import TopicConfig
+
+SIZES = "STORE_SIZES"
+"""That `store.json` contradicts all files."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found. `counts` counts findings by code; of each a hundred are kept at most.
+
+    `queues_in_log` are those of which the log has messages; `missing_topics` what the topic table
+    lacks.
+    """
+
+    path: Path
+    findings: tuple[Finding, ...]
+    counts: dict[str, int]
+    messages: int
+    entries: int
+    queues: int
+    log_start: int
+    log_end: int
+    last_stored_ms: int
+    bad_places: tuple[BadPlace, ...]
+    queues_in_log: frozenset[tuple[str, int]]
+    missing_topics: tuple[TopicConfig, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing but notes."""
+        return all(finding.severity is Severity.NOTE for finding in self.findings)
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether messages follow behind a damaged place of the log."""
+        return any(place.start < self.log_end for place in self.bad_places)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the log lacks messages in its middle or, with whole files, at its end."""
+        return self.has_holes or "LOG_FILE_MISSING" in self.counts
+
+    @property
+    def is_unidentified(self) -> bool:
+        """Whether `store.json` cannot be believed.
+
+        It says what size files have and how long delayed messages wait.
+        """
+        broken = ("CONFIG_BROKEN", "pyrocket/store.json")
+        return SIZES in self.counts or broken in {(each.code, each.file) for each in self.findings}
+
+    @property
+    def waits_for(self) -> str:
+        """What has to be done before the log can be gone through and the store be opened."""
+        if self.is_incomplete:
+            return "Restore what is missing of the log"
+        if self.is_unidentified:
+            return "Mend pyrocket/store.json"
+        return "See to the broken tables" if "CONFIG_BROKEN" in self.counts else ""

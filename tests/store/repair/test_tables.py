@@ -1,0 +1,187 @@
+"""What is wrong with topics and groups is found, and each way out leads out."""
+
+import json
+import shutil
+
+import pytest
+from pyrocket import Store
+from pyrocket.checks.finding import Severity
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from store.repair.damage import make
+from store.repair.table_damage import GROUPS, LEVELS, OFFSETS, OWN, TOPICS, file_for, folder_for
+from stores import SMALL, batch, message, numbered
+
+
+@pytest.fixture
+def sound(path, clock):
+    make(path, clock).close()
+    return path
+
+
+def copied(path):
+    """A copy, whose `lock` is another: what we remember of topics a broker may have changed."""
+    return shutil.copytree(path, path.parent / "copy")
+
+
+def in_table(path):
+    """Topic → read and write queues, as RocketMQ would read them."""
+    table = json.loads((path / TOPICS).read_text())["topicConfigTable"]
+    return {name: (one["readQueueNums"], one["writeQueueNums"]) for name, one in table.items()}
+
+
+@pytest.mark.parametrize("name", [GROUPS, OFFSETS, LEVELS, TOPICS, *OWN])
+def test_who_has_no_copy_of_a_broken_file_may_remove_it(sound, name):
+    """As the way out says; topics then come back by a repair."""
+    for end in ("", ".bak"):
+        if end == "" or (sound / f"{name}.bak").exists():
+            (sound / f"{name}{end}").write_text("xx")
+    (finding,) = [one for one in verify(sound).findings if one.code == "CONFIG_BROKEN"]
+    assert finding.file == name
+    assert "Restore it" in finding.fix
+    assert "remove it" in finding.fix or "without the file and its .bak" in finding.fix
+    for end in ("", ".bak"):
+        (sound / f"{name}{end}").unlink(missing_ok=True)
+    repair(sound)
+    with Store.open(sound) as store:
+        store.append(message(b"on", "t", 0, delay_level=1))
+        store.groups.commit("new", "t", {0: 1})
+    assert verify(sound).ok
+
+
+def test_a_broken_table_does_not_keep_other_things_from_being_looked_at(sound):
+    """Nor is anything rebuilt that needs it."""
+    (sound / OWN[1]).write_text("xx")
+    (sound / "commitlog/x.tmp").touch()
+    file = sound / "consumequeue/t/0/00000000000000000200"
+    file.write_bytes(file.read_bytes()[:30])
+    found = {one.code: one for one in verify(sound).findings}
+    assert set(found) >= {"CONFIG_BROKEN", "FOREIGN_FILE", "QUEUE_FILE_LENGTH"}
+    assert found["QUEUE_FILE_LENGTH"].fix.startswith("See to the broken tables; then pyrocket rep")
+    done = repair(sound)
+    assert [action.kind for action in done.actions] == ["quarantine"]
+    (sound / OWN[1]).unlink()
+    repair(sound)
+    assert verify(sound).ok
+
+
+def test_messages_of_deleted_topics_are_not_missed_where_nothing_tells_of_them(path, clock):
+    with make(path, clock) as store:
+        store.delete_topic("t")
+    (path / OWN[1]).write_text("xx")
+    assert set(verify(path).counts) == {"CONFIG_BROKEN"}
+
+
+@pytest.mark.parametrize("place", ["store", "copy"])
+def test_a_repair_from_the_backup_brings_all_topics_and_queues(path, clock, place):
+    """The backup is older than the table: it lacks the last topic, or its last queues."""
+    with Store.open(path, create=True, config=SMALL, clock=clock) as store:
+        store.create_topic("orders", read_queues=2, write_queues=2)
+        store.create_topic("pay", read_queues=3, write_queues=3)
+        store.append_batch(batch(numbered(20), 0), topic="pay")
+        store.create_topic("quiet", read_queues=5, write_queues=5)
+        store.update_topic("pay", read_queues=4)
+    root = path if place == "store" else copied(path)
+    expected = in_table(root)
+    assert expected == {"orders": (2, 2), "pay": (4, 3), "quiet": (5, 5)}
+    (root / TOPICS).write_text("{nothing")
+    assert "CONFIG_TOPIC_MISSING" in verify(root).counts
+    repair(root)
+    assert in_table(root) == expected
+    assert verify(root).ok
+    assert not repair(root).actions
+
+
+def test_topics_come_back_from_their_queues_where_nothing_else_knows_them(sound):
+    for name in (TOPICS, f"{TOPICS}.bak", OWN[1]):
+        (sound / name).unlink()
+    missing = [one for one in verify(sound).findings if one.code == "CONFIG_TOPIC_MISSING"]
+    assert [("'t'" in one.what, one.severity) for one in missing] == [
+        (True, Severity.ERROR),
+        (False, Severity.ERROR),
+    ]
+    repair(sound)
+    assert in_table(sound) == {"t": (1, 1), "u": (2, 2)}
+    assert verify(sound).ok
+
+
+def test_topics_come_back_from_the_log_with_their_queues(sound):
+    shutil.rmtree(sound / "consumequeue")
+    for name in (TOPICS, f"{TOPICS}.bak", OWN[1]):
+        (sound / name).unlink()
+    repair(sound)
+    assert in_table(sound) == {"t": (1, 1), "u": (2, 2)}
+    assert verify(sound).ok
+
+
+def test_deleted_topics_are_not_missed(path, clock):
+    """By us, with messages in the log; and by a broker, whatever we remember."""
+    with make(path, clock) as store:
+        store.delete_topic("t")
+    assert verify(path).ok
+    copy = copied(path)
+    table = json.loads((copy / TOPICS).read_text())
+    del table["topicConfigTable"]["u"]
+    (copy / TOPICS).write_text(json.dumps(table))
+    assert "CONFIG_TOPIC_MISSING" in verify(copy).counts, "there are queues of it"
+    with Store.open(path) as store:
+        store.create_topic("empty", read_queues=1, write_queues=1)
+        store.update_topic("empty", perm=4)
+    shutil.rmtree(copy)
+    copy = copied(path)
+    table = json.loads((copy / TOPICS).read_text())
+    del table["topicConfigTable"]["empty"]
+    (copy / TOPICS).write_text(json.dumps(table))
+    assert verify(copy).ok
+
+
+def test_all_tables_gone_is_told_and_the_topics_come_back(sound):
+    expected = in_table(sound)
+    shutil.rmtree(sound / "config")
+    (finding,) = [one for one in verify(sound).findings if one.code == "CONFIG_MISSING"]
+    assert "What groups have consumed no repair can bring back" in finding.fix
+    repair(sound)
+    assert in_table(sound) == expected
+    assert not verify(sound).findings
+
+
+@pytest.mark.parametrize("offset", [61, -1])
+def test_a_group_out_of_its_queue_is_told_and_reset_as_the_way_out_says(sound, offset):
+    table = {"t@g": {0: offset, 7: 99}, "gone@g": {0: 99}}
+    (sound / OFFSETS).write_text(json.dumps({"offsetTable": table}))
+    (finding,) = verify(sound).findings
+    assert (finding.code, finding.severity) == ("GROUP_OFFSET", Severity.WARNING)
+    assert f"up to {offset}, but the queue ends at 60" in finding.what
+    assert "Store.groups.reset('g', 't', 'latest')" in finding.fix
+    with Store.open(sound) as store:
+        store.groups.reset("g", "t", "latest")
+    assert verify(sound).ok
+
+
+def test_a_group_behind_what_was_cleaned_away_is_fine(path, clock):
+    with make(path, clock) as store:
+        store.clean(total_bytes=0)
+        assert store.min_offset("t", 0) > 17
+    assert verify(path).ok
+
+
+@pytest.mark.parametrize("name", ["lock", "pyrocket/mutex", "pyrocket/clock"])
+def test_a_folder_that_a_repair_needs_out_of_the_way_is_named(sound, name):
+    folder_for(name, sound)
+    (finding,) = [one for one in verify(sound).findings if one.code == "FOREIGN_FILE"]
+    assert finding.file == name
+    assert finding.fix.startswith("Move it away while the store is closed everywhere")
+    shutil.rmtree(sound / name)
+    Store.open(sound).close()
+    assert verify(sound).ok
+
+
+@pytest.mark.parametrize("name", ["config", "pyrocket"])
+def test_a_file_in_the_place_of_our_folders_is_one_finding_of_it(sound, name):
+    file_for(name, sound)
+    (finding,) = [one for one in verify(sound).findings if one.code == "CONFIG_BROKEN"]
+    assert finding.file == name
+    (sound / name).unlink()
+    repair(sound)
+    assert set(in_table(sound)) == {"t", "u"}
+    assert verify(sound).ok
