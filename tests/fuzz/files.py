@@ -15,7 +15,7 @@ from pyrocket.formats.key_table import Geometry, key_hash
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import KeyItems
-from pyrocket.index.scan import Scanner, read_message
+from pyrocket.index.scan import Scanner, read_messages
 from pyrocket.index.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.recovery import record_fault, valid_end, whole_records
@@ -146,7 +146,7 @@ def _read_queue(known, log_, bound, places):
     assert 0 <= minimum <= maximum <= 2 * ENTRIES
     for offset in range(minimum, maximum):
         with suppress(PyrocketError):
-            found = read_message(log_, known, offset, known.entries(offset, offset + 1)[0])
+            (found,) = read_messages(log_, known, offset, offset + 1)
             assert (found.physical_offset, found.store_size) == places[offset]
             assert found.body == b"body %d" % offset
     names = ["queueOffset", "physicalOffset", "storeSize", "body", "storeTimestamp"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyrocket.disk import io
 from pyrocket.disk.sparse import data_from
 from pyrocket.disk.ways_out import way_out
-from pyrocket.errors import StorePermissionError, StoreUnavailableError
+from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavailableError
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES)
@@ -97,6 +97,11 @@ def telling_apart(source: Path, target: Path) -> Iterator[None]:
     """
     try:
         yield
+    except StoreDamagedError as error:
+        # A file on the way to the target is no damage of the source.
+        if isinstance(error.__cause__, OSError) and not _is_about(error.__cause__, source):
+            raise _target_failed(error.__cause__, target) from error
+        raise
     except OSError as error:
         cause = error.__cause__ if isinstance(error, StorePermissionError) else error
         if not _is_about(cause, source):
