@@ -72,7 +72,7 @@ def test_how_long_others_wait(tmp_path, large, report):
         done, waits = threading.Event(), []
 
         def append_meanwhile():
-            while not done.is_set():
+            while not waits or not done.is_set():
                 seconds, _ = timed(other.append, Message(topic="T", body=b"x"))
                 waits.append(seconds)
                 time.sleep(0.005)

@@ -69,7 +69,7 @@ def take_turns(folder, ready, moment, result):
     turns = Turns(Path(folder) / "mutex", Path(folder) / "turnstile", lambda: 0)
     Path(ready).touch()
     begin = float(wait_for(Path(moment)).read_text())
-    time.sleep(begin - time.monotonic())
+    time.sleep(max(0, begin - time.monotonic()))
     count = 0
     while time.monotonic() < begin + 2:
         with turns.turn(10_000):
@@ -97,7 +97,9 @@ def hold_open(path, ready):
         except Exception as error:
             status = getattr(error, "code", repr(error))
         store.close()
-        Path(f"{ready}.child").write_text(f"{os.getpid()} {status}")
+        draft = Path(f"{ready}.draft")
+        draft.write_text(f"{os.getpid()} {status}")
+        draft.rename(f"{ready}.child")
         time.sleep(60)
         os._exit(0)
     Path(ready).touch()

@@ -142,11 +142,10 @@ def test_a_thread_of_services_cleans_while_nobody_writes(aged, path, clock, monk
         assert len(log_files(path)) == count
         usage(monkeypatch, 0.80)
         clock.now += 10_000
-        until = time.monotonic() + 5
-        while len(log_files(path)) == count:
+        until = time.monotonic() + 60
+        while store.min_offset("t", 0) <= 30:
             assert time.monotonic() < until, "nobody has cleaned"
             time.sleep(0.01)
-        assert store.min_offset("t", 0) > 30
 
 
 @pytest.fixture
@@ -167,7 +166,7 @@ def test_what_was_staged_in_vain_goes_with_the_next_append(left_over, path, cloc
 def test_a_thread_of_services_removes_what_was_staged_in_vain(left_over, path, monkeypatch):
     monkeypatch.setattr(service_runner, "TEND_SECONDS", 0.01)
     with left_over.run_services():
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while staged_files(path):
             assert time.monotonic() < until, "nobody has cleaned"
             time.sleep(0.01)

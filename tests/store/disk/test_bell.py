@@ -37,8 +37,8 @@ def sleeps_long(monkeypatch):
 def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
     monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 999_000_000)
     ours = bell.Bell(word)
-    ringer = subprocess.Popen([sys.executable, "-c", RING, tmp_path / "word"])
     heard, sleeps = ours.heard(), 0
+    ringer = subprocess.Popen([sys.executable, "-c", RING, tmp_path / "word"])
     while ours.heard() == heard:
         ours.sleep(heard, 0)
         sleeps += 1

@@ -14,6 +14,7 @@ from halves import (
     halves,
     ops,
     rounds,
+    undecided,
 )
 from pyrocket.disk import io
 from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
@@ -84,7 +85,7 @@ def test_a_thread_asks_by_itself(store):
         one.send(message())
         store._clock.now += 1
         deadline = time.monotonic() + 20
-        while held.transactions.pending():
+        while undecided(store, held):
             assert time.monotonic() < deadline
             time.sleep(0.01)
             store._clock.now += 1
