@@ -82,12 +82,6 @@ def queue(store, topic, queue_id=0):
     return store._reader.read(config, queue_id, known.minimum, count) if count else []
 
 
-def undecided(store, held):
-    """Return what is undecided, while nobody puts a half message back: that moves it."""
-    with store._writing().section():
-        return held.transactions.pending()
-
-
 def rounds(one, clock, count=1, every=MINUTE):
     """So many intervals pass; returns how many questions each brought."""
     asked = []

@@ -9,7 +9,7 @@ import pytest
 from crash.children import send_for_ever
 from crash.nursery import wait_for
 from crash.seeds import SEED
-from halves import UNKNOWN, Held, Listener, halves, ops, truth, undecided
+from halves import UNKNOWN, Held, Listener, halves, ops, truth
 from pyrocket import Store
 from pyrocket.transactions.producer import TransactionProducer
 from pyrocket.verify import verify
@@ -53,7 +53,7 @@ def check(path, diaries):
             TransactionProducer(held, "b", Listener(UNKNOWN, truth)),
         ):
             deadline = time.monotonic() + 30
-            while undecided(store, held):
+            while held.transactions.pending():
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
         stored = {name_of(half.body) for half in halves(store)}

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Protocol
 
 from pyrocket.clock import Clock
-from pyrocket.cursors import saved_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import MessageError, StoreLockedError
 from pyrocket.formats.half_record import HalfMessage, half_of
@@ -31,6 +30,7 @@ from pyrocket.transactions.checking import Checks, Respondent, question_of
 from pyrocket.transactions.ending import Ending
 from pyrocket.transactions.keeping import keep_undecided
 from pyrocket.transactions.ledger import Ledger
+from pyrocket.transactions.onlooker import seen_cursors
 from pyrocket.transactions.records import OWN_TOPICS
 from pyrocket.transactions.undecided import Undecided
 from pyrocket.transactions.words import CheckPolicy, HalfPlace, LocalTransactionState, Question
@@ -84,7 +84,7 @@ class Transactions:
     def pending(self) -> list[HalfMessage]:
         """Return the undecided half messages, in queue order."""
         undecided = Undecided(self._reader, Epochs(self._layout))
-        undecided.catch_up(self._reader.cursors() or saved_cursors(self._layout))
+        undecided.catch_up(seen_cursors(self._reader, self._layout))
         return list(undecided)
 
     def end(

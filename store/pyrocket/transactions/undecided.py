@@ -101,7 +101,8 @@ class Undecided:
 
     def catch_up(self, cursors: Cursors) -> None:
         """Read what has come since the last time; in a turn, nothing is newer then."""
-        halves, ops = (self._reader.system_offsets(topic) for topic in (HALF_TOPIC, OP_TOPIC))
+        # In this order: who sees the op message of a put-back has to see the copy, too.
+        ops, halves = (self._reader.system_offsets(topic) for topic in (OP_TOPIC, HALF_TOPIC))
         self._half_cursor = max(self._half_cursor, cursors.get(HALF_CURSOR, 0))
         start = max(self._half_cursor, halves.minimum)
         self._forget_below(start)

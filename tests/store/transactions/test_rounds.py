@@ -14,7 +14,6 @@ from halves import (
     halves,
     ops,
     rounds,
-    undecided,
 )
 from pyrocket.disk import io
 from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
@@ -85,7 +84,7 @@ def test_a_thread_asks_by_itself(store):
         one.send(message())
         store._clock.now += 1
         deadline = time.monotonic() + 20
-        while undecided(store, held):
+        while held.transactions.pending():
             assert time.monotonic() < deadline
             time.sleep(0.01)
             store._clock.now += 1

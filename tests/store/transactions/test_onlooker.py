@@ -1,0 +1,85 @@
+"""Whoever looks at undecided half messages without a turn misses none, at whatever moment."""
+
+import threading
+
+import pytest
+from halves import MINUTE, Held, Listener, producer
+from pyrocket.disk.state_page import HALF_CURSOR
+from pyrocket.index.appender import Appender
+from pyrocket.reader import Reader
+from pyrocket.transactions import onlooker
+from stores import message, words
+
+
+@pytest.fixture
+def asking(store, clock):
+    """A producer that is about to put its half message back: it has no answer yet."""
+    with producer(Held(store), "pg", Listener(None)) as one:
+        one.send(message(b"half"))
+        clock.now += MINUTE
+        yield one
+
+
+@pytest.fixture
+def looking(store, open_store):
+    """The same directory, opened to read."""
+    return open_store(read_only=True)
+
+
+def undecided(store):
+    return [(half.queue_offset, half.checks) for half in store.transactions.pending()]
+
+
+def test_an_undecided_message_is_seen_while_it_is_put_back(asking, looking, path, monkeypatch):
+    reveal, seen = Appender._reveal, []
+
+    def reveal_later(self, *args):
+        monkeypatch.undo()
+        page = words(path)
+        assert page[HALF_CURSOR] == 1, "the cursor has moved"
+        page.close()
+        thread = threading.Thread(target=lambda: seen.append(undecided(looking)))
+        thread.start()
+        thread.join(0.1)
+        reveal(self, *args)
+        thread.join()
+
+    monkeypatch.setattr(Appender, "_reveal", reveal_later)
+    asking.check_now()
+    assert seen == [[(1, 1)]]
+
+
+def test_an_undecided_message_is_seen_when_its_put_back_was_never_finished(
+    asking, looking, monkeypatch
+):
+    class Killed(BaseException):
+        pass
+
+    def die(self, *args):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Appender, "_reveal", die)
+        with pytest.raises(Killed):
+            asking.check_now()
+    monkeypatch.setattr(onlooker, "_PATIENCE_SECONDS", 0.01)
+    assert undecided(looking) == [(0, None)]
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_an_undecided_message_is_seen_when_it_is_put_back_during_the_look(
+    asking, looking, monkeypatch, nth
+):
+    """Nobody holds up the writers while the two queues are looked at, one after the other."""
+    offsets, calls = Reader.system_offsets, []
+
+    def put_back_before_the_nth(self, *args):
+        if self is looking._reader:
+            calls.append(args)
+            if len(calls) == nth:
+                asking.check_now()
+        return offsets(self, *args)
+
+    monkeypatch.setattr(Reader, "system_offsets", put_back_before_the_nth)
+    assert undecided(looking) == [(1, 1)]
+    assert len(calls) >= 2
