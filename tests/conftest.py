@@ -11,8 +11,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = [str(ROOT / "store"), str(ROOT / "connector")]
 
 # The same examples each time: what fails fails again. PYROCKET_EXPLORE=1 looks for new ones.
-hypothesis.settings.register_profile("repeat", derandomize=True, deadline=None)
-hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
+# A slow machine is no failure.
+hypothesis.settings.register_profile(
+    "base", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+BASE = hypothesis.settings.get_profile("base")
+hypothesis.settings.register_profile("repeat", BASE, derandomize=True)
+hypothesis.settings.register_profile("explore", BASE, print_blob=True)
 hypothesis.settings.load_profile("explore" if os.environ.get("PYROCKET_EXPLORE") else "repeat")
 
 

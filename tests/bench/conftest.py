@@ -6,6 +6,7 @@ speed anywhere: figures are printed beside a reference measured in the same run.
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,6 @@ def fast_disk(tmp_path):
     if not os.path.isdir("/dev/shm"):
         yield tmp_path
         return
-    folder = Path(f"/dev/shm/pyrocket-bench-{os.getpid()}")
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="pyrocket-bench-", dir="/dev/shm"))
     yield folder
     shutil.rmtree(folder)

@@ -13,7 +13,7 @@ class Follower(threading.Thread):
     """Reads everything as it appears, with checksums, and keeps it."""
 
     def __init__(self, path):
-        super().__init__()
+        super().__init__(daemon=True)
         self.seen, self.errors, self.done = {0: [], 1: []}, [], threading.Event()
         self._store = Store.open(path, read_only=True)
 

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket import Store, recovering
-from pyrocket.disk import io
+from pyrocket.disk import io, space
 from stores import SMALL, FakeClock, batch, filled, message, next_boot, numbered
 
 
@@ -11,6 +11,12 @@ def no_waiting_for_the_disk(monkeypatch):
     """Nothing here takes the power away, so an fsync is only slow."""
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     monkeypatch.setattr(io, "sync_directory", lambda path: None)
+
+
+@pytest.fixture(autouse=True)
+def room_on_the_disk(monkeypatch):
+    """However full the machine's disk is; stores on a disk that is really full: `crash`."""
+    monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(100, 1000))
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class Crowd:
         if len(self.threads) == 1:
             assert self._in_section.wait(10)
             return
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(self._queue._waiting) == before:
             assert time.monotonic() < deadline
             time.sleep(0.001)

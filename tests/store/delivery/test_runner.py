@@ -33,7 +33,7 @@ class Worker:
         return min(self.dues, default=NEVER)
 
 
-def eventually(holds, seconds=5):
+def eventually(holds, seconds=60):
     until = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < until, "it did not happen in time"
@@ -183,7 +183,7 @@ def test_services_never_wait_for_a_turn(open_store, path, clock):
     assert somebody.try_lock()
     began = time.monotonic()
     assert driver.once() == 0
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5
     somebody.close()
     assert driver.once() == 1, "at once: that was no failure"
 

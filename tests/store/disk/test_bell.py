@@ -72,7 +72,7 @@ def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
         one.start()
     asleep.wait()
     began = time.monotonic()
-    time.sleep(0.5)  # Both are asleep by now.
+    time.sleep(2)  # Both are asleep by now.
     ours.ring(kinds=2)
     sleepers[1].join()
     assert awake == [2]

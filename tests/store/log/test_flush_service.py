@@ -40,7 +40,7 @@ def test_an_interval_of_nothing_is_refused(name):
 
 
 def await_flush(path):
-    page, deadline = words(path), time.monotonic() + 10
+    page, deadline = words(path), time.monotonic() + 60
     while page[FLUSHED] < page[PUBLISHED]:
         assert time.monotonic() < deadline, "nobody flushed"
         time.sleep(0.002)
@@ -114,7 +114,7 @@ def test_a_flush_that_failed_in_the_background_is_told_to_the_next_append(
     monkeypatch.setattr(io, "sync", fail)
     store.append(message())
     assert failed.wait(10)
-    page, deadline = words(path), time.monotonic() + 10
+    page, deadline = words(path), time.monotonic() + 60
     while not page[FAILED]:
         assert time.monotonic() < deadline
         time.sleep(0.001)
