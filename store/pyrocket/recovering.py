@@ -14,7 +14,6 @@ from pyrocket.disk.state_page import (
     STORE_TIME,
     StatePage,
 )
-from pyrocket.errors import PyrocketError
 from pyrocket.index.checkpointer import read_checkpoint
 from pyrocket.index.dispatcher import Dispatcher
 from pyrocket.index.key_builder import KeyBuilder
@@ -71,7 +70,8 @@ def recover_alone(
         if not clean:
             skip_delivered(log, queues, page)
         QueueEnds(layout).note(queues, topics.ended_at, log.until(page[PUBLISHED]))
-    except PyrocketError:
+    except BaseException:
+        # Nobody waits for a recovery that is over.
         page.give_up()
         raise
     page[CHECKPOINT_TIME] = now_ms
@@ -111,4 +111,4 @@ def queues_agree(
         noted = Noted(log.first_offset())
     if 0 < end - noted.log_end <= _LOOKED_THROUGH:
         noted = noted.and_later(ends_in_log(log, noted.log_end, end))
-    return ends.are_reached(noted, topics.ended_at, queues.file_bytes, end)
+    return ends.are_reached(noted, topics.ended_at, queues.file_bytes, log.until(end))

@@ -1,5 +1,6 @@
 """A reader waits while a writer recovers: the queues are cut and rebuilt meanwhile."""
 
+import errno
 import threading
 
 import pytest
@@ -7,6 +8,7 @@ from pyrocket import Message, Store, reader
 from pyrocket.disk.state_page import STATE_FORMAT, StatePage
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index import scan
+from stores import reboot
 
 
 @pytest.fixture
@@ -110,3 +112,18 @@ def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root,
         with pytest.raises(StoreDamagedError):
             looking.read("T", 0, 0, 100)
     page.close()
+
+
+def test_readers_do_not_wait_for_a_recovery_that_failed(root, monkeypatch):
+    """A full disk, say: the store is as readable as it was."""
+
+    def no_space(*arguments, **named):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.1)
+    monkeypatch.setattr("pyrocket.recovering.QueueEnds.note", no_space)
+    reboot(root)
+    with pytest.raises(StoreUnavailableError, match="No space left"):
+        Store.open(root)
+    with Store.open(root, read_only=True) as looking:
+        assert len(looking.read("T", 0, 0, 100)) == 100
