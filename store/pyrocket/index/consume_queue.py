@@ -229,13 +229,14 @@ class ConsumeQueue:
             lead = pre_blank((position - start) // ENTRY_BYTES)
             self.run.create(start, lead + bytes(part))
 
-    def cut(self, log_end: int) -> int:
+    def cut(self, log_end: int, *, at_gap: bool = True) -> int:
         """Forget the entries from the first unsound one on, durably; return the queue's new end.
 
         After a crash entries may be torn, missing or ahead of the log; those of all but the last
-        three files were durable long before, as in RocketMQ.
+        three files were durable long before, as in RocketMQ. With `at_gap` those behind a missing
+        file are unsound: whoever cuts them has the log to write them again.
         """
-        end = self._sound_end(log_end)
+        end = self._sound_end(log_end, at_gap=at_gap)
         position = end * ENTRY_BYTES
         # From the last on: a crash in between must not leave a hole.
         for start in reversed(self.run.starts()):
@@ -247,9 +248,9 @@ class ConsumeQueue:
         self._hint = 0
         return end
 
-    def has_behind_damage(self, log_end: int, before: int) -> bool:
+    def has_behind_damage(self, log_end: int, before: int, *, at_gap: bool = True) -> bool:
         """Whether behind the end that `cut` finds there are entries of records before `before`."""
-        end = self._sound_end(log_end)
+        end = self._sound_end(log_end, at_gap=at_gap)
         for start in self.run.starts():
             first = start // ENTRY_BYTES
             behind = first + self.run.file_bytes // ENTRY_BYTES
@@ -260,9 +261,9 @@ class ConsumeQueue:
                     return True
         return False
 
-    def _sound_end(self, log_end: int) -> int:
+    def _sound_end(self, log_end: int, *, at_gap: bool = True) -> int:
         """Return one past the last of the entries that lie below `log_end` and keep ascending."""
-        starts = self._files_in_doubt(log_end)
+        starts = self._files_in_doubt(log_end, at_gap)
         end, behind = (starts[0] // ENTRY_BYTES if starts else 0), -1
         for start in starts:
             first = start // ENTRY_BYTES
@@ -280,11 +281,15 @@ class ConsumeQueue:
                 break
         return end
 
-    def _files_in_doubt(self, log_end: int) -> list[int]:
-        """Return the last three files before a missing one, more if they lie behind `log_end`."""
-        starts = self.run.starts()
-        due = itertools.count(starts[0] if starts else 0, self.run.file_bytes)
-        known = [start for start, wanted in zip(starts, due, strict=False) if start == wanted]
+    def _files_in_doubt(self, log_end: int, at_gap: bool) -> list[int]:
+        """Return the last three files, more if they lie behind `log_end`.
+
+        With `at_gap` they are the last ones before a missing file.
+        """
+        known = starts = self.run.starts()
+        if at_gap:
+            due = itertools.count(starts[0] if starts else 0, self.run.file_bytes)
+            known = [start for start, wanted in zip(starts, due, strict=False) if start == wanted]
         first = max(0, len(known) - _FILES_IN_DOUBT)
         while first and not self._is_below(known[first] // ENTRY_BYTES, log_end):
             first -= 1

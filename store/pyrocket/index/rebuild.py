@@ -3,12 +3,12 @@
 Runs alone, before anybody trusts the shared words, which it sets.
 """
 
+import logging
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.io import SyncError
-from pyrocket.disk.layout import file_name
 from pyrocket.disk.permission import raise_obstacle
 from pyrocket.disk.state_page import (
     CHECKPOINTED,
@@ -30,10 +30,9 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.clean_end import check_no_entry_behind
 from pyrocket.index.density import Density
 from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
-from pyrocket.index.lost_files import lost_file
 from pyrocket.index.queues import Queues
 from pyrocket.index.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
@@ -46,6 +45,8 @@ from pyrocket.log.recovery import (
     valid_end,
 )
 from pyrocket.log.walk import walk_all
+
+_log = logging.getLogger(__name__)
 
 QueueEnds = dict[tuple[str, int], int]
 
@@ -113,7 +114,7 @@ class _Recovery:
         lost = self._cut_queues(start, end)
         first = self.log.first_offset()
         begin, end = self._complete_queues(first if lost else start, end)
-        if begin > first and self._is_one_short():
+        if begin > first and self._is_one_short() and self._log_has_all(begin, end):
             begin, end = self._complete_queues(first, end)
         self._drop_ended_queues()
         self.log.run.sync(start, end)
@@ -133,16 +134,44 @@ class _Recovery:
         end, stored = valid_end(self.log, start, self._density(), self._trusted_ms)
         if self.clean:
             check_nothing_behind(self.log, end)
-            self._check_no_entry_behind(end)
+            check_no_entry_behind(self.log, self.queues, end)
         return start, end, stored
 
     def _is_one_short(self) -> bool:
         """Whether a queue does not begin or end where it is known to have."""
-        return any(
-            self.dispatcher.next_offset(*key) < known.stop
-            or self.queues.get(*key).first_entry(0) > known.start
-            for key, known in self.known.items()
+        return self._ends_early() or any(
+            self.queues.get(*key).first_entry(0) > known.start for key, known in self.known.items()
         )
+
+    def _ends_early(self) -> bool:
+        """Whether a queue would give offsets again that it has given."""
+        return any(
+            self.dispatcher.next_offset(*key) < known.stop for key, known in self.known.items()
+        )
+
+    def _log_has_all(self, start: int, end: int) -> bool:
+        """Whether queues can be built from the log up to `end`; before `start` nobody has looked.
+
+        If it is, queues that lack files at their beginning or in their middle keep the others:
+        they are as good as they were. Raises StoreDamagedError where one lacks its end.
+        """
+        fault = self._fault_before(start, end)
+        if fault is not None and self._ends_early():
+            raise fault
+        return fault is None
+
+    def _fault_before(self, start: int, end: int) -> StoreDamagedError | None:
+        """Return why queues cannot be built from the log, whose damage lies before `start`."""
+        try:
+            self._dense_end(start, end)
+        except StoreDamagedError as error:
+            _log.warning(
+                "%s: queues lack files, and the log cannot tell what they held: %s `pyrocket"
+                " verify` names them.",
+                *(self.log.run.folder.parent, error.message),
+            )
+            return error
+        return None
 
     @property
     def _trusted_ms(self) -> int:
@@ -167,45 +196,6 @@ class _Recovery:
             run.drop_empty_last()
             run.check_lengths(REBUILD_QUEUES)
 
-    def _check_no_entry_behind(self, end: int) -> None:
-        """Raise StoreDamagedError if a queue has an entry for something behind the log's end.
-
-        After a clean end queues and log agree, so it was a message, and what follows it may be.
-        """
-        for topic, queue_id in self.queues.on_disk():
-            self._check_no_file_missing(self.queues.get(topic, queue_id), end)
-            last = self.queues.get(topic, queue_id).last_entry()
-            if last and last[0] + last[1] > end and self._is_written(*last):
-                raise StoreDamagedError(
-                    f"corrupt log: the record at {end} is damaged, but queue {queue_id} of"
-                    f" {topic!r} goes on until {last[0]}.",
-                    remedy="Restore the log from a backup; nothing has been changed. To give up"
-                    " what follows the damage, make an empty file `abort` in the store.",
-                )
-
-    def _check_no_file_missing(self, queue: ConsumeQueue, end: int) -> None:
-        """Raise StoreDamagedError if the queue goes on in the file that would be the log's next."""
-        gone = lost_file(queue, self.log.run, end)
-        if gone is None:
-            return
-        folder, name = self.log.run.folder, file_name(gone)
-        is_there = (folder / name).exists()
-        what = f"{folder / name} is empty" if is_there else f"{folder} lacks the file {name}"
-        raise StoreDamagedError(
-            f"{what}: queue {queue.queue_id} of {queue.topic!r} goes on in it.",
-            remedy="Restore it from a backup; nothing has been changed. To give up what it"
-            " held, make an empty file `abort` in the store.",
-            code="STORE_FILE_MISSING",
-        )
-
-    def _is_written(self, offset: int, size: int) -> bool:
-        if offset % self.log.file_bytes + size > self.log.file_bytes:
-            return False
-        try:
-            return bool(self.log.read(offset, size).strip(b"\0"))
-        except FileNotFoundError:
-            return False
-
     def _erase(self, end: int, stored: int) -> None:
         files = self.log.run.starts()
         if files:
@@ -215,15 +205,21 @@ class _Recovery:
             self.log.run.set_time(last, stored)
 
     def _cut_queues(self, start: int, end: int) -> bool:
-        """Cut them; return whether that took entries of messages before `start`."""
+        """Cut them; return whether that took entries of messages before `start`.
+
+        Those are taken only where the log has the messages still. Raises StoreDamagedError.
+        """
         # Pre-blank entries point at 0.
         bound = end if self.clean else max(start, 1)
-        lost = False
-        for key in self.queues.on_disk():
-            queue = self.queues.get(*key)
-            lost |= queue.has_behind_damage(bound, start)
-            queue.cut(bound)
-        return lost
+        queues = [self.queues.get(*key) for key in self.queues.on_disk()]
+        lost = any(queue.has_behind_damage(bound, start) for queue in queues)
+        fault = self._fault_before(start, end) if lost else None
+        at_gap = fault is None
+        if fault and any(queue.has_behind_damage(bound, start, at_gap=False) for queue in queues):
+            raise fault
+        for queue in queues:
+            queue.cut(bound, at_gap=at_gap)
+        return lost and at_gap
 
     def _complete_queues(self, start: int, end: int) -> tuple[int, int]:
         """Write the entries of [start, end) anew; of the whole log where that leaves a gap.

@@ -95,6 +95,7 @@ def dense_end(log: CommitLog, end: int, dense: Dense, *, trusted_end: int, trust
     Raises StoreDamagedError (QUEUE_GAP) if that is before `trusted_end`, or in a trusted record.
     """
     for run in walk_all(log, log.first_offset(), end):
+        run.check_structure()
         good = dense(run)
         if good < len(run):
             stop = int(run.physical_offset[good])

@@ -1,0 +1,72 @@
+"""Queues that lost files, over a log that was damaged long since: nothing else may go for it."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import StoreDamagedError
+from stores import SMALL, log_files, message, next_boot, overwrite, queue_files, reboot
+
+COUNT = 200
+MAGIC_AT = 4
+
+
+def readable(path):
+    """The offsets that a reader gets, one by one."""
+    with Store.open(path, read_only=True) as store:
+        known = store.offsets("t")[0]
+        return {at for at in range(known.minimum, known.maximum) if is_readable(store, at)}
+
+
+def is_readable(store, offset):
+    try:
+        return [one.queue_offset for one in store.read("t", 0, offset, 1)] == [offset]
+    except StoreDamagedError:
+        return False
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A store that was closed cleanly; the first record of its second log file is damaged."""
+    path = tmp_path / "store"
+    with Store.open(path, create=True, config=SMALL) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        for number in range(COUNT):
+            store.append(message(b"%06d" % number + b"." * 100))
+    overwrite(log_files(path)[1], b"xx", MAGIC_AT)
+    return path
+
+
+@pytest.mark.parametrize("boot", [bool, next_boot, reboot], ids=["same", "next", "crash"])
+@pytest.mark.parametrize("lost", [0, 7, 12])
+def test_what_was_readable_stays_readable_and_writers_go_on(path, caplog, lost, boot):
+    queue_files(path)[lost].unlink()
+    before = readable(path)
+    assert len(before) > COUNT - 50
+    boot(path)
+    for more in range(3):
+        with Store.open(path, config=SMALL) as store:
+            assert store.append(message(b"on")).queue_offset == COUNT + more
+    assert readable(path) == before | {COUNT, COUNT + 1, COUNT + 2}
+    assert "queues lack files, and the log cannot tell what they held: corrupt log" in caplog.text
+
+
+def test_offsets_are_not_given_again_where_the_last_files_went(path):
+    for file in queue_files(path)[-9:]:
+        file.unlink()
+    files = queue_files(path)
+    before = readable(path)
+    for _ in range(2):
+        with pytest.raises(StoreDamagedError, match="no record follows"):
+            Store.open(path, config=SMALL)
+    assert queue_files(path) == files
+    assert readable(path) == before
+
+
+def test_unsound_entries_are_not_cut_where_the_log_lacks_their_messages(path):
+    """They may lie before what a recovery looks at, and what follows them may be sound."""
+    last_but_two = queue_files(path)[-3]
+    overwrite(last_but_two, b"\xff" * 8, 40)
+    before = readable(path)
+    reboot(path)
+    with pytest.raises(StoreDamagedError, match="no record follows"):
+        Store.open(path, config=SMALL)
+    assert readable(path) == before
