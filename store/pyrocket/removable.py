@@ -124,7 +124,7 @@ def log_files(log: CommitLog) -> list[LogFile]:
     was written, with the first message of the next file. That message's store time says the same,
     and still does in a copy. Of the last file nobody asks.
     """
-    stored = [(start, _first_stored(log, start)) for start in log.run.starts()]
+    stored = [each for start in log.run.starts() for each in _first_stored(log, start)]
     while stored and not stored[-1][1]:
         stored.pop()  # Made in advance, or damaged.
     files: list[LogFile] = []
@@ -135,5 +135,9 @@ def log_files(log: CommitLog) -> list[LogFile]:
     return files[::-1]
 
 
-def _first_stored(log: CommitLog, start: int) -> int:
-    return read_store_timestamp(log.read(start, _HEAD_BYTES))
+def _first_stored(log: CommitLog, start: int) -> list[tuple[int, int]]:
+    """Return the file, with its first message's store time; none if it has gone meanwhile."""
+    try:
+        return [(start, read_store_timestamp(log.read(start, _HEAD_BYTES)))]
+    except FileNotFoundError:
+        return []

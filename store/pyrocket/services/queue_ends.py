@@ -114,22 +114,22 @@ class QueueEnds:
         content = encode_own({"logStart": log.start, "logEnd": log.stop, "queues": noted})
         replace_file(self._path, content, self._scratch)
 
-    def are_reached(self, noted: Noted, ended_at: EndedAt, file_bytes: int, log_end: int) -> bool:
-        """Whether no queue ends before where it ended; `log_end` is where the log does.
+    def are_reached(self, noted: Noted, ended_at: EndedAt, file_bytes: int, log: range) -> bool:
+        """Whether no queue ends before where it ended; `log` is what there is of it.
 
         At rest, the log ending where it did, a queue's files must be those of then, the last one
-        not changed since: a look at its folder and one stat each. Otherwise its last entry is read.
-        A queue that was deleted since goes on there without files. False, too, where the notes make
-        no sense.
+        not changed since: a look at its folder and one stat each. The first ones may have been
+        cleaned away with the log's. Otherwise a queue's last entry is read. A queue that was
+        deleted since goes on there without files. False, too, where the notes make no sense.
         """
-        at_rest = log_end == noted.log_end
+        at_rest, is_cleaned = log.stop == noted.log_end, log.start > noted.log_start
         try:
             with _folder(self._root) as folder:
                 for name, (end, changed, *first) in noted.queues.items():
                     file = _last_file(name, end, file_bytes)
                     if folder is not None and (
                         _is_as_it_was(folder, file, changed)
-                        and _has_all_files(self._root, file, file_bytes, *first)
+                        and _has_all_files(self._root, file, file_bytes, *first, later=is_cleaned)
                         if at_rest
                         else _has_entry(folder, file, end)
                     ):
@@ -223,12 +223,16 @@ def _is_as_it_was(folder: int, file: str, changed: int) -> bool:
         return False
 
 
-def _has_all_files(root: Path, last: str, file_bytes: int, first: int | None = None) -> bool:
-    """Whether a queue has as many files as lie from the first one to the last."""
+def _has_all_files(
+    root: Path, last: str, file_bytes: int, first: int | None = None, *, later: bool
+) -> bool:
+    """Whether a queue has as many files as lie from the first one, or a later one, to the last."""
     if first is None:
         return True
     name, _, start = last.rpartition("/")
     names = os.listdir(f"{root}/{name}")
+    if later:
+        first = max(first, int(min(names)))
     return file_name(first) in names and len(names) == (int(start) - first) // file_bytes + 1
 
 

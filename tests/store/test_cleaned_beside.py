@@ -1,0 +1,35 @@
+"""Cleaning beside others who clean, and what the next to open the store makes of it."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk.file_run import FileRun
+from stores import SMALL, queue_files
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_who_cleans_beside_another_cleaning_misses_no_file(aged, open_store, monkeypatch, dry_run):
+    """Files may go between the look at the folder and the look at them."""
+    other, real, starts = open_store(), FileRun.starts, []
+
+    def list_and_clean(self):
+        found = real(self)
+        if self.folder.name == "commitlog" and not starts:
+            starts.extend(found)
+            other.clean(hours=30)
+        return found
+
+    monkeypatch.setattr(FileRun, "starts", list_and_clean)
+    assert not aged.clean(hours=30, dry_run=dry_run).removals
+    assert starts
+
+
+def test_a_store_that_was_only_cleaned_is_not_recovered(path, clock, aged, recoveries):
+    aged.close()
+    recoveries.clear()
+    with Store.open(path, clock=clock, config=SMALL) as store:
+        assert store.clean(hours=30).queue_files
+    Store.open(path, clock=clock, config=SMALL).close()
+    assert recoveries == []
+    queue_files(path)[1].unlink()
+    Store.open(path, clock=clock, config=SMALL).close()
+    assert recoveries == [True], "what went behind the first file is noticed"
