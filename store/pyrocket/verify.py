@@ -17,25 +17,25 @@ from pyrocket.checks.finding import KEPT_PER_CODE, Findings, Severity, after
 from pyrocket.checks.keys import KeyCheck, lag_of, report_geometry
 from pyrocket.checks.log import BadPlace, LogCheck, report_log
 from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_lost
+from pyrocket.checks.meanwhile import Before
 from pyrocket.checks.queues import Key, QueueCheck
 from pyrocket.checks.report import Report
 from pyrocket.checks.state import check_checkpoint, check_left, read_checkpoint
 from pyrocket.checks.timers import check_timers
-from pyrocket.checks.topics import check_offsets, missing_topics, report_missing
+from pyrocket.checks.topics import check_offsets, missing_topics, report_deleted, report_missing
 from pyrocket.config import StoreConfig
 from pyrocket.cursors import read_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.permission import naming_obstacles
-from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, STRUCTURE, TIMED, TIMER_DUE, StatePage
-from pyrocket.errors import StoreDamagedError
+from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.key_table import Geometry
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.groups import GroupOffsets, Offsets
-from pyrocket.services.identity import Identity, check_directory, identify
+from pyrocket.services.identity import check_directory, identify
 from pyrocket.services.topics import TopicConfig, Topics
 
 _ATTEMPTS = 10
@@ -55,19 +55,30 @@ def verify(
     """Look at everything in the directory; of findings with one code keep so many.
 
     `config` tells slots and items of an index of which nothing else does. Raises
-    StoreNotFoundError, StorePermissionError.
+    StoreNotFoundError, StorePermissionError, StoreUnavailableError.
     """
     layout = Layout(Path(path).absolute())
     check_directory(layout, create=False)
-    for attempt in range(_ATTEMPTS):
+    report, disturbed = None, None
+    for _ in range(_ATTEMPTS):
         try:
             check = _Check(layout, config or StoreConfig(), progress or _quiet, most)
         except StoreDamagedError as error:
             return _unreadable(layout, error)
-        report = check.run()
-        # Files that came or went meanwhile look like damage.
-        if report.ok or not check.changed_meanwhile() or attempt == _ATTEMPTS - 1:
-            break
+        try:
+            report = check.run()
+        except FileNotFoundError as error:
+            disturbed = error
+            continue
+        # Files that came or went meanwhile look like damage, and so does what was written.
+        if report.ok or not check.before.has_changed():
+            return report
+    if report is None:
+        raise StoreUnavailableError(
+            f"files of {layout.root} come and go all the time.",
+            remedy="Try again when less is going on.",
+            code="VERIFY_DISTURBED",
+        ) from disturbed
     return report
 
 
@@ -88,18 +99,9 @@ class _Check:
         run = AnyRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._run, self._log = run, CommitLog(run)
         self._queues = Queues(layout, config.queue_file_bytes, writable=False, run_type=AnyRun)
-        self._page = _true_words(layout, self._identity)
-        self._structure = self._page[STRUCTURE] if self._page else 0
-        self._clean = not layout.abort.exists()
+        self.before = Before(layout, self._identity)
+        self._page, self._clean = self.before.page, self.before.clean
         self._lost: BadPlace | None = None
-
-    def changed_meanwhile(self) -> bool:
-        """Whether somebody has come in or recovered since the pass began, or files came or went."""
-        if self._clean and self._layout.abort.exists():
-            return True
-        if self._page is None:
-            return _true_words(self._layout, self._identity) is not None
-        return self._page[STRUCTURE] != self._structure
 
     def run(self) -> Report:
         """Look at everything."""
@@ -167,6 +169,7 @@ class _Check:
             there |= {key for key, end in ends.items() if end > ended_at(*key)}
             missing = missing_topics(self._layout, there)
             report_missing(self._layout, missing, self._findings)
+            report_deleted(self._layout, there, self._findings)
             topics = Topics(self._layout, lambda: 0).all()
             check_offsets(topics, committed, end_of, self._findings)
             return tuple(missing)
@@ -273,18 +276,3 @@ def _unreadable(layout: Layout, error: StoreDamagedError) -> Report:
     findings.add(code, Severity.ERROR, "commitlog", error.message, error.remedy)
     kept = tuple(findings.kept)
     return Report(layout.root, kept, {code: 1}, 0, 0, 0, 0, 0, 0, (), frozenset(), ())
-
-
-def _true_words(layout: Layout, identity: Identity) -> StatePage | None:
-    """Return the shared words, if they are true: written in this boot, for this store, by us."""
-    lock = lock_identity(layout.lock)
-    if not identity.store_id or lock is None:
-        return None
-    try:
-        page = StatePage(layout.state, writable=False)
-    except (FileNotFoundError, ValueError, StoreDamagedError):
-        return None
-    if page.is_true(identity.key, lock):
-        return page
-    page.close()
-    return None

@@ -1,11 +1,12 @@
 """Names and lengths of the files of the log and the queues, and of what lies among them."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from pyrocket.checks.any_run import AnyRun
 from pyrocket.checks.finding import Findings, Severity, repair, restore
-from pyrocket.disk.layout import Layout, file_name, parse_file_name
+from pyrocket.disk.layout import Layout, file_name, listed, parse_file_name
 
 _AWAY = repair("moves it to pyrocket/quarantine; RocketMQ refuses such a folder.")
 _BY_HAND = "Move it away while the store is closed everywhere; it is made anew."
@@ -45,7 +46,7 @@ def check_log_files(layout: Layout, run: AnyRun, findings: Findings) -> None:
     starts = run.starts()
     for at, start in enumerate(starts):
         path = run.folder / file_name(start)
-        file, size = str(path.relative_to(layout.root)), path.stat().st_size
+        file, size = str(path.relative_to(layout.root)), _size(path, run.file_bytes)
         if at and start != starts[at - 1] + run.file_bytes:
             what = f"the log has no file between {file_name(starts[at - 1])} and this one."
             findings.add("LOG_FILE_MISSING", Severity.ERROR, file, what, restore("what is missing"))
@@ -71,7 +72,7 @@ def check_queue_files(layout: Layout, file_bytes: int, findings: Findings) -> No
         starts = run.starts()
         for at, start in enumerate(starts):
             path = folder / file_name(start)
-            file, size = str(path.relative_to(layout.root)), path.stat().st_size
+            file, size = str(path.relative_to(layout.root)), _size(path, file_bytes)
             if at and start != starts[at - 1] + file_bytes:
                 what = f"the queue has no file between {file_name(starts[at - 1])} and this one."
                 findings.add("QUEUE_FILE_MISSING", Severity.ERROR, file, what, _REBUILD)
@@ -82,12 +83,11 @@ def check_queue_files(layout: Layout, file_bytes: int, findings: Findings) -> No
 
 def _queue_folders(layout: Layout, findings: Findings) -> Iterator[Path]:
     """Yield the folders of queues; what else lies there is a finding."""
-    root = layout.consume_queues
-    for topic in sorted(root.iterdir()) if root.is_dir() else ():
+    for topic in sorted(listed(layout.consume_queues)):
         if not topic.is_dir():
             _report_foreign(layout, topic, findings)
             continue
-        for queue in sorted(topic.iterdir()):
+        for queue in sorted(listed(topic)):
             if queue.is_dir() and queue.name.isascii() and queue.name.isdigit():
                 yield queue
             else:
@@ -95,15 +95,23 @@ def _queue_folders(layout: Layout, findings: Findings) -> Iterator[Path]:
 
 
 def _check_names(layout: Layout, run: AnyRun, findings: Findings) -> None:
-    if not run.folder.is_dir():
-        return
-    for path in sorted(run.folder.iterdir()):
+    for path in sorted(listed(run.folder)):
         start = parse_file_name(path.name)
         if start is None or start % run.file_bytes or not path.is_file():
             _report_foreign(layout, path, findings)
 
 
+def _size(path: Path, expected: int) -> int:
+    """Return a file's length; the expected one where the file is cleaned away meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return expected
+
+
 def _report_foreign(layout: Layout, path: Path, findings: Findings) -> None:
+    if not os.path.lexists(path):
+        return  # It was cleaned away, or its topic deleted, since it was listed.
     file = str(path.relative_to(layout.root))
     what = "this is no file of a store."
     findings.add("FOREIGN_FILE", Severity.ERROR, file, what, _AWAY)

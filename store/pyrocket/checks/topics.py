@@ -22,8 +22,9 @@ Key = tuple[str, int]
 def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
     """Return what to put so that the table has all topics; `queues` are those with messages.
 
-    A topic that a broker has deleted is not wanted back because we remember it, unless the table
-    is gone or its backup is read, which is older. Raises StoreDamagedError.
+    A topic that a broker has deleted is not wanted back because we remember it or the log has
+    messages of it, unless the table is gone or its backup is read, which is older. Raises
+    StoreDamagedError.
     """
     topics = Topics(layout, lambda: 0)
     table, seen = topics.table.read(), topics.all()
@@ -31,14 +32,35 @@ def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
     if topics.table.faults()[0]:
         for name, known in topics.remembered().items():
             wanted[name] = _larger(known, seen.get(name, known))
+        for name, count in _counts(queues).items():
+            if name not in table:
+                wanted.setdefault(name, TopicConfig(name, count, count))
+    return [topic for name, topic in sorted(wanted.items()) if not _same(topic, table.get(name))]
+
+
+def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) -> None:
+    """Add the topics that only messages tell of, where the table is sound. StoreDamagedError."""
+    topics = Topics(layout, lambda: 0)
+    if topics.table.faults()[0]:
+        return
+    seen = topics.all()
+    for name, count in _counts(queues).items():
+        if name not in seen:
+            what = f"the topic {name!r} is not in it, though the store has messages of it: another"
+            what += " program has deleted it, or the table is an old one."
+            fix = "Nothing, if it was deleted; else create it again, with at least"
+            fix += f" {count} queues: its messages are there."
+            file = str(layout.config("topics").relative_to(layout.root))
+            findings.add("CONFIG_TOPIC_MISSING", Severity.NOTE, file, what, fix)
+
+
+def _counts(queues: Iterable[Key]) -> dict[str, int]:
+    """Return how many queues each topic has at least; none of RocketMQ's own."""
     counts: dict[str, int] = {}
-    for name, queue_id in queues:
+    for name, queue_id in sorted(queues):
         if name not in CLOSED_TO_SENDERS and not name.startswith(SYSTEM_PREFIX):
             counts[name] = max(counts.get(name, 1), min(queue_id + 1, MAX_QUEUES))
-    for name, count in counts.items():
-        if name not in table:
-            wanted.setdefault(name, TopicConfig(name, count, count))
-    return [topic for name, topic in sorted(wanted.items()) if not _same(topic, table.get(name))]
+    return counts
 
 
 def report_missing(layout: Layout, missing: Sequence[TopicConfig], findings: Findings) -> None:

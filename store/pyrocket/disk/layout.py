@@ -41,6 +41,14 @@ def parse_file_name(name: str) -> int | None:
     return int(name) if len(name) == _DIGITS and name.isascii() and name.isdigit() else None
 
 
+def listed(folder: Path) -> list[Path]:
+    """Return what lies in a folder; nothing where there is none, or none any more."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 @dataclass(frozen=True)
 class Layout:
     """The paths of the store at `root`."""

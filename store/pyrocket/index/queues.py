@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 
 from pyrocket.disk.file_run import FileRun
-from pyrocket.disk.layout import Layout
+from pyrocket.disk.layout import Layout, listed
 from pyrocket.index.consume_queue import ConsumeQueue
 
 _OPEN = 64
@@ -58,14 +58,10 @@ class Queues:
 
     def on_disk(self) -> list[tuple[str, int]]:
         """Return (topic, queue id) of every queue that has a folder."""
-        root = self._layout.consume_queues
-        if not root.is_dir():
-            return []
         return sorted(
             (topic.name, int(queue.name))
-            for topic in root.iterdir()
-            if topic.is_dir()
-            for queue in topic.iterdir()
+            for topic in listed(self._layout.consume_queues)
+            for queue in listed(topic)
             if queue.name.isascii() and queue.name.isdigit() and queue.is_dir()
         )
 

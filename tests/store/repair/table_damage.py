@@ -66,7 +66,7 @@ TABLE_DAMAGES = [
     of_table("topics forgotten", TOPICS, "{}", "CONFIG_TOPIC_MISSING", mended=True),
     of_table("ends no table", "pyrocket/ends.json", "[]", "ENDS_DAMAGED", mended=True),
     of_table("ends no ends", "pyrocket/ends.json", ENDS, "ENDS_DAMAGED", mended=True),
-    Damage("topic forgotten", forget_topic, "CONFIG_TOPIC_MISSING"),
+    Damage("topic forgotten", forget_topic, "CONFIG_TOPIC_MISSING", mended=False),
     Damage("topic illegal", illegal_topic, "CONFIG_FROM_BACKUP"),
     Damage("tables gone", lambda path: shutil.rmtree(path / "config"), "CONFIG_MISSING"),
     Damage("topics a folder", partial(folder_for, TOPICS), "CONFIG_FROM_BACKUP"),

@@ -1,0 +1,77 @@
+"""A store that others use, clean or delete from while it is looked at is not called damaged."""
+
+from pathlib import Path
+
+import pytest
+from pyrocket import Store
+from pyrocket.checks.any_run import AnyRun
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.verify import verify
+from stores import SMALL, batch, filled, message, numbered
+
+
+@pytest.fixture
+def closed(path):
+    filled(path).close()
+    return path
+
+
+def codes(report):
+    return [one.code for one in report.findings if one.severity.value != "note"]
+
+
+def test_whoever_comes_writes_and_goes_meanwhile_is_no_damage(closed):
+    came = []
+
+    def come_and_go(done, total, file):
+        if not came:
+            came.append(file)
+            with Store.open(closed, config=SMALL) as store:
+                store.append(message(b"new", keys=("k",)))
+
+    report = verify(closed, come_and_go)
+    assert codes(report) == []
+    assert report.messages == 41
+
+
+def test_a_log_file_that_is_cleaned_away_meanwhile_is_no_damage(store, monkeypatch, path):
+    store.create_topic("t", read_queues=1, write_queues=1)
+    store.append_batch(batch(numbered(80), 0), topic="t")
+    real = AnyRun.starts
+
+    def list_and_clean(self):
+        starts = real(self)
+        if self.folder.name == "commitlog":
+            store.clean(total_bytes=4096)
+        return starts
+
+    monkeypatch.setattr(AnyRun, "starts", list_and_clean)
+    assert codes(verify(path)) == []
+
+
+@pytest.mark.parametrize("deleted_at", [1, 2, 3, 4])
+def test_a_topic_that_is_deleted_meanwhile_is_no_damage(store, monkeypatch, path, deleted_at):
+    for topic in "tu":
+        store.create_topic(topic, read_queues=1, write_queues=1)
+        store.append_batch(batch(numbered(15), 0), topic=topic)
+    real, looks = Path.iterdir, []
+
+    def delete_and_list(self):
+        if self.name == "u" or self.parent.name == "u":
+            looks.append(self)
+            if len(looks) == deleted_at:
+                store.delete_topic("u")
+        return real(self)
+
+    monkeypatch.setattr(Path, "iterdir", delete_and_list)
+    assert codes(verify(path)) == []
+    assert len(looks) >= deleted_at
+
+
+def test_files_that_come_and_go_all_the_time_are_named(closed, monkeypatch):
+    def gone(self):
+        raise FileNotFoundError(2, "gone", "x")
+
+    monkeypatch.setattr(AnyRun, "starts", gone)
+    with pytest.raises(StoreUnavailableError, match="come and go all the time"):
+        verify(closed)
