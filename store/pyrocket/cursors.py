@@ -109,7 +109,9 @@ def read_cursors(layout: Layout) -> dict[int, int]:
     data = read_or_none(layout.cursors)
     try:
         known = {} if data is None else decode_own(data)
-        return {_NAMES[name]: int(at) for name, at in known.items() if name in _NAMES}
+        return {
+            _NAMES[name]: fastjson.java_long(at) for name, at in known.items() if name in _NAMES
+        }
     except fastjson.BROKEN as error:
         raise StoreDamagedError(
             f"{layout.cursors} makes no sense ({error!r}).",

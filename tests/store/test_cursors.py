@@ -135,11 +135,12 @@ def test_snapshot_has_the_cursors_of_its_moment(tmp_path):
         assert value(tmp_path / "b", HALF_CURSOR) == 1
 
 
-def test_damaged_cursors_are_named(tmp_path):
+@pytest.mark.parametrize("content", [b"{", b'{"timed": 9223372036854775808}', b'{"timed": 1e999}'])
+def test_damaged_cursors_are_named(tmp_path, content):
     with with_delayed(tmp_path) as store:
         move(store, {LEVEL_2: 3})
     layout = Layout(tmp_path)
-    layout.cursors.write_bytes(b"{")
+    layout.cursors.write_bytes(content)
     page = words(tmp_path)
     with pytest.raises(StoreDamagedError, match=r"cursors\.json"):
         restore_cursors(layout, page, None)

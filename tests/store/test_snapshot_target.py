@@ -43,15 +43,25 @@ def test_a_link_that_fails_is_the_targets_fault(source, tmp_path, monkeypatch):
         source.snapshot(tmp_path / "copy")
 
 
-def test_a_source_that_cannot_be_read_is_named(source, tmp_path, monkeypatch):
-    real = io.open_file
+@pytest.mark.parametrize("call", ["open", "read"])
+def test_a_source_that_cannot_be_read_is_named(source, tmp_path, monkeypatch, call):
+    real, broken = io.open_file, []
 
     def fail(path, flags):
-        if str(path).startswith(str(source.path / "commitlog")):
+        concerned = str(path).startswith(str(source.path / "commitlog"))
+        if concerned and call == "open":
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return real(path, flags)
+        descriptor = real(path, flags)
+        broken.extend([descriptor] if concerned else [])
+        return descriptor
+
+    def fail_to_read(descriptor, length, position, real=os.pread):
+        if descriptor in broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(descriptor, length, position)
 
     monkeypatch.setattr(io, "open_file", fail)
+    monkeypatch.setattr("pyrocket.disk.copying.os.pread", fail_to_read)
     with pytest.raises(StoreUnavailableError, match=r"READ_FAILED.*could not be read") as caught:
         source.snapshot(tmp_path / "copy")
     assert "Repair the disk" in caught.value.remedy

@@ -69,7 +69,7 @@ class Copies:
             io.set_length(made, status.st_size)
             told, position = 0, data_from(source, 0)
             while position < stop:
-                data = os.pread(origin, min(_BLOCK_BYTES, stop - position), position)
+                data = _read(origin, source, min(_BLOCK_BYTES, stop - position), position)
                 if data.strip(b"\0"):
                     io.write_at(made, data, position)
                     self.copied_bytes += len(data)
@@ -82,6 +82,15 @@ class Copies:
         io.set_time(target, status.st_mtime_ns // 1_000_000)
         self.tell(status.st_size - told, source)
         self.copied_files += 1
+
+
+def _read(descriptor: int, path: Path, length: int, position: int) -> bytes:
+    """Read; an error names the file, as one of opening it does."""
+    try:
+        return os.pread(descriptor, length, position)
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 class SourceChangedError(Exception):

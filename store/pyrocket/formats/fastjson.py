@@ -34,7 +34,15 @@ def _quote_key(match: re.Match[str]) -> str:
 
 def int_keys(table: Mapping[str, Any]) -> dict[int, int]:
     """Return a map of integers as `dumps` wants it. Raises ValueError, TypeError, OverflowError."""
-    return {int(key): int(table[key]) for key in table}
+    return {int(key): java_long(table[key]) for key in table}
+
+
+def java_long(value: Any) -> int:
+    """Return the integer, which has 64 bits. Raises the same."""
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError(f"{number} is no number of 64 bits")
+    return number
 
 
 def dumps(value: Any, level: int = 0) -> str:

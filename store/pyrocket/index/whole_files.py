@@ -4,6 +4,9 @@ Others may remove some while this looks: a cleaning takes files from the first o
 topic from the last on. Those are not missing. All of it may raise FileNotFoundError if one goes.
 """
 
+import errno
+import os
+
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import REBUILD_QUEUES, VERIFY_FIRST
@@ -50,6 +53,8 @@ def _missing(run: FileRun, end: int | None) -> list[int]:
 def _gaps(run: FileRun, end: int | None) -> set[int]:
     starts = _starts(run, end)
     if end is not None and not starts:
+        if run.starts():
+            raise FileNotFoundError(errno.ENOENT, "cleaned away", os.fspath(run.folder))
         # A new log has no file, and begins at one file size.
         return {run.start_of(end - 1)} if end > run.file_bytes else set()
     behind = starts[1:] if end is None else [*starts[1:], end]
