@@ -16,7 +16,7 @@ from pyrocket.checks.files import check_log_files, check_places, check_queue_fil
 from pyrocket.checks.finding import KEPT_PER_CODE, Findings, Severity, after
 from pyrocket.checks.keys import KeyCheck, lag_of, report_geometry
 from pyrocket.checks.log import BadPlace, LogCheck, report_log
-from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_lost
+from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_begin, report_lost
 from pyrocket.checks.meanwhile import Before
 from pyrocket.checks.queues import Key, QueueCheck
 from pyrocket.checks.report import Report
@@ -114,6 +114,7 @@ class _Check:
         committed = self._committed()
         check_log_files(layout, self._run, findings)
         check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
+        report_begin(layout, self._run, findings)
         true = self._page is not None
         check_timers(layout, findings, self._timers_progress, words_are_true=true)
         geometry, live = self._geometry(), not self._at_rest

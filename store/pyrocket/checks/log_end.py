@@ -1,11 +1,12 @@
-"""The log's last files: whether those are there in which it ends."""
+"""The log's first and last files: whether those are there in which it begins and ends."""
 
 from pyrocket.checks.any_run import AnyRun
 from pyrocket.checks.finding import Findings, Severity, restore
 from pyrocket.checks.log import BadPlace
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.layout import Layout, file_name
 from pyrocket.index.lost_files import lost_file
 from pyrocket.index.queues import Queues
+from pyrocket.services.queue_ends import QueueEnds
 
 
 def lost_by_words(run: AnyRun, published: int) -> BadPlace | None:
@@ -33,3 +34,16 @@ def report_lost(run: AnyRun, lost: BadPlace, findings: Findings) -> None:
     file = f"commitlog/{file_name(run.start_of(lost.start))}"
     what = f"it is missing, but the log goes on until {lost.end}."
     findings.add("LOG_FILE_MISSING", Severity.ERROR, file, what, restore(file))
+
+
+def report_begin(layout: Layout, run: AnyRun, findings: Findings) -> None:
+    """Note that the log began earlier when that was noted: nobody can tell where that went."""
+    noted, starts = QueueEnds(layout).read(), run.starts()
+    if noted is not None and starts and 0 <= noted.log_start < starts[0]:
+        what = (
+            f"the log began at {noted.log_start} when it was noted last; since, files before this"
+        )
+        what += " one have been cleaned away, or lost."
+        fix = "Nothing, if they were cleaned away; else restore them from a backup."
+        file = f"commitlog/{file_name(starts[0])}"
+        findings.add("LOG_BEGINS_LATER", Severity.NOTE, file, what, fix)

@@ -103,7 +103,9 @@ def test_a_text_without_an_end_takes_no_longer_than_another(text):
     assert time.monotonic() - started < 20
 
 
-@pytest.mark.parametrize("table", [{"x": 1}, {"0": None}, {"0": []}, {"0": float("inf")}, {"0": 2**63}])
+@pytest.mark.parametrize(
+    "table", [{"x": 1}, {"0": None}, {"0": []}, {"0": float("inf")}, {"0": 2**63}]
+)
 def test_a_map_that_is_not_of_integers_is_refused(table):
     with pytest.raises((ValueError, TypeError, OverflowError)):
         int_keys(table)

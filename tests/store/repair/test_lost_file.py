@@ -4,11 +4,12 @@ import shutil
 
 import pytest
 from pyrocket import Store
+from pyrocket.checks.finding import Severity
 from pyrocket.errors import StoreDamagedError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
 from store.repair.damage import make
-from stores import bodies, log_files, message, queue_files, reboot, snapshot
+from stores import bodies, filled, log_files, message, queue_files, reboot, snapshot
 
 WAYS = ["same boot", "still in use", "next boot", "a copy"]
 
@@ -132,3 +133,16 @@ def test_a_log_whose_files_are_all_gone_is_no_empty_one(path, clock):
     assert "LOG_FILE_MISSING" in verify(path).counts
     assert not repair(path).actions
     assert entries(path) == before
+
+
+def test_a_log_that_has_lost_its_first_file_is_noted(path):
+    """It may have been cleaned away, so that is no error; a clean end notes it anew."""
+    filled(path).close()
+    log_files(path)[0].unlink()
+    (note,) = verify(path).findings
+    assert (note.code, note.severity) == ("LOG_BEGINS_LATER", Severity.NOTE)
+    assert note.file == f"commitlog/{log_files(path)[0].name}"
+    assert "began at 4096" in note.what
+    with Store.open(path) as store:
+        store.append(message())
+    assert not verify(path).findings
