@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
-BASE = ["errors", "message", "durations", "limits", "config", "clock"]
+BASE = ["errors", "message", "durations", "limits", "kinds", "config", "clock"]
 LAYERS = [BASE, ["formats", "disk"], ["filters"], ["log", "json_table", "hooks"]]
 LAYERS += [
     ["index", "sizes"],

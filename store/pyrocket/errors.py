@@ -13,7 +13,7 @@ PyrocketError                      code, what happened, the way out
 │   ├── MessageNotFoundError       MESSAGE_NOT_FOUND
 │   ├── MessageError               MESSAGE_ILLEGAL, BODY_TOO_LARGE, PROPERTIES_SIZE_EXCEEDED,
 │   │                              DELAY_TWICE, TIMER_TOO_FAR
-│   └── StoreNotFoundError         STORE_NOT_FOUND, STORE_NOT_A_DIRECTORY
+│   └── StoreNotFoundError         STORE_NOT_FOUND, STORE_NOT_A_DIRECTORY, STORE_PATH
 ├── DataLossError                  offsets asked for that the store no longer (or never) has
 │   ├── OffsetOutOfRangeError      OFFSET_OUT_OF_RANGE
 │   ├── LogTruncatedError          LOG_TRUNCATED: a crash cut what had been read

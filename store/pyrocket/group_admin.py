@@ -13,6 +13,7 @@ from typing import Literal
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
+from pyrocket.kinds import check_numbers
 from pyrocket.reader import Reader
 from pyrocket.services.groups import GroupOffsets, Offsets
 from pyrocket.services.subscriptions import GroupConfig, Subscriptions, check_group_name
@@ -160,7 +161,14 @@ class Groups:
     ) -> Offsets:
         """Return the offsets as plain ints, numpy's too, if the queues have them."""
         checked = {}
+        if not isinstance(offsets, Mapping):
+            raise InvalidInputError(
+                f"the offsets are {offsets!r}.",
+                remedy="Use {queue id: offset}.",
+                code="NOT_OFFSETS",
+            )
         for queue_id, offset in offsets.items():
+            check_numbers(**{"a queue id": queue_id, f"the offset of queue {queue_id}": offset})
             has = self._reader.queue_offsets(topic, queue_id)
             first = has.minimum if from_minimum else 0
             if not first <= offset <= has.maximum:

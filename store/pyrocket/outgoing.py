@@ -31,6 +31,7 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch, encode_batch
 from pyrocket.formats.send_columns import SendColumns
+from pyrocket.kinds import check_message_kinds
 from pyrocket.message import Message
 from pyrocket.services.delays import Delays, Destination, Parcel
 from pyrocket.services.routing import order_by_queue, route
@@ -190,6 +191,7 @@ def _stored_body(body: bytes) -> tuple[bytes, int]:
 
 
 def _check_message(message: Message) -> None:
+    check_message_kinds(message)
     if not isinstance(message.body, bytes):
         raise MessageError(
             f"the body is {type(message.body).__name__}.", remedy="Encode it: a body is bytes."

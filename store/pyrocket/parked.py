@@ -6,7 +6,7 @@ messages are delivered. Whoever has the plan reads the messages, perhaps elsewhe
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyrocket.cursors import saved_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import level_word
-from pyrocket.errors import SchemaError
+from pyrocket.errors import InvalidInputError, SchemaError
 from pyrocket.formats.parked_columns import DUE, PENDING_COLUMNS, parked_columns, rows_for
 from pyrocket.formats.record_columns import QueueRun
 from pyrocket.formats.record_fields import RecordFields
@@ -65,6 +65,12 @@ class Parked:
 
     def plan(self, kind: PendingKind) -> list[PendingPart]:
         """Return where the messages of a kind wait now, those of all topics."""
+        if kind not in get_args(PendingKind):
+            raise InvalidInputError(
+                f"nothing waits as {kind!r}.",
+                remedy=f"Use one of {list(get_args(PendingKind))}.",
+                code="PENDING_KIND",
+            )
         if kind == "half":
             return list(_chosen(HALF_TOPIC, self._halves()))
         timers = self._timers()["queue_offset"].astype(np.int64)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES, QueueRun
 from pyrocket.index.together import read_together
+from pyrocket.kinds import check_numbers, check_text
 from pyrocket.locating import Located, Locator, Wanted
 from pyrocket.lookup import Lookup
 from pyrocket.message import ByteSpan, Position, QueueOffsets, StoredMessage
@@ -53,10 +54,12 @@ class Reading:
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset that is still there."""
+        check_numbers(queue_id=queue_id)
         return self._reader.queue_offsets(self.topic(topic), queue_id).minimum
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return one past the last offset."""
+        check_numbers(queue_id=queue_id)
         return self._reader.queue_offsets(self.topic(topic), queue_id).maximum
 
     def queue_range(self, topic: str, queue_id: int) -> QueueOffsets:
@@ -74,6 +77,7 @@ class Reading:
 
         Raises OffsetOutOfRangeError below the minimum or beyond the maximum.
         """
+        check_numbers(queue_id=queue_id, offset=offset, max_messages=max_messages)
         return self._reader.read(self.topic(topic), queue_id, offset, max_messages)
 
     def scan(
@@ -95,6 +99,7 @@ class Reading:
         that is not UTF-8.
         """
         known = self.topic(topic)
+        check_numbers(queue_id=queue_id, start=start, end=end)
         return self._reader.scan(
             known, queue_id, start, end, columns, verify_crc=verify_crc, where=where, tally=tally
         )
@@ -156,6 +161,7 @@ class Reading:
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Return the first offset stored at or after the time; the maximum if there is none."""
+        check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
         return self._reader.offset_by_time(self.topic(topic), queue_id, timestamp_ms)
 
     def query(
@@ -171,6 +177,8 @@ class Reading:
 
         Messages of deleted topics, and of RocketMQ's own, are found as long as the log has them.
         """
+        check_text(topic=topic, key=key)
+        check_numbers(begin_ms=begin_ms, end_ms=end_ms, max_messages=max_messages)
         return self._lookup.query(topic, key, begin_ms, end_ms, max_messages)
 
     def locate(self, wanted: Wanted) -> Located:
@@ -204,10 +212,12 @@ class Reading:
 
     def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with the broker's id. Raises MessageIdError, MessageNotFoundError."""
+        check_text(offset_msg_id=offset_msg_id)
         return self._lookup.by_offset_id(offset_msg_id)
 
     def message_by_id(self, topic: str, msg_id: str) -> StoredMessage:
         """Return the topic's message with this unique or offset id, or MessageNotFoundError."""
+        check_text(topic=topic, msg_id=msg_id)
         return self._lookup.by_id(topic, msg_id)
 
     @property

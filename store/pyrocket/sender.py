@@ -13,6 +13,7 @@ from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.kinds import check_message_kinds, check_numbers
 from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.services.topics import TopicConfig, Topics, check_topic_name, lacking_topics
@@ -36,6 +37,8 @@ class Sender:
 
     def append(self, writer: Writer, message: Message) -> SendResult:
         """Append one message."""
+        if not isinstance(message, Message):
+            check_message_kinds(message)
         route_to = self.route(writer, message.topic)
         letter = self._outgoing.encode_message(message, route_to)
         self._make_rooms(writer, [letter.record])
@@ -63,6 +66,8 @@ class Sender:
     ) -> AppendResult:
         """Append all rows or none; with `whole` durably, and in the face of a loss of power."""
         columns = check_send_batch(batch)
+        if first_queue is not None:
+            check_numbers(first_queue=first_queue)
         if not len(columns):
             return AppendResult(0, 0, writer.log_end)
         start = random.randrange(1024) if first_queue is None else first_queue

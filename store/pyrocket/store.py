@@ -25,7 +25,7 @@ from pyrocket.removable import check_limits, preview
 from pyrocket.sender import Sender
 from pyrocket.service_runner import ServiceRunner, ServiceThread
 from pyrocket.services.epochs import Epochs
-from pyrocket.services.identity import check_directory, load_identity, tell_differences
+from pyrocket.services.identity import check_directory, layout_of, load_identity, tell_differences
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.sink.sink import Sink
@@ -89,7 +89,7 @@ class Store(Reading):
         StoreNotFoundError, StorePermissionError, StoreLockedError, StoreDamagedError,
         UnsupportedError.
         """
-        layout = Layout(Path(path).absolute())
+        layout = layout_of(path)
         check_directory(layout, create=create and not read_only)
         return cls(layout, config or StoreConfig(), clock or clock_of(layout.clock), read_only)
 

@@ -7,8 +7,17 @@ from dataclasses import replace
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError
+from pyrocket.limits import is_whole
 from pyrocket.services.groups import drop_topic_offsets
-from pyrocket.services.topics import TopicConfig, Topics, check_not_system, check_topic_name
+from pyrocket.services.topics import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    TopicConfig,
+    Topics,
+    check_not_system,
+    check_topic_name,
+)
 from pyrocket.writer import Writer
 
 
@@ -21,6 +30,7 @@ class TopicAdmin:
     def create(self, topic: TopicConfig, *, exist_ok: bool) -> TopicConfig:
         """Make the topic; one that exists is returned as it is, or refused."""
         check_topic_name(topic.name)
+        _check_perm(topic.name, topic.perm)
         with self._writer.section():
             known = self._topics.all().get(topic.name)
             if known is None:
@@ -38,6 +48,8 @@ class TopicAdmin:
     ) -> TopicConfig:
         """Change what is not None."""
         check_not_system(name)
+        if perm is not None:
+            _check_perm(name, perm)
         with self._writer.section():
             known = self._topics.get(name)
             changed = replace(
@@ -86,3 +98,14 @@ class TopicAdmin:
         saved = self._topics.put(topic)
         self._writer.structure_changed()
         return saved
+
+
+def _check_perm(name: str, perm: int) -> None:
+    """Refuse what is no permission of RocketMQ's; what a broker has given a topic stays."""
+    if not is_whole(perm, 0, PERM_READ | PERM_WRITE | PERM_INHERIT):
+        raise InvalidInputError(
+            f"topic {name!r} cannot have the permission {perm!r}.",
+            remedy=f"Use {PERM_READ} for reading, {PERM_WRITE} for writing, {PERM_INHERIT} for"
+            " passing both on, their sum, or 0.",
+            code="TOPIC_PERMISSION",
+        )

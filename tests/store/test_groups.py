@@ -48,7 +48,7 @@ def test_a_commit_is_seen_by_everybody(queues, open_store):
 def test_offsets_of_numpy_are_written_as_numbers(queues, path):
     queues.groups.commit("g", "t", {np.int32(0): np.int64(3)})
     assert '"t@g":{0:3\n' in (path / "config/consumerOffset.json").read_text()
-    with pytest.raises(TypeError):
+    with pytest.raises(InvalidInputError, match="NOT_A_NUMBER"):
         queues.groups.commit("g", "t", {0: 4.0})
 
 

@@ -133,6 +133,13 @@ class SendColumns:
 
 def check_send_batch(batch: pa.RecordBatch) -> SendColumns:
     """Return the batch's columns, or raise SchemaError or MessageError naming the row."""
+    if not isinstance(batch, pa.RecordBatch):
+        raise SchemaError(
+            f"a batch to append is a pyarrow.RecordBatch, not {_full_name(type(batch))}.",
+            remedy="Of a pyarrow.Table append each of `table.combine_chunks().to_batches()`; of a"
+            " pandas.DataFrame `pyarrow.RecordBatch.from_pandas(frame, preserve_index=False)`.",
+            code="NOT_A_BATCH",
+        )
     check_send_schema(batch.schema)
     columns = {name: batch.column(name) for name in batch.schema.names}
     delays = read_delays(columns)
@@ -148,6 +155,10 @@ def check_send_batch(batch: pa.RecordBatch) -> SendColumns:
         delay=delays.delay,
         deliver_at=delays.deliver_at,
     )
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def _check_body(body: pa.Array) -> pa.BinaryArray:

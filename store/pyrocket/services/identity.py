@@ -8,11 +8,13 @@ RocketMQ's, or what the first to open it for writing says.
 
 import json
 import logging
+import os
 import re
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,17 @@ class Identity:
     def key(self) -> bytes:
         """The id as 16 bytes."""
         return uuid.UUID(self.store_id).bytes
+
+
+def layout_of(path: str | PathLike[str]) -> Layout:
+    """Return the layout of a directory that a caller names. Raises StoreNotFoundError."""
+    if not isinstance(path, str | PathLike) or not os.fspath(path):
+        raise StoreNotFoundError(
+            f"the path of a store is {path!r}.",
+            remedy="Name its directory, as a str or a Path; '.' is the current one.",
+            code="STORE_PATH",
+        )
+    return Layout(Path(path).absolute())
 
 
 def check_directory(layout: Layout, *, create: bool) -> None:

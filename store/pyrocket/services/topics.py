@@ -38,6 +38,7 @@ from pyrocket.formats.system_topics import (
     SYSTEM_PREFIX,
 )
 from pyrocket.json_table import Content, JsonTable
+from pyrocket.kinds import check_text
 from pyrocket.limits import is_whole
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
@@ -77,7 +78,7 @@ class TopicConfig:
 
 def check_topic_name(name: str) -> None:
     """Raise TopicNameError unless users may create and write a topic of this name."""
-    if not name or len(name) > MAX_TOPIC_BYTES or not _NAME.fullmatch(name):
+    if not (isinstance(name, str) and _NAME.fullmatch(name) and len(name) <= MAX_TOPIC_BYTES):
         raise TopicNameError(
             f"{name!r} is no legal topic name.",
             remedy=f"Use 1 to {MAX_TOPIC_BYTES} of the characters a-z A-Z 0-9 _ - % |.",
@@ -130,6 +131,7 @@ class Topics:
 
     def get(self, name: str) -> TopicConfig:
         """Return one topic, or raise TopicNotFoundError naming the nearest."""
+        check_text(topic=name)
         known = self.all()
         if name in known:
             return known[name]

@@ -19,6 +19,7 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.hooks import Hooks
+from pyrocket.kinds import check_message_kinds
 from pyrocket.limits import is_whole
 from pyrocket.message import Message, SendStatus
 from pyrocket.outgoing import Outgoing, Route
@@ -190,6 +191,7 @@ class Transactions:
     def _half_destination(
         self, group: str, message: Message, route_to: Route, immunity_s: int | None
     ) -> Destination:
+        check_message_kinds(message)
         queue_id = self._sending.outgoing.queue_of(message, route_to)
         own = {TRAN_MSG: "true", PGROUP: group}
         if immunity_s is not None:

@@ -1,0 +1,75 @@
+"""Whether what callers give is of the kind that it has to be: by name, before anything is done."""
+
+from collections.abc import Collection, Mapping
+from numbers import Integral
+from typing import Any, NoReturn
+
+from pyrocket.errors import InvalidInputError, MessageError
+from pyrocket.message import Message
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a whole number, numpy's too; True and False are none."""
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+
+
+def check_numbers(**named: Any) -> None:
+    """Raise InvalidInputError (NOT_A_NUMBER) naming the first that is no whole number."""
+    for name, value in named.items():
+        if not is_number(value):
+            raise InvalidInputError(
+                f"{name} is {value!r}, of type {type(value).__name__}.",
+                remedy="Use a whole number (int).",
+                code="NOT_A_NUMBER",
+            )
+
+
+def check_text(**named: Any) -> None:
+    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is no str."""
+    for name, value in named.items():
+        if not isinstance(value, str):
+            raise InvalidInputError(
+                f"{name} is {value!r}, of type {type(value).__name__}.",
+                remedy="Use a text (str).",
+                code="NOT_A_TEXT",
+            )
+
+
+def check_message_kinds(message: Message) -> None:
+    """Raise MessageError naming the first field that is not of its kind; costs next to nothing."""
+    if not isinstance(message, Message):
+        _refuse("the message", message, "Append a pyrocket.Message(topic=…, body=…).")
+    for name, text in (("tags", message.tags), ("sharding_key", message.sharding_key)):
+        if text is not None and not isinstance(text, str):
+            _refuse(name, text, "Use a text (str), or None.")
+    if message.queue_id is not None and not is_number(message.queue_id):
+        _refuse("queue_id", message.queue_id, "Use a whole number (int), or None.")
+    if not is_number(message.flag):
+        _refuse("flag", message.flag, "Use a whole number (int); 0 is the default.")
+    if message.keys != () and not isinstance(message.keys, str):
+        _check_keys(message.keys)
+    if message.properties != {}:
+        _check_properties(message.properties)
+
+
+def _check_keys(keys: Any) -> None:
+    # To ask an abstract class takes a microsecond.
+    if type(keys) is not list and (isinstance(keys, bytes) or not isinstance(keys, Collection)):
+        _refuse("keys", keys, "Use a list of texts (str); () is none.")
+    for key in keys:
+        if not isinstance(key, str):
+            _refuse("one of the keys", key, "Use texts (str).")
+
+
+def _check_properties(properties: Any) -> None:
+    if type(properties) is not dict and not isinstance(properties, Mapping):
+        _refuse("properties", properties, "Use a dict of texts (str); {} is none.")
+    for name, value in properties.items():
+        if not isinstance(name, str):
+            _refuse("the name of a property", name, "Use a text (str).")
+        if not isinstance(value, str):
+            _refuse(f"property {name!r}", value, f"Use a text (str), such as {str(value)!r}.")
+
+
+def _refuse(name: str, value: Any, remedy: str) -> NoReturn:
+    raise MessageError(f"{name} is {value!r}, of type {type(value).__name__}.", remedy=remedy)
