@@ -21,6 +21,7 @@ def test_missing_directory_is_named_and_not_made(path, read_only):
     with pytest.raises(StoreNotFoundError, match=str(path)) as caught:
         Store.open(path, read_only=read_only)
     assert caught.value.code == "STORE_NOT_FOUND"
+    assert "Store.open(path, create=True)" in caught.value.remedy
     assert not path.exists()
 
 
