@@ -12,7 +12,8 @@ from dataclasses import replace
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreUnavailableError
-from stores import SMALL, batch, bodies, message, reboot
+from pyrocket.verify import verify
+from stores import SMALL, batch, bodies, log_files, message, reboot
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
@@ -215,3 +216,59 @@ def test_a_clean_end_waits_for_room(disk):
     with opened(disk) as again:
         check_both(disk, again, [b"here"])
     assert not (disk.store / "abort").exists()
+
+
+def fill_to_a_page(disk, store):
+    """Have the last page that is written end with a record; returns how many there are."""
+    at = [store.append(message(b"x" * size)).physical_offset for size in (3000, 3000, 3000)]
+    rest = -(at[-1] + 2 * (at[2] - at[1])) % 4096
+    store.append(message(b"x" * (3000 + rest)))
+    disk.fill()
+    return 4
+
+
+def fill_the_rest(disk, store):
+    """Append until a write is refused; returns how many messages the log has then."""
+    disk.fill(left=200 * 1024)
+    sent, _, code = fill_with_messages(store, size=3000)
+    return len(sent) + (code == "QUEUES_NOT_WRITTEN")
+
+
+@pytest.mark.parametrize("file_kib", [64, 4096])
+@pytest.mark.parametrize("fill", [fill_to_a_page, fill_the_rest])
+def test_nobody_looks_for_messages_in_holes(disk, fill, file_kib):
+    """Touched through a map, a hole would want a page that the disk does not have: SIGBUS."""
+    store = opened(disk, log_file_bytes=file_kib * 1024)
+    store.create_topic("t", read_queues=1, write_queues=1)
+    there = fill(disk, store)
+    attempt(store.close)
+    for _ in range(2):
+        disk.fill()
+        assert verify(disk.store).messages == there
+        reboot(disk.store)
+        again, _ = attempt(lambda: opened(disk))
+        if again:
+            attempt(again.close)
+    disk.free()
+    with opened(disk) as again:
+        assert len(bodies(again)[0]) == there
+
+
+def test_a_body_with_holes_is_whole(disk):
+    """Pages of zeros are holes in a copy; where they are read, they are read as what they are."""
+    with opened(disk) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        sent = [bytes(size) for size in (20_000, 3, 40_000, 9000)]
+        for body in sent:
+            store.append(message(body, keys=["zeros"]))
+    made = disk.store.with_name("made")
+    disk.store.rename(made)
+    subprocess.run(["cp", "-a", "--sparse=always", made, disk.store], check=True)
+    assert sum(file.stat().st_blocks for file in log_files(disk.store)) * 512 < 40_000
+    disk.fill()
+    assert verify(disk.store).messages == len(sent)
+    attempt(lambda: opened(disk))
+    disk.free()
+    with opened(disk) as again:
+        check_both(disk, again, sent)
+        assert [found.body for found in again.query("t", "zeros")] == sent

@@ -111,13 +111,10 @@ class LogCheck:
         """Return what is at a place where a record should be; empty if there are only zeros."""
         try:
             length = min(_REASON_BYTES, self._log.file_end(position) - position)
-            buffer, base = self._log.window(position, length)
+            rest = self._log.read(position, length)
         except (FileNotFoundError, StoreDamagedError):
             return ""
-        rest = memoryview(buffer)[position - base :]
-        if not bytes(rest).strip(b"\0"):
-            return ""
-        return record_fault(rest, position)
+        return record_fault(memoryview(rest), position) if rest.strip(b"\0") else ""
 
     def _next_record(self, position: int, end: int) -> int:
         """Return where the next record in this or a later file begins; `end` if there is none."""

@@ -19,7 +19,7 @@ from pyrocket.disk import io
 from pyrocket.disk.file_sizes import check_length
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.permission import naming_obstacles
-from pyrocket.disk.sparse import data_from
+from pyrocket.disk.sparse import Filled, data_from
 from pyrocket.errors import RESTORE_FILE, StoreDamagedError
 
 _KEPT_OPEN, _FEW = 4, 2
@@ -47,6 +47,7 @@ class FileRun:
         self._writable, self._turn = writable, turn
         self._open: OrderedDict[int, tuple[int, tuple[int, int]]] = OrderedDict()
         self._looked_at: dict[int, tuple[int, int]] = {}
+        self._filled = Filled()
         self._lock = Lock()
 
     @naming_obstacles
@@ -99,6 +100,12 @@ class FileRun:
         start = self.start_of(offset)
         with self._lock:
             return os.pread(self._descriptor(start), length, offset - start)
+
+    def filled(self, offset: int, length: int) -> int:
+        """Return how many of these bytes, within one file, lie before its next hole."""
+        start = self.start_of(offset)
+        with self._lock:
+            return self._filled.length(self._descriptor(start), offset - start, length)
 
     def window(self, offset: int, length: int) -> tuple[pa.Buffer, int]:
         """Map `length` bytes (within one file) for reading; return them and the first offset.

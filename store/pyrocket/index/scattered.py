@@ -42,7 +42,7 @@ def _read(
     try:
         if not low < end <= min(log.file_end(low), low + WINDOW_BYTES):
             raise StoreDamagedError("these are no places in one window of the log.")
-        buffer, base = log.window(low, end - low)
+        buffer, base = log.filled_window(low, end - low)
         fields = RecordFields(buffer, base, offsets[rows] - base, sizes[rows])
         fields.check_structure()
     except (FileNotFoundError, StoreDamagedError):
@@ -93,7 +93,7 @@ def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
         reach = min(start + WINDOW_BYTES, log.file_end(start), bound)
         last = max(int(np.searchsorted(offsets, reach - HEADER_BYTES, side="right")), first + 1)
         if start + HEADER_BYTES <= reach:
-            sizes[first:last] = _sizes_in(log, offsets[first:last], reach)
+            sizes[first:last] = _sizes_in(log, offsets[first:last])
         first = last
     fits = (sizes <= WINDOW_BYTES) & (
         offsets + sizes <= np.minimum(bound, _file_ends(log, offsets))
@@ -101,11 +101,11 @@ def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
     return np.where(fits, sizes, 0)
 
 
-def _sizes_in(log: CommitLog, offsets: Ints, end: int) -> Rows:
-    """Return the same of places in one window that ends at `end`."""
-    start = int(offsets[0])
+def _sizes_in(log: CommitLog, offsets: Ints) -> Rows:
+    """Return the same of places in one window."""
+    start, end = int(offsets[0]), int(offsets[-1]) + HEADER_BYTES
     try:
-        buffer, base = log.window(start, end - start)
+        buffer, base = log.filled_window(start, end - start)
     except FileNotFoundError:
         return np.zeros(len(offsets), np.int64)
     raw = gather(np.frombuffer(buffer, np.uint8), offsets - base, f"V{HEADER_BYTES}")

@@ -71,6 +71,14 @@ class CommitLog:
         """Map `size` bytes at `offset`, within one file; see `FileRun.window`."""
         return self.run.window(offset, size)
 
+    def filled_window(self, offset: int, size: int) -> tuple[pa.Buffer, int]:
+        """Return the same, or a copy where there is a hole, which must not be touched in a map."""
+        if self.run.filled(offset, size) < size:
+            data = self.read(offset, size)
+            if len(data) == size:
+                return pa.py_buffer(data), offset
+        return self.window(offset, size)
+
     def ends_at(self, end: int) -> bool:
         """Whether the files look as if the log ended there: a glance, not a proof."""
         starts = self.run.starts()

@@ -1,20 +1,30 @@
 """Record after record: what roll-forward and recovery see of the log.
 
 The chain of sizes can only be followed one record at a time; everything else about the records is
-looked at in columns (`RecordFields`).
+looked at in columns (`RecordFields`). Behind the last record lies a hole, which no map may touch.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, read_header
+from pyrocket.formats.record import (
+    BLANK_BYTES,
+    FIXED_BYTES,
+    HEADER_BYTES,
+    HOST_V6_EXTRA,
+    read_header,
+)
 from pyrocket.formats.record_chain import follow
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
 
 WINDOW_BYTES = 16 * 1024 * 1024
+_HEAD_BYTES = HEADER_BYTES + 2 * HOST_V6_EXTRA
+_MOST_BESIDE_BODY = 1 << 17
+"""Header, topic and properties of any record take less."""
 
 
 def walk(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
@@ -57,7 +67,7 @@ def end_of(run: RecordFields) -> int:
 def run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None, bool]:
     """Return the records from `position` on that one window holds, and if a blank follows."""
     try:
-        buffer, base = log.window(position, min(WINDOW_BYTES, end - position))
+        buffer, base = _filled(log, position, min(WINDOW_BYTES, end - position))
     except FileNotFoundError:
         return None, False
     view = memoryview(buffer)
@@ -69,14 +79,29 @@ def run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None
         return RecordFields(buffer, base, bounds[:-1], np.diff(bounds)), blank
     if header is None or blank or len(view) >= end - base:
         return None, blank
-    # The window may be too short for a record.
+    # The window may be too short for a record, or end in one at a hole: a body of zeros.
     is_long = header.is_message and FIXED_BYTES <= header.size <= end - position
     return (_single(log, position, header.size) if is_long else None), False
 
 
 def _single(log: CommitLog, position: int, size: int) -> RecordFields | None:
-    """Return the one record at `position`, which is longer than a window."""
-    buffer, base = log.window(position, size)
-    if not read_header(memoryview(buffer), position - base).is_message:
+    """Return the one record at `position`, which is longer than a window.
+
+    A wrong size may reach far behind the log's end: its body's length tells.
+    """
+    head = log.read(position, _HEAD_BYTES)
+    if len(head) < _HEAD_BYTES or not read_header(head).is_message:
         return None
+    one = RecordFields(pa.py_buffer(head), position, np.array([0]), np.array([size]))
+    if size - int(one.body_length[0]) > _MOST_BESIDE_BODY:
+        return None
+    buffer, base = log.filled_window(position, size)
     return RecordFields(buffer, base, np.array([position - base]), np.array([size]))
+
+
+def _filled(log: CommitLog, position: int, size: int) -> tuple[pa.Buffer, int]:
+    """Return the bytes from `position` to the next hole, `size` at most; the head of a hole."""
+    filled = log.run.filled(position, size)
+    if filled:
+        return log.window(position, filled)
+    return pa.py_buffer(log.read(position, min(size, FIXED_BYTES))), position
