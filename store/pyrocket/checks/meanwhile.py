@@ -36,7 +36,7 @@ class Before:
 
 
 def true_words(layout: Layout, identity: Identity) -> StatePage | None:
-    """Return the shared words, if they are true: written in this boot, for this store, by us."""
+    """Return the shared words, if true: written in this boot, for this store, by us, and sound."""
     lock = lock_identity(layout.lock)
     if not identity.store_id or lock is None:
         return None
@@ -44,7 +44,7 @@ def true_words(layout: Layout, identity: Identity) -> StatePage | None:
         page = StatePage(layout.state, writable=False)
     except (FileNotFoundError, ValueError, StoreDamagedError):
         return None
-    if page.is_true(identity.key, lock):
+    if page.is_true(identity.key, lock) and page.is_sound():
         return page
     page.close()
     return None

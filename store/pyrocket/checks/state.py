@@ -12,6 +12,7 @@ from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_che
 _OPEN_IT = (
     "Nothing, while it is in use; else the next writer recovers it, and so does `pyrocket repair`."
 )
+_RECOVER = repair("recovers the store from its files, and so does the next writer.")
 _WRITE = repair("writes it anew.")
 
 
@@ -57,7 +58,7 @@ def check_left(layout: Layout, findings: Findings) -> None:
         findings.add("NOT_RECOVERED", Severity.NOTE, "pyrocket/state", what, _OPEN_IT)
     if not _asks(layout, StatePage.is_sound, missing=True):
         what = "it is not as the last clean end left it."
-        findings.add("STATE_DAMAGED", Severity.ERROR, "pyrocket/state", what, _OPEN_IT)
+        findings.add("STATE_DAMAGED", Severity.ERROR, "pyrocket/state", what, _RECOVER)
 
 
 def _asks(layout: Layout, question: Callable[[StatePage], bool], *, missing: bool) -> bool:

@@ -32,6 +32,7 @@ _KINDS = {
     "CHECKPOINT_": SETTLE,
     "INDEX_GEOMETRY": SETTLE,
     "NOT_": SETTLE,
+    "STATE_": SETTLE,
 }
 """What is done about findings whose codes begin so, in the order in which it is done."""
 

@@ -94,7 +94,7 @@ def check_directory(layout: Layout, *, create: bool) -> None:
     if not create:
         raise StoreNotFoundError(
             f"there is no store at {root}.",
-            remedy="Check the path; `Store.open(path, create=True)`, for writing, makes a store there.",
+            remedy="Check the path; `Store.open(path, create=True)`, for writing, makes one there.",
         )
     foreign = {entry.name for entry in root.iterdir()} - _STORE_NAMES if root.exists() else set()
     if foreign:

@@ -1,6 +1,7 @@
 """Kinds of damage to a small store, what each is called, and whether it can be mended."""
 
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from pyrocket import Store, StoreConfig
@@ -166,6 +167,11 @@ DAMAGES = [
     Damage("foreign queue", lambda p: (p / "consumequeue/t/x").mkdir(), "FOREIGN_FILE"),
     Damage(
         "checkpoint ahead", lambda p: stale_checkpoint(p, 9_000_000_000_000), "CHECKPOINT_AHEAD"
+    ),
+    Damage(
+        "state",
+        lambda p: overwrite(p / "pyrocket/state", Random(1).randbytes(4096), 0),
+        "STATE_DAMAGED",
     ),
     Damage("checkpoint zero", lambda p: stale_checkpoint(p, 0), "CHECKPOINT_BEHIND"),
     Damage("checkpoint gone", lambda p: (p / "checkpoint").unlink(), "CHECKPOINT_MISSING"),

@@ -7,12 +7,13 @@ from contextlib import suppress
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
+from pyrocket.disk.state_page import DISPATCHED, FLUSHED, PUBLISHED
 from pyrocket.errors import PyrocketError, StoreLockedError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
 from store.repair.damage import DAMAGES, LAST, make
 from store.repair.table_damage import TABLE_DAMAGES
-from stores import batch, bodies, message, numbered, queue_files, reboot, scan, snapshot
+from stores import batch, bodies, message, numbered, queue_files, reboot, scan, snapshot, words
 
 
 @pytest.fixture
@@ -196,6 +197,26 @@ def test_a_store_that_was_not_closed_is_recovered(path, clock):
     assert [action.kind for action in done.actions] == ["settle"]
     assert not (path / "abort").exists()
     assert not verify(path).findings
+    assert contents_of(path) == expected
+
+
+@pytest.mark.parametrize("damaged", [range(512), [FLUSHED], [PUBLISHED], [DISPATCHED, PUBLISHED]])
+@pytest.mark.parametrize("turned", [0xFF, 0x10000])
+def test_words_that_are_damaged_are_found_out_and_lose_nothing(path, clock, damaged, turned):
+    """Nothing is judged by them, and the store is recovered as the next writer would."""
+    with make(path, clock) as store:
+        expected = {topic: bodies(store, topic) for topic in ("t", "u")}
+    page = words(path)
+    for word in damaged:
+        page[word] ^= turned
+    page.close()
+    report = verify(path)
+    assert [*report.counts] == ["STATE_DAMAGED"]
+    assert report.findings[0].mendable
+    done = repair(path)
+    assert [action.kind for action in done.actions] == ["settle"]
+    assert not done.after.findings
+    assert not repair(path).actions
     assert contents_of(path) == expected
 
 
