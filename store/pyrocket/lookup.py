@@ -23,9 +23,10 @@ from pyrocket.formats.record_header import HEADER
 from pyrocket.formats.runs import Ints
 from pyrocket.index.checkpointer import read_checkpoint
 from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_index import IndexChangedError, IndexFile, KeyIndex
+from pyrocket.index.key_index import IndexChangedError, KeyIndex
 from pyrocket.index.key_span import KeySpan
 from pyrocket.index.key_tail import KeyTail
+from pyrocket.index.known_file import IndexFile
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
 from pyrocket.reader import Reader

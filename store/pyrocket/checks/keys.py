@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.checks.finding import Findings, Severity, repair
+from pyrocket.checks.key_headers import FOLLOWED, KeyTimes, wrong_slots
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import DISPATCHED, INDEXED, StatePage
@@ -26,6 +27,7 @@ from pyrocket.formats.runs import Ints, to_text
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
+from pyrocket.index.known_file import IndexFile, look_at
 from pyrocket.services.identity import Identity
 from pyrocket.sizes import TELL_INDEX
 
@@ -77,10 +79,12 @@ class KeyCheck:
         self._geometry = geometry or Geometry(1, 2)
         self._live, self._complete = live, complete
         self._index = KeyIndex(layout, self._geometry)
+        self._files: list[IndexFile] = []
         self._names: list[str] = []
         self._ends: list[int] = []
         self._begin = -1
         self._can_compare = geometry is not None and self._find_files()
+        self._times = KeyTimes([file for file in self._files if self._is_believed(file)])
         self._blocks = self._items()
         self._left = _NO_PAIRS, np.zeros(0, np.int64)
         self._before = self._behind = 0
@@ -94,19 +98,35 @@ class KeyCheck:
             return False  # That is a finding of its own.
         for name in known:
             try:
-                header = self._index.header(name)
+                with self._index.open(name) as opened:
+                    file = look_at(name, opened)
             except (StoreDamagedError, FileNotFoundError) as error:
                 self._add("KEY_INDEX_DAMAGED", name, getattr(error, "message", str(error)))
                 return False
-            if header.count < 2:
-                break
-            if header.end_offset < self._end:
-                self._add("KEY_INDEX_DAMAGED", name, "it ends before the file before it does.")
+            if flaw := self._flaw(file, is_last=name == known[-1]):
+                self._add("KEY_INDEX_DAMAGED", name, flaw)
                 return False
-            self._begin = self._begin if self._names else header.begin_offset
+            if file.header.count < 2:
+                break
+            self._begin = self._begin if self._files else file.header.begin_offset
+            self._files.append(file)
             self._names.append(name)
-            self._ends.append(header.end_offset)
+            self._ends.append(file.header.end_offset)
         return True
+
+    def _flaw(self, file: IndexFile, *, is_last: bool) -> str:
+        """Return what is wrong with a header, as far as it is to be believed at all.
+
+        A broker that is killed leaves a file of which readers and the next writer want nothing.
+        """
+        if file.header.end_offset < self._end:
+            return "it ends before the file before it does."
+        if not is_last and not self._index.is_full(file.header):
+            return FOLLOWED
+        return file.flaw if self._is_believed(file) else ""
+
+    def _is_believed(self, file: IndexFile) -> bool:
+        return self._live or self._complete or self._index.is_full(file.header)
 
     @property
     def _end(self) -> int:
@@ -128,6 +148,7 @@ class KeyCheck:
         first, end = int(run.physical_offset[0]), self._end
         if not self._can_compare or (first > end and not self._complete):
             return
+        self._times.feed(run)
         wanted = key_items(run)
         self._before += int((wanted.offsets < self._begin).sum())
         self._behind += int((wanted.offsets > end).sum())
@@ -159,8 +180,12 @@ class KeyCheck:
             file = f"index/{self._names[-1]}" if self._names else "index"
             what = f"{self._behind} keys of the log's end are not in the index."
             self._findings.add("KEY_INDEX_BEHIND", lag, file, what, fix)
-        if not self._names:
-            return
+        if self._names:
+            self._report_files(log_end)
+
+    def _report_files(self, log_end: int) -> None:
+        for name, what in self._times.wrong() if self._can_compare else ():
+            self._add("KEY_INDEX_DAMAGED", name, what)
         if self._end >= log_end:
             what = "it knows messages behind the end of the log."
             self._add("KEY_INDEX_AHEAD", self._names[-1], what)
@@ -205,6 +230,8 @@ class KeyCheck:
             yield _pairs(items["physical_offset"], items["key_hash"])
         if not (self._live and name == self._names[-1]):
             broken += int((file.slots() != heads).sum())
+            if wrong := wrong_slots(file.header(), int((heads != 0).sum())):
+                self._add("KEY_INDEX_DAMAGED", name, wrong)
         if broken:
             self._add("KEY_INDEX_CHAINS", name, f"{broken} chains do not lead to their items.")
 

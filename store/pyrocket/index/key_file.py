@@ -39,10 +39,14 @@ from pyrocket.index.key_items import KeyItems
 
 REBUILD_KEYS = (
     "If a broker made it, set index_slots and index_items to its maxHashSlotNum and maxIndexNum."
-    " Otherwise remove the folder `index/` while the store is closed everywhere: the next writer"
-    " builds it anew."
+    " Otherwise close the store everywhere and run `pyrocket repair` on its directory: it builds"
+    " the index anew from the log."
 )
 """The way out where the log is good and the key index is not."""
+
+SLACK_MS = 1000
+"""Items know times to the second, and so does the header itself where nothing else tells when the
+file begins: the log's record may be gone. What is found is compared with its record."""
 
 _PAGE_BYTES = 4096
 _SLOT_READS = 3
@@ -168,15 +172,15 @@ class KeyFile:
     def candidates(self, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Yield log offsets of items with this hash stored in [begin_ms, end_ms], newest first.
 
-        A time is known to the second, so the window is taken one second wider.
+        Times are known to two seconds: see `SLACK_MS`.
         """
         begin = self.header().begin_timestamp
         number, item = self._head(wanted)
         while number:
             stored = begin + int(item["seconds"]) * 1000 if number > 1 else begin
-            if stored + 1000 <= begin_ms:
+            if stored + 1000 + SLACK_MS <= begin_ms:
                 return
-            if item["key_hash"] == wanted and stored <= end_ms:
+            if item["key_hash"] == wanted and stored - SLACK_MS <= end_ms:
                 yield int(item["physical_offset"])
             # Chains lead to older items only: a corrupt one ends, it never loops.
             number = int(item["previous"]) if item["previous"] < number else 0

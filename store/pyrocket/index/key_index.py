@@ -7,7 +7,6 @@ where the one before it ended tells `KeySpan`. Source: `IndexService`.
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -25,18 +24,10 @@ from pyrocket.formats.key_table import (
 )
 from pyrocket.formats.runs import Ints
 from pyrocket.index.key_draft import Made, install
-from pyrocket.index.key_file import KeyFile
+from pyrocket.index.key_file import SLACK_MS, KeyFile
 from pyrocket.index.key_items import KeyItems
 from pyrocket.index.key_search import KeySearch
-
-
-@dataclass(frozen=True)
-class IndexFile:
-    """A file as it was when somebody looked; `inode` tells it from others of its name."""
-
-    name: str
-    inode: int
-    header: KeyHeader
+from pyrocket.index.known_file import IndexFile, look_at
 
 
 class IndexChangedError(Exception):
@@ -49,7 +40,7 @@ class KeyIndex:
     def __init__(self, layout: Layout, geometry: Geometry, made: Made | None = None) -> None:
         self._folder, self._scratch = layout.index, layout.scratch
         self._geometry, self._made = geometry, made
-        self._full: dict[tuple[str, int], IndexFile] = {}
+        self._known_files: dict[tuple[str, int], IndexFile] = {}
 
     def names(self) -> list[str]:
         """Return the names of the files, oldest first; others in the folder are none of ours."""
@@ -70,17 +61,21 @@ class KeyIndex:
         What is full no longer changes, and is opened once. A file may go meanwhile.
         """
         keys = self._listed()
-        known = self._full
-        self._full = {key: known[key] for key in keys if key in known}
+        known = self._known_files
+        self._known_files = {key: known[key] for key in keys if key in known}
         for key in keys:
-            file = self._full.get(key)
-            if file is None:
-                with suppress(FileNotFoundError), self.open(key[0]) as opened:
-                    file = IndexFile(key[0], opened.inode, opened.header())
-                    if self.is_full(file.header):
-                        self._full[key] = file
+            file = self._known_files.get(key)
+            if file is None or not self.is_full(file.header):
+                file = self._look_again(key[0], file)
+                if file is not None and not file.flaw:
+                    self._known_files[key] = file
             if file is not None:
                 yield file
+
+    def _look_again(self, name: str, known: IndexFile | None) -> IndexFile | None:
+        with suppress(FileNotFoundError), self.open(name) as opened:
+            return look_at(name, opened, known)
+        return None
 
     def path(self, name: str) -> Path:
         """Return where a file is."""
@@ -229,15 +224,19 @@ class KeyIndex:
     def sound(self, log_end: int, *, strict: bool = False) -> list[IndexFile]:
         """Return the first files, as far as they make sense for a log that ends at `log_end`.
 
-        Raises StoreDamagedError for one that cannot be used if `strict`; else it ends them.
+        None counts behind one that is not full, at which the next one is made. Raises
+        StoreDamagedError for one that cannot be used if `strict`; else it ends them.
         """
         found: list[IndexFile] = []
         with nullcontext() if strict else suppress(StoreDamagedError):
             for file in self.files():
                 end, before = file.header.end_offset, found[-1].header.end_offset if found else 0
-                if end < before or (file.header.count > 1 and end >= log_end):
+                beyond = file.header.count > 1 and end >= log_end
+                if file.flaw or end < before or beyond:
                     break
                 found.append(file)
+                if not self.is_full(file.header):
+                    break
         return found
 
     def durable(self, index_timestamp: int) -> int:
@@ -294,6 +293,6 @@ def in_time(files: Sequence[IndexFile], begin_ms: int, end_ms: int) -> Iterator[
     """Yield the files that may know messages stored in [begin_ms, end_ms], newest first."""
     for known in reversed(files):
         # The last one may have grown since it was looked at.
-        over = known is not files[-1] and known.header.end_timestamp < begin_ms
-        if not over and known.header.begin_timestamp <= end_ms:
+        over = known is not files[-1] and known.header.end_timestamp + SLACK_MS < begin_ms
+        if not over and known.header.begin_timestamp - SLACK_MS <= end_ms:
             yield known

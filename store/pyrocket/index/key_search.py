@@ -9,13 +9,14 @@ import numpy.typing as npt
 
 from pyrocket.formats.key_table import HEADER_BYTES, ITEM, ITEM_BYTES, SLOT, SLOT_BYTES, Geometry
 from pyrocket.formats.runs import Ints
-from pyrocket.index.key_file import KeyFile
+from pyrocket.index.key_file import SLACK_MS, KeyFile
 
 MOST_FOLLOWED = 1 << 16
 """Items of a file that are read one by one before the file is read as a whole."""
 
 _BLOCK_ITEMS = 1 << 20
 _SLOT_READS = 3
+_EVER = 2**63 - 1 - SLACK_MS
 _LOW_BITS = 0xFFFFF
 
 
@@ -32,15 +33,14 @@ def among(hashes: Ints, wanted: Ints) -> npt.NDArray[np.int64]:
 class KeySearch:
     """Looks in an open file of this geometry for keys with the hashes `wanted`.
 
-    Only items stored in [begin_ms, end_ms] count; times are known to the second, so the window is
-    taken one second wider.
+    Only items stored in [begin_ms, end_ms] count; times are known to two seconds: see `SLACK_MS`.
     """
 
     def __init__(
         self, file: KeyFile, geometry: Geometry, wanted: Ints, begin_ms: int, end_ms: int
     ) -> None:
         self._file, self._geometry, self._wanted = file, geometry, wanted
-        self._begin_ms, self._end_ms = begin_ms, end_ms
+        self._begin_ms, self._end_ms = begin_ms - SLACK_MS, min(end_ms, _EVER) + SLACK_MS
         self._first_ms = file.header().begin_timestamp
 
     def offsets(self, count: int) -> Ints:

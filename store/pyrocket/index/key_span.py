@@ -2,15 +2,20 @@
 
 Each knows all keys from its first record to its last. That nothing is missing between two of them
 is looked up in the log: RocketMQ leaves such gaps, because after an unclean end it removes files
-and goes on where it recovers from, and does so before it finds our lock.
+and goes on where it recovers from, and does so before it finds our lock. So are the times at which
+a file says that it begins and ends.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.record import BLANK_BYTES, read_header
-from pyrocket.index.key_index import IndexFile, KeyIndex
+from pyrocket.formats.record import BLANK_BYTES, HEADER_BYTES, read_header
+from pyrocket.formats.record_header import HEADER
+from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
+from pyrocket.index.known_file import IndexFile
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import end_of, run_at
 
@@ -30,6 +35,7 @@ class KeySpan:
     def __init__(self, log: CommitLog, index: KeyIndex) -> None:
         self._log, self._index = log, index
         self._missing: dict[tuple[_Place, _Place], int] = {}
+        self._true: dict[_Place, IndexFile] = {}
 
     def unbroken(self, files: Sequence[IndexFile]) -> list[IndexFile]:
         """Return the first of the files, up to the first before which keys are missing.
@@ -47,13 +53,43 @@ class KeySpan:
         for count, file in enumerate(files):
             begin, before = file.header.begin_offset, files[:count]
             end = before[-1].header.end_offset if before else 0
-            if not end <= begin <= file.header.end_offset:
+            if not end <= begin <= file.header.end_offset or not self._is_true(file):
                 return count
             # The record at which the one before ended may go on in this one.
             goes_on = bool(before) and begin == end
             if not goes_on and begin > first and self._lacks(before, file, first):
                 return count
         return len(files)
+
+    def _is_true(self, file: IndexFile) -> bool:
+        """Whether the records at which a file begins and ends were stored when its header says.
+
+        Where the log does not tell, the times have to be as far apart as the items are.
+        """
+        header, place = file.header, _place(file)
+        known = self._true.get(place)
+        if known is file or known == file:
+            return True
+        said = (
+            (header.begin_offset, header.begin_timestamp),
+            (header.end_offset, header.end_timestamp),
+        )
+        for offset, time in said if header.count > 1 else ():
+            stored = self._stored(offset)
+            if not file.times_fit if stored is None else stored != time:
+                return False
+        self._true[place] = file
+        return True
+
+    def _stored(self, offset: int) -> int | None:
+        """Return the store time of the record at `offset`; None where none begins."""
+        try:
+            head = self._log.read(offset, HEADER_BYTES)
+        except FileNotFoundError:
+            return None
+        if len(head) < HEADER_BYTES or not read_header(head).is_message:
+            return None
+        return int(np.frombuffer(head, HEADER, 1)[0]["store_timestamp"])
 
     def _lacks(self, before: Sequence[IndexFile], file: IndexFile, first: int) -> bool:
         """Whether a record between the files, or the log's start and the file, is not indexed."""

@@ -1,0 +1,166 @@
+"""One flipped bit in the header of an index file hides nothing, from nobody, and is found.
+
+It was so: a file that says that it begins or ends at other times is not looked into, and behind one
+that says that it ends further on nothing is looked for.
+"""
+
+import shutil
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from keyed import index_of
+from pyrocket import Store
+from pyrocket.errors import StoreDamagedError
+from pyrocket.index.key_file import KeyFile
+from pyrocket.index.known_file import look_at
+from pyrocket.locating import Wanted
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from store.repair.damage import index_files
+from stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite
+
+COUNT, STEP = 100, 700
+START = 1_700_000_000_000
+ASKED = (0, 39, 40, 60, 79, 99)
+"""Numbers of messages at the ends of the files, and of some between."""
+
+SLOT_COUNT = range(32, 36)
+
+
+def make(path, step=STEP):
+    """Messages k0, k1, …, four an append, and `step` ms between: two full files, one with some."""
+    clock = FakeClock(START)
+    with Store.open(path, create=True, config=SMALL, clock=clock) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        for first in range(0, COUNT, 4):
+            keys = [[f"k{number}"] for number in range(first, first + 4)]
+            store.append_batch(batch(numbered(4, 20, first), 0, keys=keys), topic="t")
+            clock.now += step
+    assert len(index_files(path)) == 3
+    return path
+
+
+def flip(path, file, byte, bit):
+    name = index_files(path)[file]
+    overwrite(name, bytes([name.read_bytes()[byte] ^ 1 << bit]), byte)
+    return f"index/{name.name}"
+
+
+def missed(store, step=STEP):
+    """Keys that are not found, ever or exactly when they were stored."""
+    wanted = Wanted(topics=["t"], keys=[f"k{number}" for number in range(COUNT)])
+    found = len(store.locate(wanted))
+    names = [] if found == COUNT else [f"{COUNT - found} of all"]
+    for number in ASKED:
+        at = START + number // 4 * step
+        if len(store.query("t", f"k{number}")) != 1:
+            names.append(f"k{number}")
+        if len(store.query("t", f"k{number}", begin_ms=at, end_ms=at)) != 1:
+            names.append(f"k{number} at {at}")
+    return names
+
+
+def missed_by_reader(path, step=STEP):
+    """The same of a new reader; who is told that the index is damaged misses nothing."""
+    with Store.open(path, read_only=True) as reader:
+        try:
+            return missed(reader, step)
+        except StoreDamagedError as error:
+            told = error.code == "KEY_INDEX_DAMAGED" and "pyrocket repair" in error.remedy
+            return [] if told else [str(error)]
+
+
+@pytest.mark.parametrize("file", [1, 2])
+@pytest.mark.parametrize(
+    ("place", "step", "bits"),
+    [("store", STEP, range(8)), ("store", 0, (0, 7)), ("copy", 0, (0, 7))],
+)
+def test_no_flipped_bit_of_a_header_hides_a_key_or_goes_unseen(tmp_path, file, place, step, bits):
+    """How many slots are in use nobody needs; a file may say more, as RocketMQ counted before.
+
+    Where all is stored at one time, how far the items are apart tells nothing.
+    """
+    path = make(tmp_path / "store", step)
+    path = path if place == "store" else shutil.copytree(path, tmp_path / "copy")
+    assert not missed_by_reader(path, step)
+    for byte, bit in product(range(40), bits):
+        name = flip(path, file, byte, bit)
+        assert not missed_by_reader(path, step), (byte, bit)
+        told = {one.file for one in verify(path).findings}
+        assert told == {name} or (not told and byte in SLOT_COUNT), (byte, bit)
+        flip(path, file, byte, bit)
+    assert not verify(path).findings
+
+
+@pytest.mark.parametrize(("byte", "bit"), [(0, 7), (8, 7), (12, 0), (30, 4)])
+@pytest.mark.parametrize("file", [1, 2])
+def test_a_repair_or_a_writer_that_appends_makes_it_good_again(tmp_path, file, byte, bit):
+    path = make(tmp_path / "store")
+    flip(path, file, byte, bit)
+    shutil.copytree(path, tmp_path / "copy")
+    with Store.open(path) as writer:
+        assert not missed(writer)
+        writer.append(message(b"next"))
+        assert not missed(writer)
+    assert not verify(path).findings
+    repair(tmp_path / "copy")
+    assert not verify(tmp_path / "copy").findings
+    for each in path, tmp_path / "copy":
+        assert not missed_by_reader(each)
+        assert len(index_files(each)) == 3
+
+
+def test_a_reader_and_a_writer_that_are_there_miss_nothing_behind_it(tmp_path):
+    path = make(tmp_path / "store")
+    flip(path, 1, 30, 4)
+    with Store.open(path) as writer, Store.open(path, read_only=True) as reader:
+        for _ in range(2):
+            assert not missed(writer)
+            assert not missed(reader)
+            writer.append(message(b"next"))
+
+
+@pytest.mark.parametrize("bit", range(10))
+def test_a_beginning_whose_record_is_cleaned_away_may_be_almost_a_second_wrong(tmp_path, bit):
+    """Nothing tells then when exactly it was: it must make no difference."""
+    path = make(tmp_path / "store", step=999)
+    with Store.open(path) as store:
+        store.clean(total_bytes=12_000)
+    header = index_of(path).header(index_files(path)[0].name)
+    assert header.begin_offset < int(log_files(path)[0].name) < header.end_offset
+    flip(path, 0, 7 - bit // 8, bit % 8)
+    with Store.open(path, read_only=True) as reader:
+        first = reader.offsets("t")[0].minimum
+        assert first < 35
+        for number, one in enumerate(reader.read("t", 0, first, COUNT), first):
+            at = one.store_timestamp
+            assert len(reader.query("t", f"k{number}", begin_ms=at, end_ms=at)) == 1
+
+
+def test_a_header_is_read_again_only_where_it_has_changed(tmp_path, monkeypatch):
+    index = index_of(make(tmp_path / "store"))
+    known = list(index.files())
+    assert len(known) == 3
+
+    def none(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(KeyFile, "items", none)
+    assert list(index.files()) == known
+
+
+def test_a_header_that_is_torn_while_it_is_written_is_read_again(tmp_path, monkeypatch):
+    index = index_of(make(tmp_path / "store"))
+    real, read = KeyFile.header, []
+
+    def torn(file):
+        header = real(file)
+        read.append(header)
+        return replace(header, end_offset=header.end_offset + 1) if len(read) == 1 else header
+
+    monkeypatch.setattr(KeyFile, "header", torn)
+    name = index.names()[-1]
+    with index.open(name) as file:
+        assert not look_at(name, file).flaw
+    assert len(read) == 2
