@@ -184,7 +184,7 @@ def test_a_query_that_went_on_meanwhile_is_not_disturbed(files, monkeypatch):
         files.plan()
         return True
 
-    monkeypatch.setattr("pyspark_pyrocket.checkpoints.commands.click.confirm", agree)
+    monkeypatch.setattr("pyspark_pyrocket.checkpoints.commands.ask", agree)
     store = ("--store", files.box.path)
     told = run("reset", files.path, *store, "--to", "earliest", status=2)
     assert "CHECKPOINT_MOVED" in told

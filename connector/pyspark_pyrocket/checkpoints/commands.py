@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from pyrocket import Store, check_group_name
 from pyrocket.cli.frame import FOUND, OK, as_json, directory, dry_run, exits, show_json
+from pyrocket.cli.frame import agreed as ask
 from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, StoreUnavailableError
 
 from pyspark_pyrocket.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
@@ -189,7 +190,7 @@ def _committed(found: Checkpoint, source: int | None) -> StreamOffset:
 def _do(move: Move, now_ms: int, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     if not as_json:
         _show_move(move)
-    agreed = not dry_run and (yes or (not as_json and click.confirm("Do it?", err=True)))
+    agreed = not dry_run and (yes or (not as_json and ask("Do it?")))
     kept = write_move(move, now_ms) if agreed else None
     if as_json:
         show_json(

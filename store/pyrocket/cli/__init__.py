@@ -41,9 +41,8 @@ class LazyCommands(click.Group):
         except click.ClickException as error:
             _refuse(error, as_json=as_json)
         except click.Abort as error:
-            click.echo("Aborted!", err=True)
             interrupted = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
-            raise SystemExit(INTERRUPTED if interrupted else FOUND) from error
+            _abort(interrupted=interrupted, as_json=as_json)
         raise SystemExit(status if isinstance(status, int) else OK)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -55,6 +54,16 @@ class LazyCommands(click.Group):
         known = super().get_command(ctx, cmd_name)
         entry = find_commands().get(cmd_name)
         return known or (load_command(entry) if entry else None)
+
+
+def _abort(*, interrupted: bool, as_json: bool) -> NoReturn:
+    status = INTERRUPTED if interrupted else FOUND
+    if as_json:
+        what = "interrupted" if interrupted else "aborted"
+        message, remedy = f"{what} before the end.", "Run it again."
+        fail(what.upper(), message, remedy, as_json=True, status=status)
+    click.echo("Aborted!", err=True)
+    raise SystemExit(status)
 
 
 def _refuse(error: click.ClickException, *, as_json: bool) -> NoReturn:

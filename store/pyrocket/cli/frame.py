@@ -63,7 +63,19 @@ def exits(command: Callable[..., int]) -> Callable[..., None]:
     return run
 
 
-def fail(code: str, message: str, remedy: str, *, as_json: bool) -> NoReturn:
+def agreed(question: str) -> bool:
+    """Ask on standard error; where nobody can answer that is an error that names `--yes`."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as error:
+        if not isinstance(error.__cause__ or error.__context__, EOFError):
+            raise
+        click.echo(err=True)
+        remedy = "Give --yes to do it without a question, or --dry-run to look only."
+        fail("NO_ANSWER", "nobody answers here; nothing is done.", remedy, as_json=False)
+
+
+def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = FAILED) -> NoReturn:
     """Print an error and the way out, and exit."""
     if as_json:
         show_json({"error": {"code": code, "message": message, "remedy": remedy}})
@@ -71,7 +83,7 @@ def fail(code: str, message: str, remedy: str, *, as_json: bool) -> NoReturn:
         click.echo(f"Error [{code}]: {message}", err=True)
         if remedy:
             click.echo(remedy, err=True)
-    raise SystemExit(FAILED)
+    raise SystemExit(status)
 
 
 def show_json(document: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from pyrocket.cli.findings import report_document, show_report
 from pyrocket.cli.frame import (
     FOUND,
     OK,
+    agreed,
     as_json,
     directory,
     dry_run,
@@ -43,7 +44,7 @@ def repair(
         if as_json:
             return yes
         _show_actions(actions, "I am going to" if yes else "To be done:")
-        return yes or click.confirm("Do it?", err=True)
+        return yes or agreed("Do it?")
 
     with progress("repair", silent=as_json) as tell:
         done = run.repair(directory, dry_run=dry_run, agree=agree, progress=tell, config=config)

@@ -60,13 +60,17 @@ def test_ctrl_c_is_not_taken_for_something_found():
 
     @click.command()
     @click.option("--ask", is_flag=True)
-    def slow(ask):
+    @click.option("--json", is_flag=True)
+    def slow(ask, json):
         if ask:
             click.confirm("Do it?", abort=True)
         os.kill(os.getpid(), signal.SIGINT)
 
     group = LazyCommands("group", commands={"slow": slow})
     assert CliRunner().invoke(group, ["slow"]).exit_code == 130
+    told = CliRunner().invoke(group, ["slow", "--json"])
+    assert (told.exit_code, told.stderr.strip()) == (130, "")
+    assert json.loads(told.stdout)["error"]["code"] == "INTERRUPTED"
     assert CliRunner().invoke(group, ["slow", "--ask"], input="y\n").exit_code == 130
     assert CliRunner().invoke(group, ["slow", "--ask"], input="").exit_code == 1
 

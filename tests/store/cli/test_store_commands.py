@@ -88,6 +88,14 @@ def test_repair_says_what_it_will_do_and_asks(damaged):
     assert run("verify", damaged).exit_code == 0
 
 
+def test_a_repair_that_nobody_answers_names_the_way_to_do_without(damaged):
+    refused = run("repair", damaged, answer="")
+    assert refused.exit_code == 2
+    assert "Error [NO_ANSWER]" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert run("verify", damaged).exit_code == 1
+
+
 def test_repair_in_scripts_neither_asks_nor_guesses(damaged):
     planned = document("repair", damaged, "--dry-run", status=1)
     assert (planned["done"], len(planned["actions"])) == (False, 1)
