@@ -3,6 +3,7 @@
 import json
 
 import click
+from pyrocket.cli.frame import print_table
 
 from pyspark_pyrocket.doctor.check import Check, Verdict
 
@@ -27,7 +28,6 @@ def show_json(checks: list[Check]) -> None:
 def show_table(checks: list[Check]) -> None:
     """Print a table: verdict, what was looked at, what was found and the way out."""
     # A second's worth of imports that JSON does not need.
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -38,4 +38,4 @@ def show_table(checks: list[Check]) -> None:
             found.append(f"\n{check.remedy}", style="bold")
         verdict = Text(check.verdict.value, style=_COLOURS[check.verdict])
         table.add_row(verdict, Text(check.name), found)
-    Console().print(table)
+    print_table(table)

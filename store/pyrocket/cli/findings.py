@@ -6,6 +6,7 @@ import click
 
 from pyrocket.checks.finding import Finding, Severity
 from pyrocket.checks.report import Report
+from pyrocket.cli.frame import print_table
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
 
@@ -38,7 +39,6 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
 
 def show_report(report: Report) -> None:
     """Print a table of findings, and what has been looked at."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -48,12 +48,11 @@ def show_report(report: Report) -> None:
         text.append(finding.fix, style="bold")
         verdict = Text(finding.severity.value, style=_COLOURS[finding.severity])
         table.add_row(verdict, Text(finding.code), text)
-    console = Console()
     if report.findings:
-        console.print(table)
+        print_table(table)
     more = sum(report.counts.values()) - len(report.findings)
     if more:
-        console.print(f"… and {more:,} more of these.")
+        click.echo(f"… and {more:,} more of these.")
     click.echo(summary(report))
 
 

@@ -10,14 +10,20 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from io import StringIO
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from pyrocket.config import StoreConfig
 from pyrocket.errors import PyrocketError
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 OK, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
+
+_ANY_WIDTH = 1_000_000
 
 Progress = Callable[[int, int, str], None]
 
@@ -89,6 +95,21 @@ def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = F
 def show_json(document: dict[str, Any]) -> None:
     """Print the one document."""
     click.echo(json.dumps(document, indent=2))
+
+
+def print_table(table: "Table") -> None:
+    """Print a table as wide as the terminal; elsewhere no line is broken, so that grep finds it."""
+    from rich.console import Console
+
+    console = Console()
+    if console.is_terminal:
+        console.print(table)
+        return
+    wide = Console(file=StringIO(), width=_ANY_WIDTH, color_system=None)
+    with wide.capture() as captured:
+        wide.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
 
 
 class ProgressBar:

@@ -1,0 +1,37 @@
+"""What commands print where standard output is a file or a pipe, and where it is a terminal."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from pyrocket.cli import main
+from stores import filled, overwrite, queue_files, reboot
+
+
+@pytest.fixture
+def damaged(path):
+    filled(path, count=60).close()
+    reboot(path)
+    overwrite(queue_files(path)[1], bytes(20), 40)
+    return str(path)
+
+
+def shown(*arguments):
+    return CliRunner().invoke(main, arguments).stdout
+
+
+def test_no_line_is_broken_for_a_pipe(damaged, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    (finding,) = json.loads(shown("verify", damaged, "--json"))["findings"]
+    lines = shown("verify", damaged).splitlines()
+    assert any("QUEUE_ENTRY_MISSING" in line and finding["what"] in line for line in lines)
+    assert any(line.strip() == finding["fix"] for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_table_is_as_wide_as_the_terminal(damaged, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    *table, _ = shown("verify", damaged).splitlines()
+    assert len(table) > 2
+    assert "\x1b" in table[0]
