@@ -54,6 +54,14 @@ def flip_item(path, item, at):
     overwrite(file, bytes([file.read_bytes()[place] ^ 1]), place)
 
 
+def move_end(path, offset):
+    """Make the last index file end elsewhere, as its header and its last item say."""
+    file = index_files(path)[-1]
+    count = int.from_bytes(file.read_bytes()[36:40], "big")
+    for place in 24, 40 + 4 * 20 + 20 * (count - 1) + 4:
+        overwrite(file, offset.to_bytes(8, "big"), place)
+
+
 @dataclass(frozen=True)
 class Damage:
     """What is done, the finding's code, and what `repair` makes of it.
@@ -156,10 +164,11 @@ DAMAGES = [
     Damage("index chain", lambda p: flip_item(p, 50, 19), "KEY_INDEX_CHAINS"),
     Damage("index slot", lambda p: overwrite(index_files(p)[0], bytes(4), 44), "KEY_INDEX_CHAINS"),
     Damage(
-        "index ahead",
+        "index end",
         lambda p: overwrite(index_files(p)[-1], (90_000).to_bytes(8, "big"), 24),
-        "KEY_INDEX_AHEAD",
+        "KEY_INDEX_DAMAGED",
     ),
+    Damage("index ahead", lambda p: move_end(p, 90_000), "KEY_INDEX_AHEAD"),
     Damage("foreign in index", lambda p: (p / "index/x").touch(), "FOREIGN_FILE"),
     Damage("foreign in log", lambda p: (p / "commitlog/x.tmp").touch(), "FOREIGN_FILE"),
     Damage("foreign in queue", lambda p: (p / "consumequeue/t/0/x").touch(), "FOREIGN_FILE"),
