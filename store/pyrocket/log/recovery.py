@@ -17,10 +17,11 @@ import numpy.typing as npt
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.formats.property_crc import check_crcs
+from pyrocket.formats.record import read_header
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import end_of, walk, walk_all
+from pyrocket.log.walk import end_of, run_at, walk, walk_all
 
 _FILES_AFTER_CLEAN_END = 3
 _HEAD_BYTES = 96
@@ -35,16 +36,21 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def recovery_start(log: CommitLog, checkpoint: Checkpoint, *, clean: bool) -> int:
-    """Return the start of the first file that has to be looked at."""
+    """Return the start of the first file that has to be looked at.
+
+    After no clean end it begins with a whole record: a log never ends where a file begins.
+    """
     starts = log.run.starts()
     if not starts:
         return log.first_offset()
     if clean:
         return starts[max(0, len(starts) - _FILES_AFTER_CLEAN_END)]
     for start in reversed(starts):
-        stored = read_store_timestamp(log.read(start, _HEAD_BYTES))
-        if 0 < stored <= checkpoint.safe_timestamp:
-            return start
+        head = log.read(start, _HEAD_BYTES)
+        if 0 < read_store_timestamp(head) <= checkpoint.safe_timestamp:
+            run, _ = run_at(log, start, min(start + read_header(head).size, log.file_end(start)))
+            if run is not None and whole_records(run):
+                return start
     return starts[0]
 
 

@@ -157,6 +157,23 @@ def test_damage_in_the_middle_after_a_clean_end_is_never_cut(path):
     assert [file.read_bytes() for file in log_files(path)] == before
 
 
+def test_a_log_that_is_cut_where_a_file_begins_ends_in_the_one_before(path, clock, open_store):
+    """A blank record pads that, and nothing follows it any more."""
+    with open_store() as store:
+        for body in numbered(150):
+            clock.now += 1000
+            store.append(message(body, queue_id=0))
+    reboot(path)
+    (path / "abort").touch()
+    overwrite(log_files(path)[-1], b"!", 100)
+    store = open_store()
+    left = bodies(store)[0]
+    assert 120 < len(left) < 150
+    assert left == numbered(len(left))
+    assert words(path)[PUBLISHED] % SMALL.log_file_bytes
+    assert store.append(message(b"next", queue_id=0)).queue_offset == len(left)
+
+
 def test_missing_log_file_is_never_papered_over(path):
     crashed(path, count=150)
     files = log_files(path)
