@@ -15,8 +15,9 @@ from pyrocket.checks.config import check_config
 from pyrocket.checks.files import check_log_files, check_places, check_queue_files
 from pyrocket.checks.finding import KEPT_PER_CODE, Findings, Severity, after
 from pyrocket.checks.keys import KeyCheck, lag_of, report_geometry
-from pyrocket.checks.log import BadPlace, LogCheck, report_log
+from pyrocket.checks.log import BadPlace, LogCheck
 from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_begin, report_lost
+from pyrocket.checks.log_report import report_log
 from pyrocket.checks.meanwhile import Before
 from pyrocket.checks.queues import Key, QueueCheck
 from pyrocket.checks.report import Report
@@ -224,6 +225,7 @@ class _Check:
             looked_at_tail=at_rest,
             clean=clean,
             goes_on=lost is not None,
+            layout=self._layout,
         )
         log_end = log.end if self._page is None else published
         if lost is not None:

@@ -6,6 +6,7 @@ any_run     reading folders in which files are missing, cut short or foreign
 files       names and lengths of files
 log_end     its last files, which may be missing
 log         the chain of records, their structure and checksums
+log_report  what is said of it, and what it means for the next writer
 queues      each record has its entry, and each entry its record
 keys        each key has its item in the index, and each item its key
 timers      the index of timers that wait has all of them

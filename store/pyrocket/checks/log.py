@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.checks.finding import Findings, Progress, Severity, repair, restore
+from pyrocket.checks.finding import Progress
 from pyrocket.disk.layout import file_name
 from pyrocket.disk.sparse import data_from
 from pyrocket.errors import StoreDamagedError
@@ -24,11 +24,15 @@ _REASON_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class BadPlace:
-    """[start, end) of the log holds no whole record; behind it others follow, or nothing does."""
+    """[start, end) of the log holds no whole record; behind it others follow, or nothing does.
+
+    `before` counts the whole records before it.
+    """
 
     start: int
     end: int
     reason: str
+    before: int = 0
 
 
 class LogCheck:
@@ -90,7 +94,8 @@ class LogCheck:
             if fault and at == len(run) - 1 and not self._goes_on(where + size):
                 position = where
             elif fault:
-                self.bad.append(BadPlace(where, where + size, fault))
+                before = self.records + int(good[:at].sum())
+                self.bad.append(BadPlace(where, where + size, fault, before))
         return RecordFields(run.buffer, run.base, run.starts[good], run.sizes[good]), position
 
     def _goes_on(self, position: int) -> bool:
@@ -104,7 +109,8 @@ class LogCheck:
         found = self._next_record(position + 1, end)
         reason = self._reason(position)
         if found < end or reason or self._end_is_known:
-            self.bad.append(BadPlace(position, found, reason or "there is no record."))
+            reason = reason or "there is no record."
+            self.bad.append(BadPlace(position, found, reason, self.records))
         return found
 
     def _reason(self, position: int) -> str:
@@ -170,39 +176,3 @@ def _written(log: CommitLog, begin: int) -> Iterator[tuple[int, bytes]]:
             data = log.read(position, _BLOCK_BYTES) if position < end else b""
             yield position, data
             position += len(data) or 1
-
-
-def report_log(
-    check: LogCheck,
-    log: CommitLog,
-    findings: Findings,
-    *,
-    looked_at_tail: bool,
-    clean: bool,
-    goes_on: bool,
-) -> None:
-    """Add what is wrong with the log to the findings; it `goes_on` in files that are missing."""
-    for place in check.bad:
-        start = log.run.start_of(place.start)
-        name = f"commitlog/{file_name(start)}"
-        at = place.start - start
-        if goes_on or place.start < check.end:
-            what = f"{place.end - place.start} bytes hold no whole record: {place.reason}"
-            findings.add("LOG_DAMAGED", Severity.ERROR, name, what, restore(name), at)
-        else:
-            _report_tail(findings, name, at, place.reason, clean=clean)
-    if looked_at_tail and not goes_on and not any(place.start >= check.end for place in check.bad):
-        first, last = check.tail()
-        if last > first:
-            start = log.run.start_of(first)
-            name = f"commitlog/{file_name(start)}"
-            what = "behind the last record there are bytes that are not zero."
-            _report_tail(findings, name, first - start, what, clean=clean)
-
-
-def _report_tail(findings: Findings, name: str, at: int, what: str, *, clean: bool) -> None:
-    severity = Severity.ERROR if clean else Severity.WARNING
-    fix = repair("cuts the log there, and keeps a copy of what it cuts.")
-    if not clean:
-        fix += " So does opening the store for writing, without the copy."
-    findings.add("LOG_TORN", severity, name, what, fix, at)

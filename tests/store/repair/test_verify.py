@@ -1,5 +1,6 @@
 """A check finds nothing where nothing is, whoever made the store and whatever is in it."""
 
+import re
 import shutil
 import struct
 
@@ -7,7 +8,7 @@ import pytest
 from golden.java import CLEAN, GOLDEN, TXCHECK, listing
 from pyrocket import Store
 from pyrocket.disk.state_page import RESERVED
-from pyrocket.errors import StoreUnavailableError
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
 from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot, scan
@@ -127,6 +128,41 @@ def test_whole_messages_behind_a_damaged_place_are_found(path, clock):
     assert [(finding.file, finding.position) for finding in damaged] == [
         ("commitlog/00000000000000004096", 0)
     ]
+
+
+@pytest.mark.parametrize("files", [[-1], [-2], [-3], [-4], [-4, -2]], ids=str)
+@pytest.mark.parametrize("step_ms", [0, 1000])
+def test_a_damage_that_keeps_writers_out_says_so_and_what_the_way_in_costs(
+    path, clock, files, step_ms
+):
+    """After a clean end they look at the last three files; else at what may not be durable."""
+    with Store.open(path, create=True, config=SMALL, clock=clock) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        for body in numbered(150):
+            clock.now += step_ms
+            store.append(message(body))
+    reboot(path)
+    for file in files:
+        overwrite(log_files(path)[file], b"!", 150)
+    report = verify(path)
+    fixes = [finding.fix for finding in report.findings if finding.code == "LOG_DAMAGED"]
+    refusals = [fix for fix in fixes if "refuses it (STORE_DAMAGED)" in fix]
+    assert len(fixes) == len(files)
+    assert len(refusals) == (files != [-4])
+    if not refusals:
+        Store.open(path).close()
+        return
+    with pytest.raises(StoreDamagedError):
+        Store.open(path)
+    assert "make an empty file `abort`" in refusals[0]
+    (path / "abort").touch()
+    with Store.open(path) as store:
+        left = store.max_offset("t", 0)
+    lost = re.search(r"cuts the log (there|at \d+), .* lost: (\d+)\.", refusals[0])
+    assert (lost is None) == ("begins to look behind it" in refusals[0]) == (left == 150)
+    if lost:
+        assert left == 150 - int(lost[2]) - len(files)
+        assert verify(path).ok
 
 
 def test_a_store_of_one_topic_of_each_kind_of_message_is_sound(path, clock):
