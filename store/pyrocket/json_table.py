@@ -109,7 +109,7 @@ class JsonTable(Generic[Table]):
             _version(content)
             return content, self._parse(content)
         except fastjson.BROKEN as error:
-            return f"makes no sense ({error!r})"
+            return f"makes no sense ({fastjson.in_words(error)})"
 
     def _warn(self, why: str) -> None:
         """Say once for each state of the file that its backup is used."""

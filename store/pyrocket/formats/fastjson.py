@@ -15,6 +15,20 @@ from typing import Any
 BROKEN = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 """What is raised where a text is no JSON, or its values are not those of a table."""
 
+
+def in_words(error: Exception) -> str:
+    """Return what is wrong, of an error of `BROKEN`, as its reader would say it."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is no UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is no JSON: {error}"
+    if isinstance(error, KeyError):
+        return f"{error.args[0]!r} is missing" if error.args else "something is missing"
+    if isinstance(error, AttributeError | TypeError):
+        return "it is JSON, but has other values than it should, such as a list for an object"
+    return str(error)
+
+
 # A text that never ends is taken up to the end of the file: begun again at each of its quotes, the
 # search would take quadratic time.
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|(?<=[{,\s])(-?\d+)(?=\s*:)', re.DOTALL)

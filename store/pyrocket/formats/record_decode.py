@@ -28,6 +28,8 @@ from pyrocket.formats.record import (
 )
 from pyrocket.message import StoredMessage
 
+_BYTE = struct.Struct(">B")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
@@ -82,7 +84,13 @@ def decode_record(data: bytes | memoryview, *, verify_crc: bool = True) -> Recor
     """
     try:
         record, end = _take_apart(bytes(data))
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except struct.error as error:
+        raise StoreDamagedError(
+            f"not a whole record: it ends after {len(data)} bytes, before all of its fields."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise StoreDamagedError("not a whole record: its topic is no UTF-8.") from error
+    except IndexError as error:
         raise StoreDamagedError(f"not a whole record: {error}.") from error
     if record.magic not in (MAGIC_V1, MAGIC_V2):
         raise StoreDamagedError(f"not a record: magic 0x{record.magic:08X}.")
@@ -110,7 +118,8 @@ def _take_apart(data: bytes) -> tuple[Record, int]:
         (topic_length,) = SHORT.unpack_from(data, position)
         topic, position = _read_run(data, position + 2, topic_length)
     else:
-        topic, position = _read_run(data, position + 1, data[position])
+        (topic_length,) = _BYTE.unpack_from(data, position)
+        topic, position = _read_run(data, position + 1, topic_length)
     (properties_length,) = SHORT.unpack_from(data, position)
     properties, position = _read_run(data, position + 2, properties_length)
     record = Record(

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.fastjson import in_words
 from pyrocket.formats.java_hash import java_hash
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import KEYS, TAGS, encode_properties
@@ -104,7 +105,7 @@ def decode_sink_records(records: RecordFields) -> Iterator[SinkRecord]:
             told |= {name: int(told[name]) for name in _PLACES}
         except (ValueError, KeyError, TypeError) as error:
             raise StoreDamagedError(
-                f"the record of {SINK_TOPIC} at {offset} makes no sense ({error!r}).",
+                f"the record of {SINK_TOPIC} at {offset} makes no sense ({in_words(error)}).",
                 remedy="Restore the log from a backup.",
             ) from error
         yield SinkRecord(**told, offset=offset, time_ms=time_ms)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.fastjson import BROKEN, int_keys
+from pyrocket.formats.fastjson import BROKEN, in_words, int_keys
 from pyrocket.formats.own_json import decode_own, encode_own
 
 _LAST = 16
@@ -59,7 +59,7 @@ class Epochs:
             return [{name: int_keys(ends) for name, ends in cut.items()} for cut in known]
         except BROKEN as error:
             raise StoreDamagedError(
-                f"{self._layout.epochs} makes no sense ({error!r}).",
+                f"{self._layout.epochs} makes no sense ({in_words(error)}).",
                 remedy="Restore it from a copy, or remove it: then nobody is told any more where"
                 " earlier recoveries have cut the log.",
             ) from error

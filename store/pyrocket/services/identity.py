@@ -23,6 +23,7 @@ from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.permission import naming_obstacles
 from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError
+from pyrocket.formats.fastjson import in_words
 from pyrocket.sizes import (
     TELL_INDEX,
     check_all_lengths,
@@ -120,7 +121,7 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
         identity = _parse(layout, config, json.loads(text))
     except _NONSENSE as error:
         raise StoreDamagedError(
-            f"{layout.identity} cannot be read: {error!r}.",
+            f"{layout.identity} cannot be read: {in_words(error)}.",
             remedy="Restore it from a backup, or remove it: the next writer makes a new one, with"
             " the sizes that the files have. Running queries then see another store; a broker_name"
             " and delay_levels of your own have to be given again.",

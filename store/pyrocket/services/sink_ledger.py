@@ -21,7 +21,7 @@ from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.machine import Moment
 from pyrocket.errors import OffsetOutOfRangeError, SinkError, StoreDamagedError
-from pyrocket.formats.fastjson import BROKEN
+from pyrocket.formats.fastjson import BROKEN, in_words
 from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.sink_record import SinkRecord
 
@@ -236,7 +236,7 @@ def _load(path: Path) -> _State:
         return _State(known, int(content["last"]), entries, saved_next=known)
     except BROKEN as error:
         raise StoreDamagedError(
-            f"{path} makes no sense ({error!r}).",
+            f"{path} makes no sense ({in_words(error)}).",
             remedy="Restore it from a copy, or remove it: batches whose messages are still in"
             " the log stay known, older ones could be published twice.",
         ) from error

@@ -244,7 +244,7 @@ class Topics:
             }
         except fastjson.BROKEN as error:
             raise StoreDamagedError(
-                f"{self._layout.topic_ids} makes no sense ({error!r}).",
+                f"{self._layout.topic_ids} makes no sense ({fastjson.in_words(error)}).",
                 remedy="Restore it from a copy, or remove it: then running queries see other"
                 " topics, and topics made again under the name of a deleted one lose their"
                 " messages.",

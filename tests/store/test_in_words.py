@@ -1,0 +1,40 @@
+"""What is wrong with a file is said in words, not as Python says it."""
+
+import pytest
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.record import MAGIC_V1
+from pyrocket.formats.record_decode import decode_record
+from pyrocket.verify import verify
+from stores import filled
+
+PYTHONS = ["unpack_from", "Error(", "object has no", "indices must", "NoneType"]
+
+
+@pytest.mark.parametrize("size", [*range(90, 0, -5), 3])
+def test_a_record_that_is_too_short_is_said_to_be(size):
+    data = (size.to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big") + bytes(91))[:size]
+    with pytest.raises(StoreDamagedError) as caught:
+        decode_record(data)
+    assert f"it ends after {size} bytes" in str(caught.value) or "fields take" in str(caught.value)
+    assert not any(each in str(caught.value) for each in PYTHONS)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[]", "it is JSON, but"),
+        (b"7", "it is JSON, but"),
+        (b'{"topicConfigTable":{"t":{}}}', "'readQueueNums' is missing"),
+        (b'{"topicConfigTable":[]}', "it is JSON, but"),
+        (b"{", "it is no JSON: "),
+        (b"\xff\xff", "byte 0 is no UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("name", ["config/topics.json", "pyrocket/topics.json"])
+def test_a_table_that_makes_no_sense_is_described(path, name, content, told):
+    filled(path).close()
+    for suffix in ("", ".bak"):
+        (path / f"{name}{suffix}").write_bytes(content)
+    found = [each.what for each in verify(path).findings]
+    assert not any(python in what for what in found for python in PYTHONS)
+    assert name != "config/topics.json" or any(told in what for what in found)
