@@ -25,6 +25,12 @@ _OWN_COMMANDS = {
 }
 
 
+_EXTRAS = {"pyspark": "spark"}
+"""Modules that a command may need, and what installs them with pyrocket."""
+
+_REINSTALL = "Install the distribution that it comes with anew, or remove it."
+
+
 class LazyCommands(click.Group):
     """A group that imports a command when it is run or listed, and survives a broken one."""
 
@@ -89,18 +95,27 @@ def load_command(entry: EntryPoint) -> click.Command:
     """Return the command, or one in its place that tells why it cannot be loaded."""
     try:
         command = entry.load()
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            return _broken(entry, f"{type(error).__name__}: {error}")
+        remedy = f"Run: pip install '.[{extra}]' in the checkout of pyrocket."
+        return _broken(entry, f"it needs {error.name}", remedy)
     except Exception as error:
         return _broken(entry, f"{type(error).__name__}: {error}")
     return command if isinstance(command, click.Command) else _broken(entry, "not a command")
 
 
-def _broken(entry: EntryPoint, reason: str) -> click.Command:
+def _broken(entry: EntryPoint, reason: str, remedy: str = _REINSTALL) -> click.Command:
     def refuse() -> None:
-        raise click.ClickException(f"{entry.name} ({entry.value}) cannot be loaded: {reason}")
+        as_json = "--json" in click.get_current_context().args
+        message = f"{entry.name} ({entry.value}) cannot be loaded: {reason}."
+        fail("COMMAND", message, remedy, as_json=as_json)
 
     anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    help_text = f"Cannot be loaded: {reason}"
-    return click.Command(entry.name, anything, callback=refuse, help=help_text)
+    help_text = f"Cannot be loaded: {reason}. {remedy}"
+    short = f"Cannot be loaded: {reason}."
+    return click.Command(entry.name, anything, callback=refuse, help=help_text, short_help=short)
 
 
 @click.group(cls=LazyCommands)

@@ -39,6 +39,34 @@ def test_a_command_that_cannot_be_loaded_says_so_and_spares_the_others(monkeypat
     )
 
 
+WITHOUT_PYSPARK = "import sys; sys.modules['pyspark'] = None; from pyrocket.cli import main; main()"
+
+
+@pytest.mark.parametrize("arguments", [["show", "x"], ["--json"]])
+def test_a_command_that_needs_pyspark_says_how_to_get_it(arguments):
+    done = run_without_pyspark("checkpoint", *arguments)
+    assert done.returncode == 2
+    shown = done.stdout or done.stderr
+    assert "it needs pyspark" in shown
+    assert "Run: pip install '.[spark]'" in shown
+    assert arguments != ["--json"] or json.loads(done.stdout)["error"]["remedy"]
+
+
+def test_the_list_of_commands_says_what_one_needs():
+    listed = run_without_pyspark("--help").stdout
+    assert "it needs pyspark" in listed
+    assert "ModuleNotFoundError" not in listed
+
+
+def run_without_pyspark(*arguments):
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYSPARK, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("module", [["pyrocket"], ["pyrocket", "doctor"]])
 def test_python_m_pyrocket_is_the_script(module):
     done = subprocess.run(
