@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.checks.key_headers import FOLLOWED, KeyTimes, wrong_slots
+from pyrocket.checks.key_seconds import Places, mistimed, places_of
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import DISPATCHED, INDEXED, StatePage
@@ -86,9 +87,9 @@ class KeyCheck:
         self._can_compare = geometry is not None and self._find_files()
         self._times = KeyTimes([file for file in self._files if self._is_believed(file)])
         self._blocks = self._items()
-        self._left = _NO_PAIRS, np.zeros(0, np.int64)
+        self._left = _NO_PAIRS, places_of(0, [], first=False)
         self._before = self._behind = 0
-        self._missing, self._wrong = Counter[int](), Counter[int]()
+        self._missing, self._wrong, self._late = Counter[int](), Counter[int](), Counter[int]()
 
     def _find_files(self) -> bool:
         """Look how far the files go; return whether they can be compared with the log."""
@@ -154,11 +155,12 @@ class KeyCheck:
         self._behind += int((wanted.offsets > end).sum())
         expected = _pairs(wanted.offsets, wanted.hashes)
         expected = expected[(wanted.offsets >= self._begin) & (wanted.offsets <= end)]
-        found, files = self._take(int(run.physical_offset[-1]))
+        found, places = self._take(int(run.physical_offset[-1]))
         of_run = (found["offset"] >= first) & (found["offset"] <= end)
-        found, files = found[of_run], files[of_run]
+        found, places = found[of_run], places[of_run]
         if len(expected) != len(found) or (expected != found).any():
-            self._compare(run, expected, found, files)
+            self._compare(run, expected, found, places["file"])
+        self._late.update(mistimed(run, found["offset"], places, self._files).tolist())
 
     def _compare(self, run: RecordFields, expected: Pairs, found: Pairs, files: Ints) -> None:
         """Count what is missing and what is wrong, by the number of the file."""
@@ -197,37 +199,40 @@ class KeyCheck:
         for number, count in sorted(self._wrong.items()):
             what = f"{count} items are of no key of the log."
             self._add("KEY_INDEX_WRONG", self._names[number], what)
+        for number, count in sorted(self._late.items()):
+            what = f"{count} items have another time than the log."
+            self._add("KEY_INDEX_WRONG", self._names[number], what)
 
-    def _take(self, last: int) -> tuple[Pairs, Ints]:
-        """Return the items up to those of the record at log offset `last`, and their files."""
-        parts: list[tuple[Pairs, Ints]] = [self._left]
+    def _take(self, last: int) -> tuple[Pairs, Places]:
+        """Return the items up to those of the record at log offset `last`, and where they are."""
+        parts: list[tuple[Pairs, Places]] = [self._left]
         while not len(parts[-1][0]) or parts[-1][0]["offset"].max() <= last:
             block = next(self._blocks, None)
             if block is None:
                 break
             parts.append(block)
-        known, files = (np.concatenate(each) for each in zip(*parts, strict=True))
+        known, places = (np.concatenate(each) for each in zip(*parts, strict=True))
         count = int(np.searchsorted(known["offset"], last, side="right"))
-        self._left = known[count:], files[count:]
-        return known[:count], files[:count]
+        self._left = known[count:], places[count:]
+        return known[:count], places[:count]
 
-    def _items(self) -> Iterator[tuple[Pairs, Ints]]:
-        """Yield the items of all files in blocks, each with the number of its file."""
+    def _items(self) -> Iterator[tuple[Pairs, Places]]:
+        """Yield the items of all files in blocks, and where they are."""
         for number, name in enumerate(self._names):
             # Files may be cleaned away meanwhile.
             with suppress(FileNotFoundError), self._index.open(name) as file:
-                for block in self._items_of(name, file):
-                    yield block, np.full(len(block), number, np.int64)
+                yield from self._items_of(number, name, file)
 
-    def _items_of(self, name: str, file: KeyFile) -> Iterator[Pairs]:
-        """Yield the items of one file in blocks, looking at the chains on the way."""
+    def _items_of(self, number: int, name: str, file: KeyFile) -> Iterator[tuple[Pairs, Places]]:
+        """Yield the same of one file, looking at the chains on the way."""
         count = file.header().count
         heads = np.zeros(self._geometry.slots, np.int32)
         broken = 0
         for first in range(1, count, _BLOCK_ITEMS):
             items = file.items(first, min(count, first + _BLOCK_ITEMS))
             broken += _broken_links(items, first, heads)
-            yield _pairs(items["physical_offset"], items["key_hash"])
+            places = places_of(number, items["seconds"], first=first == 1)
+            yield _pairs(items["physical_offset"], items["key_hash"]), places
         if not (self._live and name == self._names[-1]):
             broken += int((file.slots() != heads).sum())
             if wrong := wrong_slots(file.header(), int((heads != 0).sum())):

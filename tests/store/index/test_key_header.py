@@ -12,6 +12,7 @@ import pytest
 from keyed import index_of
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.key_table import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.known_file import look_at
 from pyrocket.locating import Wanted
@@ -164,3 +165,15 @@ def test_a_header_that_is_torn_while_it_is_written_is_read_again(tmp_path, monke
     with index.open(name) as file:
         assert not look_at(name, file).flaw
     assert len(read) == 2
+
+
+@pytest.mark.parametrize("byte", range(12, 16))
+def test_an_item_with_another_time_is_found_and_made_good_again(tmp_path, byte):
+    path = make(tmp_path / "store")
+    first_items = HEADER_BYTES + SMALL.index_slots * SLOT_BYTES
+    flip(path, 1, first_items + 5 * ITEM_BYTES + byte, 1)
+    report = verify(path)
+    assert [one.code for one in report.findings] == ["KEY_INDEX_WRONG"]
+    assert "1 items have another time than the log" in report.findings[0].what
+    repair(path)
+    assert verify(path).ok
