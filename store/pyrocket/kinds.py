@@ -1,16 +1,11 @@
 """Whether what callers give is of the kind that it has to be: by name, before anything is done."""
 
 from collections.abc import Collection, Mapping
-from numbers import Integral
 from typing import Any, NoReturn
 
 from pyrocket.errors import InvalidInputError, MessageError
+from pyrocket.limits import is_number
 from pyrocket.message import Message
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is a whole number, numpy's too; True and False are none."""
-    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def check_numbers(**named: Any) -> None:

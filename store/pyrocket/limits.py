@@ -9,10 +9,14 @@ LONGEST_MS = 2**42
 """The longest wait, about 139 years: what the system can be asked to wait for."""
 
 
+def is_number(value: Any) -> bool:
+    """Whether it is a whole number, numpy's too; True and False are none."""
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+
+
 def is_whole(value: Any, least: int = 0, most: int = 2**63 - 1) -> bool:
-    """Whether it is a whole number from `least` to `most`; True and False are none."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    return whole and bool(least <= value <= most)
+    """Whether it is a whole number from `least` to `most`."""
+    return is_number(value) and bool(least <= value <= most)
 
 
 def check_whole(name: str, value: Any, least: int = 0, most: int = 2**63 - 1) -> None:
