@@ -14,7 +14,8 @@ from pyrocket.checks.any_run import AnyRun
 from pyrocket.checks.config import check_config
 from pyrocket.checks.files import check_log_files, check_places, check_queue_files
 from pyrocket.checks.finding import KEPT_PER_CODE, Findings, Severity, after
-from pyrocket.checks.keys import KeyCheck, lag_of, report_geometry
+from pyrocket.checks.key_lag import lag_of
+from pyrocket.checks.keys import KeyCheck, report_geometry
 from pyrocket.checks.log import BadPlace, LogCheck
 from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_begin, report_lost
 from pyrocket.checks.log_report import report_log
@@ -119,7 +120,8 @@ class _Check:
         true = self._page is not None
         check_timers(layout, findings, self._timers_progress, words_are_true=true)
         geometry, live = self._geometry(), not self._at_rest
-        keys = KeyCheck(layout, geometry, findings, live=live, complete=self._clean)
+        lag = lag_of(layout, self._identity)
+        keys = KeyCheck(layout, geometry, findings, live=live, complete=self._clean, lag=lag)
         log, queues = self._look_at_messages(keys)
         if self._flaw is not None and self._identity.config.delay_levels is None:
             # Entries of delayed messages say when they are due; nobody knows that any more.
@@ -240,7 +242,7 @@ class _Check:
             live=not at_rest,
         )
         keys.check_names()
-        keys.report(log_end, lag_of(self._layout, self._identity))
+        keys.report(log_end)
         return log, queues
 
     def _bounds(self) -> tuple[int, int, int]:

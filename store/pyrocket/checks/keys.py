@@ -18,7 +18,6 @@ from pyrocket.checks.key_headers import FOLLOWED, KeyTimes, wrong_slots
 from pyrocket.checks.key_seconds import Places, mistimed, places_of
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import DISPATCHED, INDEXED, StatePage
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import Geometry, is_table_name, key_hashes
 from pyrocket.formats.properties import TAGS
@@ -29,7 +28,6 @@ from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
 from pyrocket.index.known_file import IndexFile, look_at
-from pyrocket.services.identity import Identity
 from pyrocket.sizes import TELL_INDEX
 
 NO_TAGS = "without tags, which only RocketMQ 5.5 puts into it"
@@ -64,6 +62,7 @@ class KeyCheck:
 
     live: the last file may still grow. complete: the store was closed cleanly, so that all keys
     are indexed that ever will be; else the end of the log may wait, and the last record's rest.
+    lag: see `lag_of`; what lacks an index by intent is not searched for keys.
     """
 
     def __init__(
@@ -74,17 +73,19 @@ class KeyCheck:
         *,
         live: bool,
         complete: bool,
+        lag: Severity | None,
     ) -> None:
         """Make one; where nothing tells the geometry, only names are looked at."""
         self._layout, self._findings = layout, findings
         self._geometry = geometry or Geometry(1, 2)
-        self._live, self._complete = live, complete
+        self._live, self._complete, self._lag = live, complete, lag
         self._index = KeyIndex(layout, self._geometry)
         self._files: list[IndexFile] = []
         self._names: list[str] = []
         self._ends: list[int] = []
         self._begin = -1
         self._can_compare = geometry is not None and self._find_files()
+        self._is_wanted = bool(self._files) or lag is Severity.WARNING
         self._times = KeyTimes([file for file in self._files if self._is_believed(file)])
         self._blocks = self._items()
         self._left = _NO_PAIRS, places_of(0, [], first=False)
@@ -149,6 +150,12 @@ class KeyCheck:
         first, end = int(run.physical_offset[0]), self._end
         if not self._can_compare or (first > end and not self._complete):
             return
+        if self._is_wanted:
+            self._compare_run(run, first, end)
+        else:
+            self._behind += len(run)
+
+    def _compare_run(self, run: RecordFields, first: int, end: int) -> None:
         self._times.feed(run)
         wanted = key_items(run)
         self._before += int((wanted.offsets < self._begin).sum())
@@ -173,17 +180,22 @@ class KeyCheck:
             wrong &= ~np.isin(found, _tag_pairs(run))
         self._wrong.update(files[wrong].tolist())
 
-    def report(self, log_end: int, lag: Severity | None) -> None:
-        """Add what is wrong to the findings; for `lag` see `lag_of`."""
+    def report(self, log_end: int) -> None:
+        """Add what is wrong to the findings."""
         for _ in self._blocks:
             pass
-        if self._complete and self._behind and lag is not None:
-            fix = _REBUILD if lag is Severity.WARNING else _LEAVE
-            file = f"index/{self._names[-1]}" if self._names else "index"
-            what = f"{self._behind} keys of the log's end are not in the index."
-            self._findings.add("KEY_INDEX_BEHIND", lag, file, what, fix)
+        if self._complete and self._behind and self._lag is not None:
+            self._report_behind(self._lag)
         if self._names:
             self._report_files(log_end)
+
+    def _report_behind(self, lag: Severity) -> None:
+        fix = _REBUILD if lag is Severity.WARNING else _LEAVE
+        file = f"index/{self._names[-1]}" if self._names else "index"
+        what = f"there is no index: looking for a key reads all {self._behind} messages."
+        if self._is_wanted:
+            what = f"{self._behind} keys of the log's end are not in the index."
+        self._findings.add("KEY_INDEX_BEHIND", lag, file, what, fix)
 
     def _report_files(self, log_end: int) -> None:
         for name, what in self._times.wrong() if self._can_compare else ():
@@ -242,25 +254,6 @@ class KeyCheck:
 
     def _add(self, code: str, name: str, what: str) -> None:
         self._findings.add(code, Severity.WARNING, f"index/{name}", what, _REBUILD)
-
-
-def lag_of(layout: Layout, identity: Identity) -> Severity | None:
-    """Return what it means if the index lacks keys of the end of a store closed cleanly.
-
-    A broker with an index has all of them in it, and so has a writer, whose words say so; they are
-    believed in a copy, too. A writer without an index lags behind by intent, and one that appends
-    nothing builds nothing: a note. Of a snapshot, which has no words, it is known: nothing.
-    """
-    if not identity.store_id:
-        return Severity.WARNING if any(layout.index.glob("*")) else None
-    try:
-        page = StatePage(layout.state, writable=False)
-    except (FileNotFoundError, ValueError, StoreDamagedError):
-        return None
-    try:
-        return Severity.WARNING if page[INDEXED] >= page[DISPATCHED] > 0 else Severity.NOTE
-    finally:
-        page.close()
 
 
 def _pairs(offsets: Ints, hashes: Ints) -> Pairs:

@@ -83,9 +83,10 @@ def test_an_index_that_lags_behind_while_the_store_is_in_use_is_fine(path):
 
 def test_a_writer_without_an_index_leaves_a_note_and_nothing_to_repair(path):
     config = replace(SMALL, key_index=False)
-    filled(path, config=config).close()
+    filled(path, count=30, config=config).close()
     (finding,) = verify(path).findings
     assert (finding.code, finding.severity) == ("KEY_INDEX_BEHIND", Severity.NOTE)
+    assert "reads all 30 messages" in finding.what
     assert not repair(path).actions
 
 
