@@ -9,6 +9,7 @@ from java_index import JavaIndex
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checkpoint import decode_checkpoint
 from pyrocket.formats.key_table import HEADER_BYTES, Geometry, KeyHeader, name_after, table_name
+from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.index.key_file import KeyFile
@@ -17,6 +18,7 @@ from pyrocket.index.key_items import key_items
 from pyrocket.log.walk import walk
 from stores import BY_HAND, SMALL, batch, numbered, reboot
 
+LOOPBACK_V4, LOOPBACK_V6 = bytes((127, 0, 0, 1)), bytes(15) + b"\1"
 OFF = replace(BY_HAND, key_index=False)
 GEOMETRY = Geometry(SMALL.index_slots, SMALL.index_items)
 
@@ -38,25 +40,36 @@ def fill(store, count=100, first=0):
 
 def keyless(store, count, body_bytes=50):
     """Records without keys, as only other producers write them."""
-    records = [
-        encode_record(
-            topic="t",
-            queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
-            body=body,
-            properties=b"",
-            born_timestamp=1,
-            store_timestamp=0,
-        )
-        for body in numbered(count, body_bytes)
-    ]
+    append_records(store, [{"body": body} for body in numbered(count, body_bytes)])
+
+
+def from_ipv6(store, count, first=0):
+    """Messages with a key each, every other one from a host with an IPv6 address."""
+    hosts = (LOOPBACK_V4, 1), (LOOPBACK_V6, 1)
+    append_records(
+        store,
+        [
+            {
+                "body": b"%d" % number,
+                "properties": encode_properties({"KEYS": f"k{number}"}),
+                "born_host": hosts[number % 2],
+            }
+            for number in range(first, first + count)
+        ],
+    )
+
+
+def append_records(store, fields):
+    """Append records to queue 0 of topic t."""
+    base = {"topic": "t", "queue_id": 0, "queue_offset": 0, "physical_offset": 0}
+    base |= {"properties": b"", "born_timestamp": 1, "store_timestamp": 0}
+    records = [encode_record(**base | of_one) for of_one in fields]
     bounds = np.cumsum([0, *map(len, records)])
     data = pa.py_buffer(bytearray(b"".join(records)))
-    queues, tags = np.zeros(count, np.int32), np.zeros(count, np.int64)
+    queues, tags = np.zeros(len(records), np.int32), np.zeros(len(records), np.int64)
     writer = store._writing()
     with writer.section():
-        writer.append([EncodedBatch("t", data, bounds, queues, tags)])
+        writer.append([EncodedBatch("t", data, bounds, queues, tags, born_v6=True)])
 
 
 def java(store):

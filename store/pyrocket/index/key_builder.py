@@ -40,6 +40,9 @@ SLICE_BYTES = 8 * 1024 * 1024
 AT_ONCE_BYTES = 64 * 1024 * 1024
 """Then the append returns, and the next one goes on; unless it was longer itself."""
 
+_MOST_AGAIN = 3
+"""So often a slice is built that was there before, until it is clear that none of them counts."""
+
 
 class KeyBuilder:
     """Builds the key index of one store that is open for writing."""
@@ -131,8 +134,7 @@ class KeyBuilder:
         """
         try:
             self._files.check()
-            while self._enabled and self._page[INDEXED] < self._page[DISPATCHED]:
-                self._build_slice()
+            self._build_all()
         except StoreDamagedError as error:
             _log.warning("the key index of %s stays incomplete: %s", self._layout.root, error)
         except SyncError:
@@ -166,6 +168,22 @@ class KeyBuilder:
         The caller has the turn.
         """
         return self._index.remove_below(log_start)
+
+    def _build_all(self) -> None:
+        """Index what is dispatched. Raises StoreDamagedError if files never last.
+
+        A broker may remove some meanwhile, but not each time.
+        """
+        again = 0
+        while self._enabled and self._page[INDEXED] < self._page[DISPATCHED]:
+            before = self._page[INDEXED]
+            self._build_slice()
+            again += self._page[INDEXED] <= before
+            if again == _MOST_AGAIN:
+                raise StoreDamagedError(
+                    f"index files that were just built up to {before} do not count.",
+                    remedy="Queries read the log instead; see what `pyrocket verify` says.",
+                )
 
     def _build_slice(self) -> int:
         """Index what follows, from the notes or the log; return how many bytes of the log."""

@@ -8,11 +8,9 @@ a file says that it begins and ends.
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.record import BLANK_BYTES, HEADER_BYTES, read_header
-from pyrocket.formats.record_header import HEADER
+from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, read_header
+from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
 from pyrocket.index.known_file import IndexFile
@@ -84,12 +82,9 @@ class KeySpan:
     def _stored(self, offset: int) -> int | None:
         """Return the store time of the record at `offset`; None where none begins."""
         try:
-            head = self._log.read(offset, HEADER_BYTES)
+            return read_store_timestamp(self._log.read(offset, FIXED_BYTES)) or None
         except FileNotFoundError:
             return None
-        if len(head) < HEADER_BYTES or not read_header(head).is_message:
-            return None
-        return int(np.frombuffer(head, HEADER, 1)[0]["store_timestamp"])
 
     def _lacks(self, before: Sequence[IndexFile], file: IndexFile, first: int) -> bool:
         """Whether a record between the files, or the log's start and the file, is not indexed."""

@@ -1,10 +1,12 @@
 """Which index files count: those that know the log from its start on, without a gap."""
 
 import pytest
-from keyed import fill, index_of, keyless
+from keyed import fill, from_ipv6, index_of, keyless
+from pyrocket import Store
 from pyrocket.index import key_span
 from pyrocket.index.key_span import KeySpan
-from stores import log_files, message, overwrite
+from pyrocket.verify import verify
+from stores import SMALL, filled, log_files, message, overwrite
 
 
 def span_of(store, path):
@@ -139,3 +141,27 @@ def test_a_start_that_is_cleaned_away_meanwhile_is_no_gap(eager, store, path, mo
 
     monkeypatch.setattr(key_span, "run_at", cleaned_under_us)
     assert counted(store, path) == len(index.names())
+
+
+def test_files_over_messages_from_hosts_with_ipv6_addresses_count(path):
+    """Their store time lies further behind in the record."""
+    with Store.open(path, create=True, config=SMALL) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        for first in range(1, 201, 10):
+            from_ipv6(store, 10, first)
+    with Store.open(path) as store:
+        assert counted(store, path) == len(index_of(path).names()) == 3
+        assert [one.body for one in store.query("t", "k77")] == [b"77"]
+        assert [one.body for one in store.query("t", "k78")] == [b"78"]
+    assert not verify(path).findings
+
+
+def test_a_writer_closes_where_files_never_count(path, monkeypatch, caplog):
+    filled(path).close()
+    monkeypatch.setattr(KeySpan, "_is_true", lambda self, file: False)
+    with Store.open(path) as store:
+        store.append(message(b"one more", keys=["k"]))
+    assert "stays incomplete" in caplog.text
+    assert not (path / "abort").exists()
+    with Store.open(path, read_only=True) as store:
+        assert [one.body for one in store.query("t", "k")] == [b"one more"]
