@@ -7,6 +7,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A session of tests lives for minutes: half of its time would go into good machine code."""
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = [str(ROOT / "store"), str(ROOT / "connector")]
 
@@ -29,7 +32,7 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def checkout_in_children():
+def checkout_in_children(request):
     """Processes that tests start, Spark's workers too, see the checkout and this interpreter."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [path for path in inherited if path and path not in SOURCE_ROOTS]
@@ -38,6 +41,10 @@ def checkout_in_children():
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         # Spark resolves the host's name at start; here nothing leaves the machine.
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        if not any(item.get_closest_marker("bench") for item in request.session.items):
+            # Of all that tests start in this process and in others; not of benchmarks.
+            options = os.environ.get("SPARK_SUBMIT_OPTS", ""), QUICK_JAVA
+            patch.setenv("SPARK_SUBMIT_OPTS", " ".join(filter(None, options)))
         # A store of the developer's own must not be found by accident.
         patch.delenv("PYROCKET_STORE", raising=False)
         yield

@@ -13,7 +13,6 @@ from pyspark_pyrocket.notebook import display_stream
 
 ROWS = 60
 SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",
     "spark.python.unix.domain.socket.enabled": "true",

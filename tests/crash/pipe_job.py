@@ -40,8 +40,6 @@ def main(store, checkpoint, mode):
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.log.level", "ERROR")
-        # A job lives for a minute: no time for good machine code, nor for waiting.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config(
             "spark.sql.streaming.checkpointFileManagerClass",
