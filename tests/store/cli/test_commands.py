@@ -83,7 +83,15 @@ def test_listing_names_loads_no_command():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_ctrl_c_is_not_taken_for_something_found():
+@pytest.fixture
+def interruptible():
+    """What runs in the background of a script is not, and neither is what it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_is_not_taken_for_something_found(interruptible):
     """Neither in a command nor at its question; who answers nothing has said no."""
 
     @click.command()
