@@ -25,10 +25,14 @@ hypothesis.settings.load_profile("explore" if os.environ.get("PYROCKET_EXPLORE")
 
 
 def pytest_collection_modifyitems(items):
-    """Whatever uses Spark carries the marker, so that `-m "not spark"` is quick."""
+    """Mark what uses Spark, so that `-m "not spark"` is quick, and begin with the longest.
+
+    Those are among the crashes: none of them is to be waited for when all others are done.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    items.sort(key=lambda item: item.get_closest_marker("crash") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)

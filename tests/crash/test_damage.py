@@ -13,7 +13,7 @@ from crash.damage_rounds import LONGEST_ROUND
 
 pytestmark = pytest.mark.crash
 
-ROUNDS, HEAVY_ROUNDS, PART = 60, 5000, 200
+ROUNDS, HEAVY_ROUNDS, PART = 30, 5000, 200
 
 
 def run_rounds(first, count):
@@ -40,7 +40,7 @@ def test_every_file_of_a_store_has_a_kind(tmp_path):
     assert not [kind for kind in KINDS if kind != "abort" and not [*tmp_path.glob(KINDS[kind])]]
 
 
-def test_sixty_damages():
+def test_thirty_damages():
     run_rounds(0, ROUNDS)
 
 
