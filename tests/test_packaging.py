@@ -66,7 +66,7 @@ def assert_spark_finds_it(python, tmp_path, where, **changes):
         env=settings,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert f"installed at {where}" in done.stdout, done.stderr
     assert "DATA_SOURCE_NOT_FOUND" not in done.stdout, done.stdout

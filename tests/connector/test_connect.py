@@ -23,6 +23,6 @@ def test_batches_sql_and_streams_work_through_spark_connect(tmp_path, checkout_i
         text=True,
         env=environment,
         cwd=tmp_path,
-        timeout=400,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr.partition("JVM stacktrace")[0][-5_000:]

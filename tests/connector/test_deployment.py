@@ -48,7 +48,7 @@ def submit(master, folder, environment, *options):
         capture_output=True,
         text=True,
         env=environment,
-        timeout=400,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-5_000:]
     return done.stdout

@@ -33,7 +33,7 @@ def run_job(master, store, attempts, kind):
         [sys.executable, JOB, master, store, attempts, kind],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
     )
     assert run.returncode == 0, run.stderr[-5_000:]
     tried = Counter(path.name.rsplit(".", 1)[0] for path in attempts.glob("*.*.*"))
