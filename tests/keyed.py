@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from golden.values import LOOPBACK_V6
 from java_index import JavaIndex
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checkpoint import decode_checkpoint
 from pyrocket.formats.key_table import HEADER_BYTES, Geometry, KeyHeader, name_after, table_name
 from pyrocket.formats.properties import encode_properties
-from pyrocket.formats.record import encode_record
+from pyrocket.formats.record import STORE_HOST, encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_index import KeyIndex
@@ -18,7 +19,6 @@ from pyrocket.index.key_items import key_items
 from pyrocket.log.walk import walk
 from stores import BY_HAND, SMALL, batch, numbered, reboot
 
-LOOPBACK_V4, LOOPBACK_V6 = bytes((127, 0, 0, 1)), bytes(15) + b"\1"
 OFF = replace(BY_HAND, key_index=False)
 GEOMETRY = Geometry(SMALL.index_slots, SMALL.index_items)
 
@@ -45,7 +45,7 @@ def keyless(store, count, body_bytes=50):
 
 def from_ipv6(store, count, first=0):
     """Messages with a key each, every other one from a host with an IPv6 address."""
-    hosts = (LOOPBACK_V4, 1), (LOOPBACK_V6, 1)
+    hosts = STORE_HOST, (LOOPBACK_V6, 1)
     append_records(
         store,
         [
