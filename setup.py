@@ -65,6 +65,7 @@ setup(
             "doctor = pyspark_pyrocket.doctor:doctor",
             "repair = pyrocket.cli.repair:repair",
             "snapshot = pyrocket.cli.snapshot:snapshot",
+            "store = pyrocket.cli.store:store",
             "verify = pyrocket.cli.verify:verify",
         ],
     },

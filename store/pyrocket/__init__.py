@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pyrocket.formats.record_columns import SCAN_COLUMNS
     from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
     from pyrocket.group_admin import AtTime, Groups
+    from pyrocket.limits import parse_size
     from pyrocket.locating import Located, Wanted
     from pyrocket.message import (
         AppendResult,
@@ -130,6 +131,7 @@ __all__ = [
     "check_topic_name",
     "is_system_topic",
     "parse_duration",
+    "parse_size",
 ]
 
 _HOMES = {
@@ -178,6 +180,7 @@ _HOMES = {
     "check_topic_name": "services.topics",
     "is_system_topic": "services.topics",
     "parse_duration": "durations",
+    "parse_size": "limits",
 }
 
 

@@ -1,9 +1,13 @@
 """Which numbers can be limits and sizes: comparisons alone let NaN through, and True is 1."""
 
+import re
 from numbers import Integral, Real
 from typing import Any
 
 from pyrocket.errors import OptionError
+
+_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"([0-9]{1,30})([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 LONGEST_MS = 2**42
 """The longest wait, about 139 years: what the system can be asked to wait for."""
@@ -25,6 +29,15 @@ def check_whole(name: str, value: Any, least: int = 0, most: int = 2**63 - 1) ->
         raise OptionError(
             f"{name} is {value!r}.", remedy=f"Use a whole number from {least} to {most}."
         )
+
+
+def parse_size(text: str) -> int | None:
+    """Return the bytes that a text such as `512`, `64k`, `10g` or `1TiB` names, else None.
+
+    Units are powers of 1024. The result may be larger than any file system.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    return int(found[1]) * _BYTES[found[2].lower()] if found else None
 
 
 def check_amount(name: str, value: Any) -> None:

@@ -125,9 +125,14 @@ class Store(Reading):
         return self._reader.identity.store_id
 
     @property
+    def config(self) -> StoreConfig:
+        """The settings as they count: the directory's where it has them, else as given."""
+        return self._reader.identity.config
+
+    @property
     def broker_name(self) -> str:
         """The broker name that the directory carries."""
-        return self._reader.identity.config.broker_name
+        return self.config.broker_name
 
     @property
     def read_only(self) -> bool:

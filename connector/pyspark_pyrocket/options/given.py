@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from pyrocket import parse_duration
+from pyrocket import parse_duration, parse_size
 from pyrocket.errors import OptionError
 
 _MOST = 2**63 - 1
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 NONE = frozenset({"none", "unlimited"})
 """What lifts a limit."""
 
@@ -50,11 +49,9 @@ class Given:
         """Return a number of bytes, such as 64m, or None where the user gave none."""
         if option not in self:
             return None
-        text = self.text(option).lower().removesuffix("ib").removesuffix("b")
-        number, unit = text.rstrip("kmgt"), text[len(text.rstrip("kmgt")) :]
-        if not (number.isascii() and number.isdigit() and unit in _UNITS):
+        size = parse_size(self.text(option))
+        if size is None:
             raise self.wrong(option, "Write bytes, as in 1048576, 512k, 64m or 2g.")
-        size = int(number) * _UNITS[unit]
         if not 1 <= size <= _MOST:
             raise self.wrong(option, "Write at least one byte, and fewer than 2^63.")
         return size

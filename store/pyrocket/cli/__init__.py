@@ -6,13 +6,22 @@ named by text: this package never imports the connector.
 """
 
 import importlib.util
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NoReturn
 
 import click
 
-from pyrocket.cli.frame import FAILED, FOUND, INTERRUPTED, OK, fail
+from pyrocket.cli.frame import (
+    FAILED,
+    FOUND,
+    INTERRUPTED,
+    OK,
+    PIPE_CLOSED,
+    CommandGroup,
+    fail,
+)
 
 GROUP = "pyrocket.commands"
 _OWN_COMMANDS = {
@@ -21,6 +30,7 @@ _OWN_COMMANDS = {
     "doctor": "pyspark_pyrocket.doctor:doctor",
     "repair": "pyrocket.cli.repair:repair",
     "snapshot": "pyrocket.cli.snapshot:snapshot",
+    "store": "pyrocket.cli.store:store",
     "verify": "pyrocket.cli.verify:verify",
 }
 
@@ -31,7 +41,7 @@ _EXTRAS = {"pyspark": "spark"}
 _REINSTALL = "Install the distribution that it comes with anew, or remove it."
 
 
-class LazyCommands(click.Group):
+class LazyCommands(CommandGroup):
     """A group that imports a command when it is run or listed, and survives a broken one."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
@@ -46,6 +56,8 @@ class LazyCommands(click.Group):
             status = super().main(*arguments, **options)
         except click.ClickException as error:
             _refuse(error, as_json=as_json)
+        except BrokenPipeError:
+            _close_output()
         except click.Abort as error:
             interrupted = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
             _abort(interrupted=interrupted, as_json=as_json)
@@ -60,6 +72,12 @@ class LazyCommands(click.Group):
         known = super().get_command(ctx, cmd_name)
         entry = find_commands().get(cmd_name)
         return known or (load_command(entry) if entry else None)
+
+
+def _close_output() -> NoReturn:
+    """End as a program does that SIGPIPE kills, without a traceback from the last flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(PIPE_CLOSED)
 
 
 def _abort(*, interrupted: bool, as_json: bool) -> NoReturn:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import click
 
-from pyrocket.cli.frame import OK, as_json, directory, dry_run, exits, show_json
+from pyrocket.cli.frame import OK, as_json, directory, dry_run, exits, show_json, size
 from pyrocket.disk.layout import file_name
 from pyrocket.services.retention import CleanReport
 
@@ -12,7 +12,7 @@ from pyrocket.services.retention import CleanReport
 @click.command()
 @directory
 @click.option("--hours", type=click.FloatRange(min=0), help="Keep what is younger.")
-@click.option("--total-bytes", type=click.IntRange(min=0), help="Keep at most so much of the log.")
+@click.option("--total-bytes", type=size, help="Keep at most so much of the log, such as 10g.")
 @dry_run
 @as_json
 @exits

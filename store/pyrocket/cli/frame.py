@@ -1,7 +1,7 @@
 """What all commands share: `--json`, exit codes, errors, and progress on standard error.
 
 Exit codes: 0 all is well, 1 something was found or the answer was no, 2 it could not be done,
-wrong usage included, 130 Ctrl-C.
+wrong usage included, 130 Ctrl-C, 141 whatever read standard output has closed it (`| head`).
 With `--json` one JSON document goes to standard output and nothing else.
 """
 
@@ -10,6 +10,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
+from difflib import get_close_matches
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,21 +19,77 @@ import click
 
 from pyrocket.config import StoreConfig
 from pyrocket.errors import PyrocketError
+from pyrocket.limits import parse_size
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-OK, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
+OK, FOUND, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 _ANY_WIDTH = 1_000_000
+_MAX_SIZE = 2**63 - 1
 
 Progress = Callable[[int, int, str], None]
 
 directory = click.argument("directory", type=click.Path())
+_PATH: dict[str, Any] = {
+    "metavar": "DIRECTORY",
+    "required": True,
+    "envvar": "PYROCKET_STORE",
+    "show_envvar": True,
+    "type": click.Path(),
+    "help": "The store's directory.",
+}
+path_option = click.option("--path", "directory", **_PATH)
+"""Names the store in commands of a group; it arrives as `directory`, as the argument does."""
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 
 _NUMBER = click.IntRange(min=1)
+
+
+def size(text: str) -> int:
+    """Return the bytes that an option says, such as `1048576`, `64m` or `10g`: its `type`."""
+    found = parse_size(text)
+    if found is None or found > _MAX_SIZE:
+        raise click.BadParameter(f"{text!r} is not a size such as 1048576, 512k, 64m or 10g.")
+    return found
+
+
+class CommandGroup(click.Group):
+    """A group that shows each command's whole summary and proposes names for a mistyped one."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their summaries; click would cut these at the line's end."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, command.get_short_help_str(limit=_ANY_WIDTH))
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names. Raises UsageError."""
+        names, name = self.list_commands(ctx), args[0]
+        if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
+            near = get_close_matches(name, names)
+            proposal = f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            message = proposal or f"The commands are {', '.join(names)}."
+            raise click.UsageError(f"No such command {name!r}. {message}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def with_path_option(command: click.Command) -> click.Command:
+    """Return a copy of a command that takes `--path` in place of its argument DIRECTORY."""
+    option = click.Option(["--path", "directory"], **_PATH)
+    twin = copy(command)
+    twin.params = [option if one.name == "directory" else one for one in command.params]
+    return twin
 
 
 def index_geometry(command: Callable[..., int]) -> Callable[..., int]:
@@ -61,6 +119,8 @@ def exits(command: Callable[..., int]) -> Callable[..., None]:
             status = command(*arguments, **options)
         except PyrocketError as error:
             fail(error.code, error.message, error.remedy, as_json=options.get("as_json", False))
+        except BrokenPipeError:
+            raise  # Of standard output: the group ends the process quietly.
         except OSError as error:
             fail("OS_ERROR", str(error), "", as_json=options.get("as_json", False))
         else:

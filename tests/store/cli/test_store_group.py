@@ -1,0 +1,74 @@
+"""`pyrocket store`: today's commands by `--path`, and what a store is and holds."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from pyrocket.cli import main
+from pyrocket.cli.frame import size as parse
+from stores import SMALL, filled, overwrite, queue_files, reboot, snapshot
+
+
+@pytest.fixture
+def sound(path):
+    with filled(path, count=60) as store:
+        store.groups.commit("billing", "t", {0: 7})
+    return path
+
+
+def run(*arguments, **environment):
+    return CliRunner().invoke(main, [str(each) for each in arguments], env=environment)
+
+
+def test_info_says_what_a_store_is_and_holds_and_changes_nothing(sound):
+    before = snapshot(sound)
+    found = json.loads(run("store", "info", "--path", sound, "--json").stdout)
+    assert (found["topics"], found["messages"], found["groups"]) == (1, 60, 1)
+    assert (found["path"], found["brokerName"], found["epoch"]) == (str(sound), "broker-a", 0)
+    assert found["logFileBytes"] == SMALL.log_file_bytes
+    assert found["logEnd"] - found["logStart"] > 60 * 191
+    shown = run("store", "info", "--path", sound).stdout
+    assert found["uuid"] in shown
+    assert "messages           60" in shown
+    assert snapshot(sound) == before
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["--path", "PYROCKET_STORE"])
+def test_a_store_is_verified_and_repaired_by_path_or_environment(sound, named):
+    arguments = ["--path", sound] if named else []
+    environment = {} if named else {"PYROCKET_STORE": str(sound)}
+    assert run("store", "verify", *arguments, **environment).exit_code == 0
+    reboot(sound)
+    overwrite(queue_files(sound)[1], bytes(20), 40)
+    assert run("store", "verify", *arguments, **environment).exit_code == 1
+    assert run("store", "repair", "--yes", *arguments, **environment).exit_code == 0
+    assert run("store", "verify", *arguments, **environment).exit_code == 0
+
+
+def test_a_store_is_copied_and_cleaned_by_path(sound, tmp_path):
+    copied = run("store", "snapshot", "--path", sound, tmp_path / "copy", "--json")
+    assert json.loads(copied.stdout)["path"] == str(tmp_path / "copy")
+    cleaned = run("store", "clean", "--path", sound, "--total-bytes", "4k", "--dry-run", "--json")
+    assert json.loads(cleaned.stdout)["logFiles"]
+
+
+def test_a_store_that_is_not_named_is_asked_for():
+    done = run("store", "info", PYROCKET_STORE="")
+    assert done.exit_code == 2
+    assert "--path" in done.stderr
+    assert "PYROCKET_STORE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("512", 512), ("64k", 65_536), ("10g", 10 << 30), ("1TiB", 1 << 40)],
+)
+def test_sizes_are_written_as_people_do(text, size):
+    assert parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5g", "10 q", "9" * 25, "9" * 5000, "8388608t"])
+def test_what_is_no_size_is_refused_with_an_example(sound, text):
+    done = run("store", "clean", "--path", sound, f"--total-bytes={text}")
+    assert done.exit_code == 2
+    assert "10g" in done.stderr
