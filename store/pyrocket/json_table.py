@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
 

@@ -6,17 +6,13 @@ that a broker, which wants it alone, is refused. Whoever finds itself alone may 
 
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import NoReturn
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
-from pyrocket.disk.permission import raise_obstacle
 from pyrocket.disk.state_page import FAILED, HOLDER, NEXT_DUE, PUBLISHED, StatePage
-from pyrocket.disk.ways_out import way_out
-from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
+from pyrocket.errors import StoreFailedError, StoreLockedError
 
 
 class Presence:
@@ -132,23 +128,3 @@ def last_holder(layout: Layout) -> int:
         return page[HOLDER]
     finally:
         page.close()
-
-
-def not_written(root: Path, error: OSError) -> NoReturn:
-    """Raise the error of a writer that could not come in or leave."""
-    raise_obstacle(error)
-    raise StoreUnavailableError(
-        f"{root} could not be written: {error}. Nothing is lost by it.",
-        remedy=way_out(error, "open it again"),
-        code="WRITE_FAILED",
-    ) from error
-
-
-def write_failed(root: Path, error: OSError) -> NoReturn:
-    """Raise the error of a section that failed."""
-    raise_obstacle(error)
-    raise StoreUnavailableError(
-        f"a write to {root} failed: {error}. Nothing of it is visible.",
-        remedy=way_out(error, "try again"),
-        code="WRITE_FAILED",
-    ) from error

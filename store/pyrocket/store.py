@@ -12,7 +12,7 @@ from pyrocket.config import DEFAULT_QUEUES, StoreConfig
 from pyrocket.delivery.levels import DelayLevels
 from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import StoreReadOnlyError
 from pyrocket.group_admin import Groups
 from pyrocket.hooks import Hooks

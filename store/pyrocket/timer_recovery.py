@@ -14,7 +14,7 @@ import numpy as np
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import raise_obstacle
+from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.state_page import (
     CHECKPOINTED,
     NEVER,
@@ -25,8 +25,7 @@ from pyrocket.disk.state_page import (
     TIMER_OFFSET,
     StatePage,
 )
-from pyrocket.disk.ways_out import way_out
-from pyrocket.errors import StoreDamagedError, StoreUnavailableError
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record_fields import Bools
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_check import TimerCheck, decode_timer_check, delivered_by
@@ -57,20 +56,14 @@ def settle_timers(
     """
     buckets, queue = TimerBuckets(layout.timers), queues.get(TIMER_TOPIC, 0)
     java = decode_timer_check(read_or_none(layout.timer_check) or b"")
-    try:
+    what = "the timers of {root} could not be recovered: {error}. Nothing is lost by it."
+    with translating_os_errors(layout.root, "open it again", what=what):
         # A broker may have changed what was handed over to it.
         io.unlink(layout.handed)
         if queue.max_offset(WHOLE_LOG):
             _Settling(log, queue, buckets, page, java, clean).run()
         else:
             buckets.clear()
-    except OSError as error:
-        raise_obstacle(error)
-        raise StoreUnavailableError(
-            f"the timers of {layout.root} could not be recovered: {error}. Nothing is lost by it.",
-            remedy=way_out(error, "open it again"),
-            code="WRITE_FAILED",
-        ) from error
 
 
 class _Settling:

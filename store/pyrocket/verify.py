@@ -28,7 +28,7 @@ from pyrocket.checks.topics import check_offsets, missing_topics, report_deleted
 from pyrocket.config import StoreConfig
 from pyrocket.cursors import read_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.key_table import Geometry

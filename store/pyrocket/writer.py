@@ -16,6 +16,7 @@ from pyrocket.disk.durable import clear_folder, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
+from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
 from pyrocket.disk.state_page import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import EncodedBatch
@@ -29,7 +30,7 @@ from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flush_service import FlushPolicy, FlushService
 from pyrocket.log.flusher import Flusher, failing_for_good
-from pyrocket.presence import Presence, last_holder, make_folders, not_written, write_failed
+from pyrocket.presence import Presence, last_holder, make_folders
 from pyrocket.recovering import note_progress, queues_agree, recover_alone
 from pyrocket.services.identity import settle_identity
 from pyrocket.services.retention import CleanReport
@@ -46,29 +47,31 @@ class Writer:
         self._timeout_ms = config.lock_timeout_ms
         self._appended = False
         try:
-            make_folders(layout, config.dir_mode)
-            self._turns = Turns(layout.mutex, layout.turnstile, lambda: last_holder(layout))
-            # All of it in one turn: two processes that make a store at once must make one.
-            with self._turns.turn(self._timeout_ms):
-                self._presence = Presence(layout)
-                self.page = self._presence.page
-                self._presence.sign()
-                self.identity = settle_identity(layout, config, clock())
-                topics = Topics(layout, clock)
-                self._wire(topics)
-                agree = partial(queues_agree, layout, self._log, self._queues, self.page, topics)
-                if not self._presence.words_are_true(self.identity.key, self._log.ends_at, agree):
-                    self._recover(topics)
-                else:
-                    self._log.check_whole(self.page[PUBLISHED])
-                    self._keys.join()
-                self._structure = self.page[STRUCTURE]
-        except OSError as error:
-            self._let_go()
-            not_written(layout.root, error)
+            with translating_os_errors(layout.root, "open it again"):
+                self._come_in(config)
         except BaseException:
             self._let_go()
             raise
+
+    def _come_in(self, config: StoreConfig) -> None:
+        layout, clock = self._layout, self._clock
+        make_folders(layout, config.dir_mode)
+        self._turns = Turns(layout.mutex, layout.turnstile, lambda: last_holder(layout))
+        # All of it in one turn: two processes that make a store at once must make one.
+        with self._turns.turn(self._timeout_ms):
+            self._presence = Presence(layout)
+            self.page = self._presence.page
+            self._presence.sign()
+            self.identity = settle_identity(layout, config, clock())
+            topics = Topics(layout, clock)
+            self._wire(topics)
+            agree = partial(queues_agree, layout, self._log, self._queues, self.page, topics)
+            if not self._presence.words_are_true(self.identity.key, self._log.ends_at, agree):
+                self._recover(topics)
+            else:
+                self._log.check_whole(self.page[PUBLISHED])
+                self._keys.join()
+            self._structure = self.page[STRUCTURE]
 
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout
@@ -154,11 +157,9 @@ class Writer:
             if self.page[STRUCTURE] != self._structure:
                 self._structure = self.page[STRUCTURE]
                 self._queues.close()
-            try:
+            with translating_os_errors(self._layout.root, "try again", what=WRITE_FAILED):
                 self._appender.roll_forward()
                 yield
-            except OSError as error:
-                write_failed(self._layout.root, error)
 
     def check_fits(self, batches: Sequence[EncodedBatch]) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a log file."""
@@ -256,14 +257,15 @@ class Writer:
         """Leave; with `clean`, the last to leave shuts the store down cleanly."""
         try:
             if clean and self._presence.is_here and not self.page[FAILED]:
-                with self._turns.turn(self._timeout_ms):
+                with (
+                    translating_os_errors(self._layout.root, "open it again"),
+                    self._turns.turn(self._timeout_ms),
+                ):
                     self._presence.sign()
                     if self._presence.claim():
                         self._shut_down()
                     # Before the turn ends: the next to come in must not find us here.
                     self._presence.leave()
-        except OSError as error:
-            not_written(self._layout.root, error)
         finally:
             self._let_go()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.permission import permission_denied
+from pyrocket.disk.os_errors import permission_denied
 from pyrocket.errors import OptionError, StorePermissionError, StoreUnavailableError
 from stores import batch, bodies, filled, numbered
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Message, Store
 from pyrocket.cli import main
-from pyrocket.disk.ways_out import way_out
+from pyrocket.disk.os_errors import way_out
 from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
 from stores import filled, overwrite, queue_files
 

@@ -6,6 +6,7 @@ file_sizes  what size files have where nobody has noted it
 file_run    fixed-size files behind one growing offset
 whole_run   the same, as it will be without last files that are empty
 durable     small files replaced whole
+os_errors   errors of the operating system, translated
 lock        presence and turns
 state_page  words that all processes of one store share
 sparse      files with holes

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.permission import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles
 
 
 def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False) -> None:

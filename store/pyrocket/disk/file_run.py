@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyrocket.disk import io
 from pyrocket.disk.file_sizes import check_length
 from pyrocket.disk.layout import file_name, parse_file_name
-from pyrocket.disk.permission import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.disk.sparse import Filled, data_from
 from pyrocket.errors import RESTORE_FILE, StoreDamagedError
 

@@ -9,7 +9,10 @@ import os
 import stat
 from pathlib import Path
 
-from pyrocket.disk.permission import naming_obstacles, share_with_group
+from pyrocket.disk.os_errors import naming_obstacles
+
+_OF_FILES = stat.S_IRGRP | stat.S_IWGRP
+_OF_FOLDERS = stat.S_IRWXG | stat.S_ISGID
 
 
 @naming_obstacles
@@ -22,7 +25,7 @@ def open_file(path: str | Path, flags: int) -> int:
     descriptor = os.open(path, flags, 0o666)
     try:
         if flags & os.O_CREAT:
-            share_with_group(descriptor, os.path.dirname(path))
+            _share_with_group(descriptor, os.path.dirname(path))
         elif not flags & os.O_DIRECTORY and stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     except BaseException:
@@ -111,5 +114,22 @@ def make_directory(path: Path) -> None:
         path.mkdir(exist_ok=True)
     except FileExistsError as error:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
-    share_with_group(path, path.parent)
+    _share_with_group(path, path.parent)
     sync_directory(path.parent)
+
+
+def _share_with_group(made: int | Path, folder: str | Path) -> None:
+    """Let the folder's group use what was made in it: a file's descriptor, or a folder's path.
+
+    A folder with the set-group-id bit belongs to a group, and so does what is made in it, which the
+    kernel sees to. What the group may do with it the kernel leaves to the umask: one of 022 would
+    make files that only their maker can write. What others may do is left to the umask here, too.
+    """
+    given = os.stat(folder).st_mode
+    if not given & stat.S_ISGID:
+        return
+    status = os.stat(made)
+    passed_on = given & (_OF_FOLDERS if stat.S_ISDIR(status.st_mode) else _OF_FILES)
+    mode = stat.S_IMODE(status.st_mode | passed_on)
+    if mode != stat.S_IMODE(status.st_mode) and status.st_uid == os.geteuid():
+        os.chmod(made, mode)

@@ -17,10 +17,9 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import raise_obstacle
+from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.state_page import DISPATCHED, INDEXED, STORE_TIME, StatePage
-from pyrocket.disk.ways_out import way_out
-from pyrocket.errors import PyrocketError, StoreDamagedError, StoreUnavailableError
+from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.key_notes import NotesHeader, encode_notes
 from pyrocket.formats.key_table import Geometry
 from pyrocket.index.appender import Appended
@@ -132,20 +131,14 @@ class KeyBuilder:
         A damaged log is indexed up to the damage, which queries will name. Raises
         StoreUnavailableError (WRITE_FAILED), SyncError.
         """
-        try:
-            self._files.check()
-            self._build_all()
-        except StoreDamagedError as error:
-            _log.warning("the key index of %s stays incomplete: %s", self._layout.root, error)
-        except SyncError:
-            raise
-        except OSError as error:
-            raise_obstacle(error)
-            raise StoreUnavailableError(
-                f"the key index of {self._layout.root} could not be completed: {error}.",
-                remedy=way_out(error, "open the store and close it again"),
-                code="WRITE_FAILED",
-            ) from error
+        root, what = self._layout.root, "the key index of {root} could not be completed: {error}."
+        again = "open the store and close it again"
+        with translating_os_errors(root, again, what=what, through=(SyncError,)):
+            try:
+                self._files.check()
+                self._build_all()
+            except StoreDamagedError as error:
+                _log.warning("the key index of %s stays incomplete: %s", root, error)
         self._index.sync()
         self._notes.remove()
         return self._index.full_until()

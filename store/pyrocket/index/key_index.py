@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import (
     Geometry,

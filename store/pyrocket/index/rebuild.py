@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.io import SyncError
-from pyrocket.disk.permission import raise_obstacle
+from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.state_page import (
     CHECKPOINTED,
     DISPATCHED,
@@ -21,13 +21,11 @@ from pyrocket.disk.state_page import (
     STRUCTURE,
     StatePage,
 )
-from pyrocket.disk.ways_out import way_out
 from pyrocket.disk.whole_run import WholeRun
 from pyrocket.errors import (
     REBUILD_QUEUES,
     StoreDamagedError,
     StoreFailedError,
-    StoreUnavailableError,
 )
 from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.index.clean_end import check_no_entry_behind
@@ -71,23 +69,20 @@ def recover(
     Nothing is changed before the log is known to be sound but for its tail. Raises
     StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
     """
-    try:
-        return _Recovery(
-            log, queues, dispatcher, page, checkpoint, clean, topics, known or {}
-        ).run()
-    except SyncError as error:
-        page[FAILED] = 1
-        raise StoreFailedError(
-            f"fsync failed during the recovery of {log.run.folder.parent}: {error}.",
-            remedy="Check the disk and open it again.",
-        ) from error
-    except OSError as error:
-        raise_obstacle(error)
-        raise StoreUnavailableError(
-            f"{log.run.folder.parent} could not be recovered: {error}. Nothing is lost by it.",
-            remedy=way_out(error, "open it again"),
-            code="WRITE_FAILED",
-        ) from error
+    root, what = (
+        log.run.folder.parent,
+        "{root} could not be recovered: {error}. Nothing is lost by it.",
+    )
+    recovery = _Recovery(log, queues, dispatcher, page, checkpoint, clean, topics, known or {})
+    with translating_os_errors(root, "open it again", what=what):
+        try:
+            return recovery.run()
+        except SyncError as error:
+            page[FAILED] = 1
+            raise StoreFailedError(
+                f"fsync failed during the recovery of {root}: {error}.",
+                remedy="Check the disk and open it again.",
+            ) from error
 
 
 @dataclass(frozen=True)

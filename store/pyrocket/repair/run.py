@@ -14,7 +14,7 @@ from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, Turns
-from pyrocket.disk.permission import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import StoreLockedError
 from pyrocket.repair.plan import Action, is_beyond_repair, plan_repair
 from pyrocket.repair.steps import Steps

@@ -21,7 +21,7 @@ from typing import Any
 from pyrocket.config import StoreConfig
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.permission import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError
 from pyrocket.formats.fastjson import in_words
 from pyrocket.sizes import (

@@ -24,7 +24,7 @@ from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.permission import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
 from pyrocket.formats.own_json import decode_own, encode_own

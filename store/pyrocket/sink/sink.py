@@ -12,12 +12,12 @@ from contextlib import suppress
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.errors import MessageError
 from pyrocket.formats.sink_record import SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.hooks import Hooks
 from pyrocket.outgoing import Outgoing, Route
-from pyrocket.presence import write_failed
 from pyrocket.reader import Reader
 from pyrocket.services.sink_ledger import SinkLedger
 from pyrocket.services.topics import check_topic_name
@@ -102,10 +102,8 @@ class Sink:
         """
         if dry_run:
             return self._area.leftovers(self._clock())
-        try:
+        with translating_os_errors(self._layout.root, "try again"):
             return self._area.clean(self._clock(), at_once=True)
-        except OSError as error:
-            write_failed(self._layout.root, error)
 
     def hook_into(self, hooks: Hooks) -> None:
         """Have what was published last saved before the log forgets it, and at clean ends.

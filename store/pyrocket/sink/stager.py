@@ -1,17 +1,15 @@
 """Staging: a task encodes its rows into a file beside the log, where nobody sees them."""
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 
 import pyarrow as pa
 
 from pyrocket.clock import Clock
-from pyrocket.disk.permission import raise_obstacle
-from pyrocket.disk.ways_out import way_out
+from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.encoding import encode_rows
-from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.staged_block import sum_of_bodies
@@ -21,6 +19,12 @@ from pyrocket.sink.staged_file import StagedWriter
 from pyrocket.sink.staging import StagingArea
 
 _CONTENT_MASK = 2**63 - 1
+
+_failing_whole = partial(
+    translating_os_errors,
+    then="run the write again",
+    what="rows could not be staged in {root}: {error}. Nothing of this write is visible.",
+)
 
 
 class Stager:
@@ -85,7 +89,7 @@ class Stager:
             return 0
         start = random.randrange(1024) if first_queue is None else first_queue
         encoded = encode_rows(self._outgoing, batch, columns, topic, start, self._route)
-        with _naming_failures():
+        with _failing_whole(self._area.root):
             for one in encoded:
                 self._add(one)
         self._rows += len(columns)
@@ -108,7 +112,7 @@ class Stager:
         """Return what has been staged, to be published; without rows there is no file."""
         length = checksum = 0
         if self._file is not None:
-            with _naming_failures():
+            with _failing_whole(self._area.root):
                 length, checksum = self._file.finish()
                 self._area.date(self._name, self._clock())
             self._file = None
@@ -122,16 +126,3 @@ class Stager:
             store=self._store,
             topics=dict(self._routes),
         )
-
-
-@contextmanager
-def _naming_failures() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise_obstacle(error)
-        raise StoreUnavailableError(
-            f"rows could not be staged: {error}. Nothing of this write is visible.",
-            remedy=way_out(error, "run the write again"),
-            code="WRITE_FAILED",
-        ) from error

@@ -38,13 +38,13 @@ class StagingArea:
     """The staged files of one store. Needs no lock: every file has one owner at a time."""
 
     def __init__(self, layout: Layout) -> None:
-        self._root = layout.staging
+        self.root = layout.staging
         self._free = layout.staging / _FREE
 
     def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, StagedWriter]:
         """Make a file, or take a free one; return its name below the folder, and its writer."""
         name = f"{batch.batch:020d}-{partition:05d}-{attempt}-{uuid.uuid4().hex}"
-        folder = self._root / batch.key
+        folder = self.root / batch.key
         while True:
             io.make_directory(folder)
             with suppress(FileNotFoundError):  # Whoever cleans up has removed the folder.
@@ -68,7 +68,7 @@ class StagingArea:
         folder, _, file = name.partition("/")
         if not file or {"/", "\0"} & set(file) or folder in ("..", ".", "") or file in ("..", "."):
             raise ValueError(f"{name!r} is no staged file")
-        return self._root / folder / file
+        return self.root / folder / file
 
     def date(self, name: str, now_ms: int) -> None:
         """Note that a file was finished now: it is cleaned up by its age."""
@@ -118,7 +118,7 @@ class StagingArea:
 
         At most every CLEAN_EVERY_MS, unless `at_once`.
         """
-        if not self._root.is_dir() or not (at_once or self._is_due(now_ms)):
+        if not self.root.is_dir() or not (at_once or self._is_due(now_ms)):
             return Leftovers()
         old = self._old_files(now_ms)
         for path, _ in old:
@@ -130,7 +130,7 @@ class StagingArea:
 
     def _is_due(self, now_ms: int) -> bool:
         """Whether it is time; if so, the next time is CLEAN_EVERY_MS later, for all processes."""
-        mark = self._root / _CLEANED
+        mark = self.root / _CLEANED
         if 0 <= now_ms - _time_ms(mark) < CLEAN_EVERY_MS:
             return False
         os.close(io.open_file(mark, os.O_WRONLY | os.O_CREAT))
@@ -157,7 +157,7 @@ class StagingArea:
         return old
 
     def _folders(self) -> list[Path]:
-        return [path for path in _files(self._root) if path.is_dir()]
+        return [path for path in _files(self.root) if path.is_dir()]
 
 
 def _files(folder: Path) -> Iterator[Path]:

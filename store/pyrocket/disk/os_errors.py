@@ -1,0 +1,190 @@
+"""Errors of the operating system as errors of pyrocket: what failed, where, and the way out.
+
+`translating_os_errors` stands where an operation on a store ends and its caller begins: no OSError
+gets past it. `naming_obstacles` is for single operations below that, whose callers have an answer
+to some errors, such as a missing file: only what no caller has an answer to is translated.
+"""
+
+import errno
+import functools
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from pyrocket.errors import (
+    PyrocketError,
+    StoreDamagedError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NOT_WRITTEN = "{root} could not be written: {error}. Nothing is lost by it."
+WRITE_FAILED = "a write to {root} failed: {error}. Nothing of it is visible."
+
+_PLACE = (
+    "Look at that path: what belongs there is missing, or something else lies in its place; restore"
+    " the one or move the other away"
+)
+_FIRST = {
+    errno.ENOSPC: "Free space",
+    errno.EDQUOT: "Free space, or raise the quota",
+    errno.EROFS: "Mount the file system for writing",
+    errno.EIO: "Repair the disk",
+    errno.EMFILE: "Allow the process more open files (`ulimit -n`)",
+    errno.ENFILE: "Allow the machine more open files",
+    errno.ENOMEM: "Free memory",
+    errno.ENAMETOOLONG: "Use a shorter path for the store, or a shorter name",
+    **dict.fromkeys((errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR), _PLACE),
+}
+_LINK_ERRORS = errno.ENOTDIR, errno.ELOOP, errno.EMLINK
+"""What opening a link without following it gives, on Linux, macOS and other BSDs."""
+
+
+@contextmanager
+def translating_os_errors(
+    root: str | Path,
+    then: str,
+    *,
+    what: str = NOT_WRITTEN,
+    code: str = "WRITE_FAILED",
+    through: tuple[type[OSError], ...] = (),
+) -> Iterator[None]:
+    """Turn any OSError into an error of the tree. `then` is what to do after the cause is mended.
+
+    `what` says what failed, with {root} and {error} in it. Errors of `through` are left alone.
+    Raises StorePermissionError, StoreDamagedError (STORE_LINKED, STORE_FILE_KIND), and
+    StoreUnavailableError with `code` for all others:
+
+        with translating_os_errors(layout.root, "try again"):
+            io.write_at(descriptor, data, 0)
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, through):
+            raise
+        raise translated(error, root, then, what=what, code=code) from error
+
+
+def translated(
+    error: OSError, root: str | Path, then: str, *, what: str, code: str
+) -> PyrocketError:
+    """Return the error of the tree for an OSError: see `translating_os_errors`."""
+    named = obstacle(error)
+    if named is not None:
+        return named
+    message = what.format(root=root, error=error)
+    return StoreUnavailableError(message, remedy=way_out(error, then), code=code)
+
+
+def naming_obstacles(operation: Callable[P, R]) -> Callable[P, R]:
+    """Have an operation raise what `obstacle` makes of its OSErrors; others stay as they are."""
+
+    @functools.wraps(operation)
+    def named(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return operation(*arguments, **options)
+        except OSError as error:
+            known = obstacle(error)
+            if known is None or isinstance(error, PyrocketError):
+                raise
+            raise known from error
+
+    return named
+
+
+def obstacle(error: OSError) -> PyrocketError | None:
+    """Return the error that names what keeps a process from a file; None for other errors.
+
+    That is missing permission (StorePermissionError), a link (StoreDamagedError, STORE_LINKED), or
+    a folder in the place of a file and the other way round (STORE_FILE_KIND).
+    """
+    if isinstance(error, StorePermissionError):
+        return error
+    if isinstance(error, PermissionError):
+        return permission_denied(error)
+    is_kind = isinstance(error, IsADirectoryError) or error.errno in _LINK_ERRORS
+    if is_kind and (told := error.filename2 or error.filename):
+        return _wrong_kind(Path(os.path.abspath(os.fsdecode(told))))
+    return None
+
+
+def linked(path: str | Path) -> StoreDamagedError:
+    """Return the error that names a symbolic link in a store."""
+    return StoreDamagedError(
+        f"{path} is a symbolic link; nothing in a store may be one, but for its folders commitlog,"
+        " consumequeue and index, if link and target belong to the store's owner.",
+        remedy="Find out who made it. Remove it, or move what it leads to into its place.",
+        code="STORE_LINKED",
+    )
+
+
+def way_out(error: OSError, then: str) -> str:
+    """Return what to do about an error before `then`, such as "try again"."""
+    first = _FIRST.get(error.errno or 0, "Free space or repair the disk")
+    return f"{first}, then {then}."
+
+
+def _wrong_kind(path: Path) -> StoreDamagedError:
+    """Return the error that names the link, or the folder in a file's place or the reverse.
+
+    `path` is where that is, or below it.
+    """
+    place = next((each for each in reversed(path.parents) if not each.is_dir()), path)
+    if place.is_symlink():
+        return linked(place)
+    what, wanted = ("folder", "file") if place.is_dir() else ("file", "folder")
+    return StoreDamagedError(
+        f"{place} is a {what}; a store has a {wanted} there.",
+        remedy="Move it away; `pyrocket verify` says what is missing then.",
+        code="STORE_FILE_KIND",
+    )
+
+
+def permission_denied(error: PermissionError) -> StorePermissionError:
+    """Return the error that names the user, the file or folder in the way, and its owner."""
+    who = f"user {_name(pwd.getpwuid, os.geteuid())}"
+    remedy = (
+        "Run as the store's owner, or share the store with a group of both: chgrp -R GROUP STORE;"
+        " chmod -R g+rwX STORE; find STORE -type d -exec chmod g+s {} +"
+    )
+    if not error.filename:
+        return StorePermissionError(f"{who} may not do this: {error.strerror}.", remedy=remedy)
+    place = _in_the_way(Path(os.path.abspath(os.fsdecode(error.filename))))
+    return StorePermissionError(f"{who} may not use {place}: {_owned(place)}.", remedy=remedy)
+
+
+def _in_the_way(path: Path) -> Path:
+    """Return the first folder on the way that this user may not enter; else what is there."""
+    for folder in reversed(path.parents):
+        if not os.access(folder, os.X_OK, effective_ids=_EFFECTIVE):
+            return folder
+    return path if os.path.lexists(path) else path.parent
+
+
+_EFFECTIVE = os.access in os.supports_effective_ids
+
+
+def _owned(path: Path) -> str:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return str(error.strerror)
+    owner = f"{_name(pwd.getpwuid, status.st_uid)}:{_name(grp.getgrgid, status.st_gid)}"
+    return f"it belongs to {owner}, with the mode {stat.filemode(status.st_mode)}"
+
+
+def _name(look_up: Callable[[int], tuple[object, ...]], number: int) -> str:
+    """Return the name of a user or group; its number where it has none, as in a container."""
+    try:
+        return str(look_up(number)[0])
+    except KeyError:
+        return str(number)
