@@ -32,5 +32,5 @@ with tempfile.TemporaryDirectory() as folder, Store.open(folder, create=True) as
         for payer, amount in (("ann", 30), ("eve", 30)):
             message = Message(topic="paid", body=f"{payer} paid {amount}".encode(), keys=[payer])
             print(f"{payer}: {producer.send(message, amount).state.name}")
-    for seen in store.read("paid", 0, 0):
+    for seen in store.messages("paid"):
         print(f"topic paid: {seen.body.decode()}")

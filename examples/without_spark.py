@@ -11,6 +11,5 @@ with tempfile.TemporaryDirectory() as folder, Store.open(folder, create=True) as
         order = Message(topic="orders", body=f"order {number}".encode(), sharding_key=customer)
         sent = store.append(order)
         print(f"order {number} of {customer}: queue {sent.queue_id}, offset {sent.queue_offset}")
-    for queue_id, offsets in store.offsets("orders").items():
-        for message in store.read("orders", queue_id, offsets.minimum):
-            print(f"queue {queue_id} holds {message.body.decode()}")
+    for message in store.messages("orders"):
+        print(f"queue {message.queue_id} holds {message.body.decode()}")

@@ -112,7 +112,7 @@ class Reader:
     def _read(
         self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
     ) -> list[StoredMessage]:
-        end = min(self._check_range(topic, queue_id, offset, offset).maximum, offset + max_messages)
+        end = min(self.check_range(topic, queue_id, offset, offset).maximum, offset + max_messages)
         return read_messages(self._log, self._queues.get(topic.name, queue_id), offset, end)
 
     def scan(
@@ -135,7 +135,7 @@ class Reader:
                 remedy=f"It has {', '.join(SCAN_COLUMNS)}.",
                 code="COLUMN_UNKNOWN",
             )
-        self._check_range(topic, queue_id, start, end)
+        self.check_range(topic, queue_id, start, end)
         queue = self._queues.get(topic.name, queue_id)
         return self._scanner.scan(
             queue, start, end, columns, verify_crc=verify_crc, where=where, tally=tally
@@ -206,7 +206,11 @@ class Reader:
             self._page.close()
             self._page = None
 
-    def _check_range(self, topic: TopicConfig, queue_id: int, start: int, end: int) -> QueueOffsets:
+    def check_range(self, topic: TopicConfig, queue_id: int, start: int, end: int) -> QueueOffsets:
+        """Return the range of a queue that has [start, end), also of one that its topic has lost.
+
+        Raises QueueNotFoundError, OffsetOutOfRangeError.
+        """
         exists = 0 <= queue_id < topic.read_queues
         if not exists and self._queues.get(topic.name, queue_id).run.starts():
             # A queue that the topic has lost keeps its messages, and a query may be half through.

@@ -1,9 +1,10 @@
 """The reading half of a store, as users see it: positions, offsets, messages, look-ups."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES, QueueRun
 from pyrocket.index.together import read_together
@@ -16,6 +17,9 @@ from pyrocket.places import Places, check_columns, scan_places
 from pyrocket.reader import Reader
 from pyrocket.services.topics import TopicConfig
 from pyrocket.views.facade import Views
+
+_PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
+"""The most that an iteration over messages has in memory at a time, except one larger message."""
 
 
 class Reading:
@@ -75,10 +79,62 @@ class Reading:
     ) -> list[StoredMessage]:
         """Return up to `max_messages` from `offset` on; none at the queue's end.
 
-        Raises OffsetOutOfRangeError below the minimum or beyond the maximum.
+        This is one pull; `messages` reads all there is. Raises OffsetOutOfRangeError below the
+        minimum or beyond the maximum.
         """
         check_numbers(queue_id=queue_id, offset=offset, max_messages=max_messages)
         return self._reader.read(self.topic(topic), queue_id, offset, max_messages)
+
+    def messages(
+        self,
+        topic: str,
+        queue_id: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> Iterator[StoredMessage]:
+        """Iterate over all messages of a topic, queue by queue, or over [start, end) of one queue.
+
+            for message in store.messages("orders"):
+                print(message.queue_id, message.queue_offset, message.body)
+
+        The end is fixed by the call: messages appended later are not among them. Without `start`
+        and `end` the range is all that the queue has. A few MiB are in memory at a time. Raises
+        TopicNotFoundError, QueueNotFoundError, OffsetOutOfRangeError, also in the middle where
+        messages are deleted before they are read.
+        """
+        if queue_id is None:
+            if start is not None or end is not None:
+                raise InvalidInputError(
+                    f"start is {start} and end is {end}, but no queue is named.",
+                    remedy="Offsets count in one queue: give its queue_id, too.",
+                    code="QUEUE_MISSING",
+                )
+            ranges = self.offsets(topic)
+        else:
+            ranges = {queue_id: self._range(topic, queue_id, start, end)}
+        return self._messages(self.topic(topic), ranges)
+
+    def _range(self, topic: str, queue_id: int, start: int | None, end: int | None) -> QueueOffsets:
+        check_numbers(queue_id=queue_id)
+        known = self.queue_range(topic, queue_id)
+        first = known.minimum if start is None else start
+        last = known.maximum if end is None else end
+        check_numbers(start=first, end=last)
+        self._reader.check_range(self.topic(topic), queue_id, first, last)
+        return QueueOffsets(first, last)
+
+    def _messages(
+        self, topic: TopicConfig, ranges: Mapping[int, QueueOffsets]
+    ) -> Iterator[StoredMessage]:
+        for queue_id, has in ranges.items():
+            offset = has.minimum
+            while offset < has.maximum:
+                last = min(has.maximum, offset + _PULL_MESSAGES)
+                cuts = self._reader.cut_by_bytes(topic.name, queue_id, offset, last, [_PULL_BYTES])
+                # A message larger than that is read alone.
+                count = max(cuts[0][0] - offset, 1)
+                yield from self._reader.read(topic, queue_id, offset, count)
+                offset += count
 
     def scan(
         self,
