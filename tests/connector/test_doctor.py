@@ -102,6 +102,24 @@ def test_workers_that_spark_would_refuse_are_told_with_the_way_out(tmp_path, ans
     assert f"PYSPARK_PYTHON={sys.executable}" in found.remedy
 
 
+@pytest.mark.parametrize("given", ["PYSPARK_PYTHON", "PATH"])
+def test_the_interpreter_that_spark_would_start_is_the_one_that_is_asked(
+    tmp_path, monkeypatch, given
+):
+    """PYSPARK_PYTHON where it is set, else `python3` of PATH: not the one that runs the doctor."""
+    asked = tmp_path / "asked"
+    other = executable(tmp_path / "python3", f'echo 1 >> {asked}; exec {sys.executable} "$@"')
+    if given == "PYSPARK_PYTHON":
+        monkeypatch.setenv(given, str(other))
+    else:
+        monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+        monkeypatch.setenv(given, f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    checks = {check.name: check for check in package.examine(None)}
+    named = f"{other} (PYSPARK_PYTHON)" if given == "PYSPARK_PYTHON" else "python3 (the default)"
+    assert checks["workers"].found.startswith(named)
+    assert len(asked.read_text().split()) >= 2, "for its version, and for what Spark finds there"
+
+
 def test_workers_that_do_not_exist_are_told():
     assert check_worker("/no/such/python").verdict is Verdict.FAIL
 

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark_pyrocket import DefaultSource, lag
 from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.lag.metrics import LagMetrics
+from pyspark_pyrocket.processes import LOG
 from pyspark_pyrocket.stores import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
@@ -264,6 +265,18 @@ def test_lines_alone_need_nothing_else(monkeypatch):
     watching = lag.watch(session)
     assert (watching.registry, watching.port) == (None, None)
     watching.stop()
+
+
+def test_lines_are_printed_where_logging_is_not_set_up(box, progress, monkeypatch, capsys):
+    box.create(queues=1)
+    box.send("a", "b")
+    for name, value in {"handlers": [], "propagate": False, "level": logging.NOTSET}.items():
+        monkeypatch.setattr(LOG, name, value)
+    session = Session()
+    watching = lag.watch(session, store=box.path, log_seconds=0)
+    session.listeners[0].report(progress(1, name="flights"))
+    watching.stop()
+    assert "INFO pyrocket: query flights is behind in t" in capsys.readouterr().err
 
 
 def scrape(port):

@@ -213,3 +213,15 @@ def test_default_columns_are_those_of_the_two_modes():
 def test_a_projection_is_small_when_pickled():
     projection = Projection.of(default_columns(kafka=False, headers=False, text=False))
     assert len(pickle.dumps(projection)) < 2_000
+
+
+def test_a_missing_value_in_a_not_null_column_is_named():
+    schema = StructType([StructField("tags", StringType(), nullable=False)])
+    projection = Projection.of(schema)
+    rows = pa.record_batch({"tags": pa.array(["a", None, None])})
+    with pytest.raises(SchemaError) as failure:
+        projection.apply(rows)
+    assert failure.value.code == "COLUMN_NULL"
+    assert "'tags'" in str(failure.value)
+    assert "2 of 3" in str(failure.value)
+    assert projection.apply(rows.slice(0, 1)).column("tags").to_pylist() == ["a"]

@@ -8,6 +8,7 @@ from pyrocket import Message, Store, reader
 from pyrocket.disk.state_page import STATE_FORMAT, StatePage
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index import scan
+from pyrocket.verify import verify
 from stores import reboot
 
 
@@ -17,6 +18,19 @@ def root(tmp_path):
         for number in range(100):
             store.append(Message(topic="T", body=b"%d" % number, queue_id=0))
     return tmp_path / "store"
+
+
+def test_verify_notes_a_recovery_that_has_not_ended(root):
+    page = StatePage(root / "pyrocket/state", writable=True)
+    assert not [one for one in verify(root).findings if one.code == "NOT_RECOVERED"]
+    page.distrust()
+    page.close()
+    report = verify(root)
+    assert report.ok
+    (found,) = [one for one in report.findings if one.code == "NOT_RECOVERED"]
+    assert (found.severity.value, found.file) == ("note", "pyrocket/state")
+    Store.open(root).close()
+    assert not [one for one in verify(root).findings if one.code == "NOT_RECOVERED"]
 
 
 def test_a_reader_sees_whole_queues_before_and_after_a_recovery(root, monkeypatch):

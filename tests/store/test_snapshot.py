@@ -232,6 +232,23 @@ def test_topics_that_come_and_go_meanwhile_have_it_done_again(source, path, targ
     assert verify(target).ok
 
 
+def test_topics_that_never_stop_changing_end_the_attempt_by_name(source, target, monkeypatch):
+    real, made = io.set_time, []
+
+    def disturb(file, ms):
+        real(file, ms)
+        if "consumequeue" in str(file):
+            made.append(f"x{len(made)}")
+            source.create_topic(made[-1])
+
+    monkeypatch.setattr(io, "set_time", disturb)
+    with pytest.raises(StoreUnavailableError) as failure:
+        source.snapshot(target)
+    assert failure.value.code == "SNAPSHOT_DISTURBED"
+    assert failure.value.remedy
+    assert list(target.parent.glob(f"*{target.name}*")) == []
+
+
 def test_a_store_whose_topics_are_all_deleted_is_copied_too(source, target):
     for topic in ("t", "u"):
         source.delete_topic(topic)

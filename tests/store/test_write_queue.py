@@ -149,3 +149,31 @@ def test_an_interrupt_is_the_interrupted_threads_alone(store, monkeypatch):
     follower.join(10)
     assert answers["result"].queue_offset == 0
     assert bodies(store)[0] == [b"b"]
+
+
+def test_an_append_beside_an_interrupted_one_learns_that_its_fate_is_unknown(crowd, monkeypatch):
+    """One thread appends for both: it gets the interrupt, the other an error that says so."""
+    store = crowd.store
+    crowd.do("first", lambda: store.append(message(b"first")))
+
+    def send(body):
+        try:
+            return store.append(message(body))
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    crowd.do("a", lambda: send(b"a"))
+    crowd.do("b", lambda: send(b"b"))
+    append = store._writer.append
+
+    def interrupted(batches, **options):
+        if len(batches) == 1:
+            return append(batches, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._writer, "append", interrupted)
+    answers = crowd.finish()
+    assert answers["first"].queue_offset == 0
+    (other,) = [answers[name] for name in "ab" if answers[name] != "interrupted"]
+    assert other.code == "APPEND_INTERRUPTED"
+    assert "not known" in str(other)

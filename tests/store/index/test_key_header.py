@@ -172,6 +172,23 @@ def test_a_header_that_is_torn_while_it_is_written_is_read_again(tmp_path, monke
     assert len(read) == 2
 
 
+@pytest.mark.parametrize("file", [0, 1, 2])
+def test_a_header_and_item_that_point_at_no_record_are_found(tmp_path, file):
+    """Header and first item agree with each other, and the log has no record there."""
+    path = make(tmp_path / "store")
+    name = index_files(path)[file]
+    item = HEADER_BYTES + SMALL.index_slots * SLOT_BYTES + ITEM_BYTES
+    for at in (16, item + 4):
+        begin = int.from_bytes(name.read_bytes()[at : at + 8], "big")
+        overwrite(name, (begin + 1).to_bytes(8, "big"), at)
+    report = verify(path)
+    assert not report.ok
+    assert f"index/{name.name}" in {one.file for one in report.findings}
+    repair(path)
+    assert verify(path).ok
+    assert not missed_by_reader(path)
+
+
 @pytest.mark.parametrize("byte", range(12, 16))
 def test_an_item_with_another_time_is_found_and_made_good_again(tmp_path, byte):
     path = make(tmp_path / "store")

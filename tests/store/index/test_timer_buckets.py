@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.disk.state_page import NEVER
-from pyrocket.formats.timer_entry import TIMER_ENTRY, seal, slot_start
+from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal, slot_start
 from pyrocket.index.timer_buckets import HOUR_MS, TimerBuckets, are_behind, each_once
 
 
@@ -57,6 +57,7 @@ def test_a_torn_end_is_overwritten(buckets, tmp_path):
     (path,) = (tmp_path / "timers").iterdir()
     with path.open("ab") as file:
         file.write(b"torn")
+    assert buckets.length(0) == ENTRY_BYTES
     assert len(held(buckets)) == 1
     buckets.add(made([6], first=1))
     assert len(held(buckets)) == 2

@@ -73,5 +73,6 @@ def test_files_that_come_and_go_all_the_time_are_named(closed, monkeypatch):
         raise FileNotFoundError(2, "gone", "x")
 
     monkeypatch.setattr(AnyRun, "starts", gone)
-    with pytest.raises(StoreUnavailableError, match="come and go all the time"):
+    with pytest.raises(StoreUnavailableError, match="come and go all the time") as failure:
         verify(closed)
+    assert failure.value.code == "VERIFY_DISTURBED"

@@ -1,0 +1,96 @@
+"""A walk over the log: records longer than a window, bodies of zeros that are holes, torn ends."""
+
+import os
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import StoreDamagedError
+from pyrocket.log import walk
+from stores import SMALL, batch, bodies, filled, numbered, reboot
+
+WINDOW = 64 * 1024
+CONFIG = SMALL.with_sizes(log_file_bytes=1024 * 1024)
+
+
+@pytest.fixture
+def small_windows(monkeypatch):
+    monkeypatch.setattr(walk, "WINDOW_BYTES", WINDOW)
+
+
+@pytest.fixture
+def log(path):
+    """The log of a store in which a record of four windows lies between short ones."""
+    long = os.urandom(4 * WINDOW)
+    with filled(path, 3, config=CONFIG) as store:
+        store.append_batch(batch([long, b"after"], 0), topic="t")
+        log = store._reader.log
+        log.long, log.end = long, store._reader.log_end()
+        yield log
+
+
+def walked(log, end=None):
+    return list(walk.walk(log, log.first_offset(), end or log.end))
+
+
+def test_a_record_longer_than_a_window_is_one_run_and_the_walk_goes_on(log, small_windows):
+    runs = walked(log)
+    assert [len(run) for run in runs] == [3, 1, 1]
+    assert int(runs[1].body_length[0]) == 4 * WINDOW
+    assert runs[1].bodies().to_pylist() == [log.long]
+    assert walk.end_of(runs[-1]) == log.end
+    assert sum(map(len, walk.walk_all(log, log.first_offset(), log.end))) == 5
+
+
+def test_a_long_record_that_reaches_beyond_the_end_stops_the_walk(log, small_windows):
+    """A size that a damaged byte made too large reads nothing beyond what was asked for."""
+    assert [len(run) for run in walked(log, log.end - 4 * WINDOW)] == [3]
+    with pytest.raises(StoreDamagedError, match="no record follows"):
+        list(walk.walk_all(log, log.first_offset(), log.end - 4 * WINDOW))
+
+
+def test_a_long_record_whose_lengths_disagree_stops_the_walk(log, small_windows):
+    """Its size says four windows, its body's length says less: no record is that long beside it."""
+    start = walk.end_of(walked(log)[0])
+    name = log.run.folder / f"{log.run.start_of(start):020d}"
+    at = start - log.run.start_of(start) + 84
+    content = bytearray(name.read_bytes()[at : at + 4])
+    with name.open("r+b") as file:
+        file.seek(at)
+        file.write((int.from_bytes(content, "big") // 2).to_bytes(4, "big"))
+    assert [len(run) for run in walked(log)] == [3]
+
+
+def test_a_body_that_lies_in_a_hole_is_copied_and_never_mapped(path, small_windows, monkeypatch):
+    """On a full tmpfs a hole that is touched through a map ends the process."""
+    with filled(path, 1, config=CONFIG) as store:
+        store.append_batch(batch([bytes(4 * WINDOW), b"after"], 0), topic="t")
+        log, end = store._reader.log, store._reader.log_end()
+        start = walk.end_of(next(walk.walk(log, log.first_offset(), end)))
+        size = 4 * WINDOW
+        monkeypatch.setattr(log.run, "filled", lambda offset, length: min(length, 200))
+        monkeypatch.setattr(log.run, "window", lambda *place: pytest.fail(f"mapped {place}"))
+        buffer, base = log.filled_window(start, size)
+    assert (base, len(buffer)) == (start, size)
+    assert not any(buffer.to_pybytes()[200:])
+
+
+def test_a_file_that_is_shorter_than_a_window_over_a_hole_is_refused_as_a_map_would_be(path):
+    """What cannot be read in full is left to the map, which names the file that is too short."""
+    with filled(path, 1, config=CONFIG) as store:
+        log = store._reader.log
+        (name,) = log.run.folder.iterdir()
+        os.truncate(name, 8192)
+        at = log.first_offset() + 4096
+        buffer, _ = log.filled_window(at, 4096)
+        assert len(buffer) == 4096
+        with pytest.raises((StoreDamagedError, ValueError)):
+            log.filled_window(at, 8192)
+
+
+def test_messages_longer_than_a_window_are_recovered(path, small_windows):
+    long = os.urandom(2 * WINDOW)
+    with filled(path, 2, config=CONFIG) as store:
+        store.append_batch(batch([long, b"after"], 0), topic="t")
+    reboot(path)
+    with Store.open(path) as store:
+        assert bodies(store)[0] == [*numbered(2), long, b"after"]

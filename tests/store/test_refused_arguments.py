@@ -1,0 +1,62 @@
+"""Arguments of another kind or beyond their range are refused with a code of their own."""
+
+import pyarrow as pa
+import pytest
+from halves import Listener, producer
+from pyrocket.errors import InvalidInputError, SchemaError, TransactionError
+from stores import message
+
+
+@pytest.fixture
+def topic(store):
+    store.create_topic("t", read_queues=1, write_queues=1)
+    store.append(message())
+    return store
+
+
+def refused(code, kind, call):
+    with pytest.raises(kind) as failure:
+        call()
+    assert failure.value.code == code
+    assert failure.value.remedy
+    return str(failure.value)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_query_for_no_message_is_refused(topic, count):
+    text = refused(
+        "MAX_MESSAGES", InvalidInputError, lambda: topic.query("t", "k", max_messages=count)
+    )
+    assert str(count) in text
+    assert topic.query("t", "k", max_messages=1) == []
+
+
+@pytest.mark.parametrize("given", [pa.table({"body": [b"x"]}), [b"x"], None])
+def test_what_is_appended_as_a_batch_is_a_record_batch(topic, given):
+    text = refused("NOT_A_BATCH", SchemaError, lambda: topic.append_batch(given, topic="t"))
+    assert type(given).__name__ in text
+
+
+@pytest.mark.parametrize("key", [None, 3, b"k"])
+def test_a_key_is_a_text(topic, key):
+    assert repr(key) in refused("NOT_A_TEXT", InvalidInputError, lambda: topic.query("t", key))
+
+
+@pytest.mark.parametrize("offsets", [5, [(0, 1)], None])
+def test_offsets_of_a_group_are_given_by_queue(topic, offsets):
+    text = refused("NOT_OFFSETS", InvalidInputError, lambda: topic.groups.commit("g", "t", offsets))
+    assert repr(offsets) in text
+    assert topic.groups.committed("g", "t") == {}
+
+
+def test_only_known_kinds_of_messages_are_pending(topic):
+    text = refused("PENDING_KIND", InvalidInputError, lambda: topic.pending("sched"))
+    assert "scheduled" in text
+    assert "half" in text
+
+
+def test_a_closed_producer_sends_nothing(topic):
+    with producer(topic, "pg", Listener()) as one:
+        pass
+    refused("PRODUCER_CLOSED", TransactionError, lambda: one.send(message(b"late")))
+    assert topic.max_offset("t", 0) == 1
