@@ -14,8 +14,6 @@ CONNECT = ["pyspark[connect]>=4.2"]
 DEVELOPMENT = [
     *EXAMPLES,
     *CONNECT,
-    'coverage==7.17.3; python_version >= "3.11"',
-    'coverage==7.16.2; python_version < "3.11"',
     'hypothesis==6.170.15; python_version >= "3.11"',
     'hypothesis==6.168.5; python_version < "3.11"',
     'ipykernel==7.4.0; python_version >= "3.11"',
@@ -25,6 +23,7 @@ DEVELOPMENT = [
     "prometheus-client==0.26.0",
     "psutil==7.2.2",
     "pytest==9.2.0",
+    "pytest-rerunfailures==16.7",
     "pytest-xdist==3.8.0",
     "ruff==0.17.5",
 ]

@@ -7,8 +7,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from pyrocket import Message, Store
-
-RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+from pyspark_pyrocket.checkpoints.running import queries_on
 
 
 @pytest.fixture
@@ -74,14 +73,6 @@ def test_fixed_cost_beside_the_trivial_source(spark, store, tmp_path, large, rep
     )
 
 
-def command_line(process):
-    """Return a process's command; none if it has ended meanwhile."""
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
 def addition_ms(query):
     """Return the duration of the newest micro-batch, with rows or without."""
     query.processAllAvailable()
@@ -131,16 +122,11 @@ def test_fixed_cost_of_the_sink_beside_a_trivial_one(spark, store, tmp_path, lar
 def test_idle_query(spark, store, tmp_path, large, report):
     query = start(spark, "pyrocket", {"path": store.path, "topic": "T"}, tmp_path / "checkpoint")
     query.processAllAvailable()
-    planners = [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if RUNNER in command_line(process)
-    ]
-    assert len(planners) == 1
+    (planner,) = map(psutil.Process, queries_on(store.path))
     seconds = 20 if large else 0.2
-    planners[0].cpu_percent()
+    planner.cpu_percent()
     time.sleep(seconds)
-    share = planners[0].cpu_percent()
+    share = planner.cpu_percent()
     query.stop()
     report.line(
         f"planner of an idle query, default trigger, {seconds} s: {share:.1f} % of a core"
