@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.functions import from_json, to_json
 from pyspark_pyrocket.options.ddl import parse_ddl
+from pyspark_pyrocket.payload.decoding import Decoder
 from pyspark_pyrocket.payload.inference import infer_schema
 from pyspark_pyrocket.payload.json_encoding import json_text
 from pyspark_pyrocket.payload.json_rows import read_rows
@@ -82,6 +83,30 @@ def test_json_is_read_as_from_json_reads_it(spark):
         if mine != other or bad != (at in faults)
     }
     assert different == DIFFERENT
+
+
+@pytest.mark.parametrize("ddl", ["id INT", "id INT, deep STRING", "id INT, m MAP<STRING,INT>"])
+def test_a_deep_body_is_corrupt_from_the_same_level_on_as_in_spark(spark, ddl):
+    levels = [1, 999, 1000, 1001, 100_000]
+    bodies = [
+        f'{{"id":{number},"{name}":{opening * (depth - 1)}1{closing * (depth - 1)}}}'
+        for number, depth in enumerate(levels)
+        for name in ("deep", "unknown")
+        for opening, closing in (("[", "]"), ('{"k":', "}"))
+    ]
+    frame = spark.createDataFrame([(body,) for body in bodies], "body STRING").coalesce(1)
+    parsed = frame.select(from_json("body", f"{ddl}, _corrupt_record STRING").alias("v"))
+    theirs = parsed.select("v.id", "v._corrupt_record").toArrow()
+    batch = {"body": pa.array(body.encode() for body in bodies)}
+    for name in ("topic", "queueId", "queueOffset"):
+        batch[name] = pa.nulls(len(bodies))
+    fields = parse_ddl("valueSchema", ddl)
+    ours = Decoder("PERMISSIVE", fields=fields, corrupt=True).widen(pa.record_batch(batch))
+    assert ours.columns[-1].to_pylist() == theirs.column("_corrupt_record").to_pylist()
+    assert ours.columns[-1].null_count == 3 * 4
+    # Where the deep value itself is asked for as text, Spark keeps the fields before it.
+    if "deep" not in ddl:
+        assert ours.column(4).to_pylist() == theirs.column("id").to_pylist()
 
 
 ENCODED = """

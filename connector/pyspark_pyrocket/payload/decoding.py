@@ -22,6 +22,7 @@ from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST
 from pyspark_pyrocket.payload.in_parts import Faults, NotSoundError, read_by_row, read_in_parts
 from pyspark_pyrocket.payload.json_rows import read_rows
 from pyspark_pyrocket.payload.json_types import Reading, reading_of
+from pyspark_pyrocket.payload.nesting import first_too_deep
 
 PLACE = ("topic", "queueId", "queueOffset")
 """What the decoder wants of a scan beside the bodies: it names the bad ones."""
@@ -112,6 +113,10 @@ def _some(rows: pa.StructArray, names: Mapping[str, int]) -> pa.StructArray:
 
 def _rows_at_once(bodies: pa.BinaryArray, reading: Reading) -> pa.StructArray:
     """Return the rows if all are sound. Raises NotSoundError."""
+    # Arrow's reader takes any depth.
+    too_deep = first_too_deep(bodies)
+    if too_deep is not None:
+        raise NotSoundError(too_deep)
     try:
         # Arrow's reader takes any bytes for text.
         bodies.cast(pa.string())

@@ -2,7 +2,7 @@
 
 After `JsonInferSchema`: whole numbers are BIGINT, or DECIMAL where they are longer; other numbers
 are DOUBLE; what is always null is STRING, and so is what has no common type. Fields stand in the
-order in which they are first seen.
+order in which they are first seen. Unlike there, objects and arrays below MAX_LEVELS are STRING.
 """
 
 from collections.abc import Iterable
@@ -23,6 +23,10 @@ from pyspark.sql.types import (
 
 from pyspark_pyrocket.payload.json_rows import parse_object
 from pyspark_pyrocket.payload.json_text import Number, Whole
+from pyspark_pyrocket.payload.nesting import room_for_deep_bodies
+
+MAX_LEVELS = 64
+"""Of an inferred schema. Spark's Python code walks schemas by recursion, three frames a level."""
 
 _NUMBERS = (LongType, DecimalType, DoubleType)
 
@@ -31,20 +35,25 @@ def infer_schema(bodies: Iterable[bytes]) -> StructType | None:
     """Return the fields of all bodies that are JSON objects, or None where none is one."""
     found: DataType = NullType()
     for body in bodies:
-        value, fault = parse_object(body)
-        if not fault:
-            found = _common(found, _type_of(value))
+        with room_for_deep_bodies():
+            value, fault = parse_object(body)
+            if not fault:
+                found = _common(found, _type_of(value, MAX_LEVELS))
     fields = _without_null(found)
     return fields if isinstance(fields, StructType) else None
 
 
-def _type_of(value: Any) -> DataType:
+def _type_of(value: Any, levels: int) -> DataType:
+    """Return the type of a JSON value, with at most so many levels."""
+    if isinstance(value, dict | list) and not levels:
+        return StringType()
     if isinstance(value, dict):
-        return StructType([StructField(name, _type_of(item)) for name, item in value.items()])
+        fields = [(name, _type_of(item, levels - 1)) for name, item in value.items()]
+        return StructType([StructField(name, kind) for name, kind in fields])
     if isinstance(value, list):
         element: DataType = NullType()
         for item in value:
-            element = _common(element, _type_of(item))
+            element = _common(element, _type_of(item, levels - 1))
         return ArrayType(element)
     if isinstance(value, Number):
         return _type_of_number(value)

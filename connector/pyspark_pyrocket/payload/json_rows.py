@@ -15,6 +15,12 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from pyspark_pyrocket.arrays import arrow_type
 from pyspark_pyrocket.payload.in_parts import Faults
 from pyspark_pyrocket.payload.json_text import DECODER, MismatchError, atom_reader, text_of
+from pyspark_pyrocket.payload.nesting import (
+    MAX_DEPTH,
+    depth_of,
+    is_too_deep,
+    room_for_deep_bodies,
+)
 
 _Read = Callable[[Any, list[str]], Any]
 """Makes a value of its type; adds to the faults, each with its place seen from the value. Raises
@@ -29,25 +35,32 @@ def read_rows(bodies: list[bytes], schema: StructType) -> tuple[pa.StructArray, 
     read = _struct_reader(schema)
     rows: list[dict[str, Any]] = []
     faults: Faults = {}
-    for body in bodies:
-        value, fault = parse_object(body)
-        found: list[str] = [fault] if fault else []
-        row = {} if fault else read(value, found)
-        if found:
-            faults[len(rows)] = found[0].removeprefix(".")
-        rows.append(row)
+    with room_for_deep_bodies():
+        for body in bodies:
+            value, fault = parse_object(body)
+            found: list[str] = [fault] if fault else []
+            row = {} if fault else read(value, found)
+            if found:
+                faults[len(rows)] = found[0].removeprefix(".")
+            rows.append(row)
     return pa.array(rows, arrow_type(schema)), faults
 
 
 def parse_object(body: bytes) -> tuple[Any, str]:
-    """Return the JSON object of a body, or what is wrong; what follows it does not count."""
+    """Return the JSON object of a body, or what is wrong; what follows it does not count.
+
+    Called with `room_for_deep_bodies`.
+    """
     try:
         text = body.decode().lstrip(_SPACE)
+        if is_too_deep(body):
+            return (
+                None,
+                f"it is nested {depth_of(body)} levels deep, and at most {MAX_DEPTH} are read",
+            )
         value, _ = DECODER.raw_decode(text)
     except UnicodeDecodeError as error:
         return None, f"it is not UTF-8: {error.reason} at byte {error.start}"
-    except RecursionError:
-        return None, "it is nested too deeply"
     except ValueError as error:
         return None, f"it is not JSON: {error}"
     if not isinstance(value, dict):

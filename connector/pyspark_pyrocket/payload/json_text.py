@@ -7,7 +7,7 @@ and "1" neither; a string takes anything, as its text.
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
 from functools import partial
@@ -96,12 +96,35 @@ def text_of(value: Any) -> str:
 
 
 def _json_of(value: Any) -> str:
+    """Return compact JSON. A loop: the text of a deep value needs no deep stack."""
+    pieces: list[str] = []
+    stack: list[tuple[Iterator[tuple[str, Any]], str]] = [(iter([("", value)]), "")]
+    while stack:
+        members, end = stack[-1]
+        for before, item in members:
+            pieces.append(before)
+            if isinstance(item, dict | list):
+                pieces.append("{" if isinstance(item, dict) else "[")
+                stack.append(_members(item))
+                break
+            pieces.append(_scalar(item))
+        else:
+            pieces.append(end)
+            stack.pop()
+    return "".join(pieces)
+
+
+def _members(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[str, Any]], str]:
+    """Return what is inside an object or an array, each with the text before it, and the end."""
+    if isinstance(value, list):
+        return (("," if at else "", item) for at, item in enumerate(value)), "]"
+    members = enumerate(value.items())
+    return (("," * (at > 0) + f"{_scalar(key)}:", item) for at, (key, item) in members), "}"
+
+
+def _scalar(value: Any) -> str:
     if isinstance(value, Number):
         return str(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_json_of(key)}:{_json_of(it)}" for key, it in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_json_of, value)) + "]"
     if isinstance(value, str):
         return json.dumps(text_of(value), ensure_ascii=False)
     return json.dumps(value)
