@@ -37,7 +37,7 @@ LAYERS += [
     ["store"],
     ["rpc"],
 ]
-LAYERS += [["client"], ["cli", "notebook", "testing"], ["pytest_plugin"], ["__main__"]]
+LAYERS += [["client"], ["notebook", "testing"], ["cli"], ["pytest_plugin"], ["__main__"]]
 RANKS = {layer: rank for rank, layers in enumerate(LAYERS) for layer in layers}
 # `pyrocket/__init__.py` names what is public; it may look as high as the façade.
 RANKS[""] = RANKS["store"]

@@ -36,8 +36,8 @@ locating   many messages by key and by id, at once
 parked     a look at what waits
 views      what is there besides the messages of topics
 store      the façade: `Store`
-cli        the command `pyrocket`
 notebook   tables of what is in a store, for people
+cli        the command `pyrocket`
 testing    a clock that all processes of a test's store obey
 pytest_plugin   fixtures for tests of what uses a store
 """

@@ -69,12 +69,16 @@ def test_messages_of_a_queue_that_its_topic_has_lost_are_read_by_its_number(two_
         (("t", 0, 5, 4), OffsetOutOfRangeError),
         (("t", "0"), InvalidInputError),
         (("t", 0, 1.5), InvalidInputError),
-        (("t", None, 3), InvalidInputError),
     ],
 )
 def test_messages_that_cannot_be_are_refused_by_the_call(two_queues, arguments, error):
     with pytest.raises(error):
         two_queues.messages(*arguments)
+
+
+def test_offsets_without_a_queue_are_refused_by_name(two_queues):
+    with pytest.raises(InvalidInputError, match="QUEUE_MISSING"):
+        two_queues.messages("t", end=3)
 
 
 def test_messages_deleted_before_they_are_read_are_no_silent_gap(aged):

@@ -129,7 +129,7 @@ def test_peek_shows_the_newest_last(store):
 
 @pytest.mark.parametrize("n", [0, -1, 1001])
 def test_peek_is_not_for_reading_all(store, n):
-    with pytest.raises(InvalidInputError, match=r"Store\.scan"):
+    with pytest.raises(InvalidInputError, match=r"Store\.messages"):
         notebook.peek(store, "orders", n)
 
 
@@ -181,3 +181,29 @@ def test_a_title_cannot_either():
 )
 def test_values_are_shown_short(value, text):
     assert shown(value) == text
+
+
+def test_the_store_of_the_environment_is_looked_at_without_a_path(store, monkeypatch):
+    monkeypatch.setenv("PYROCKET_STORE", str(store.path))
+    assert notebook.topics().rows == notebook.topics(store).rows
+    assert notebook.queues(topic="orders").rows == notebook.queues(store, "orders").rows
+    assert notebook.peek(topic="orders", n=1).column("body") == [b"d"]
+    assert notebook.groups().rows == notebook.lag().rows == []
+
+
+def test_a_store_or_topic_that_nothing_names_is_asked_for(store, monkeypatch):
+    monkeypatch.delenv("PYROCKET_STORE", raising=False)
+    with pytest.raises(StoreNotFoundError, match="PYROCKET_STORE"):
+        notebook.topics()
+    for look in (notebook.queues, notebook.peek):
+        with pytest.raises(TopicNotFoundError, match="no topic is named"):
+            look(store)
+
+
+def test_heads_stand_over_their_columns_text_to_the_left_and_numbers_to_the_right():
+    table = Table("t", ("name", "count"), [("a", 1000)])
+    for cell in (">name</th>", ">a</td>"):
+        assert f'style="text-align:left"{cell}' in table._repr_html_()
+    for cell in (">count</th>", ">1,000</td>"):
+        assert f'style="text-align:right"{cell}' in table._repr_html_()
+    assert repr(table).splitlines() == ["t", "name  count", "a     1,000"]

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import click
 from pyrocket import Store, check_group_name
-from pyrocket.cli.frame import FOUND, OK, as_json, directory, dry_run, exits, show_json
+from pyrocket.cli.frame import (
+    FOUND,
+    OK,
+    CommandGroup,
+    as_json,
+    directory,
+    dry_run,
+    exits,
+    show_json,
+)
 from pyrocket.cli.frame import agreed as ask
 from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, StoreUnavailableError
 
@@ -25,7 +34,7 @@ _force = click.option("--force", is_flag=True, help="Although a query reads the 
 _source = click.option("--source", type=int, help="Which source of the query, from 0.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def checkpoint() -> None:
     """Show, move and make checkpoints of streaming queries; follow groups with them."""
 

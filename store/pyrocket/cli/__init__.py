@@ -8,7 +8,7 @@ named by text: this package never imports the connector.
 import importlib.util
 import os
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any, NoReturn
 
 import click
@@ -28,9 +28,12 @@ _OWN_COMMANDS = {
     "checkpoint": "pyspark_pyrocket.checkpoints.commands:checkpoint",
     "clean": "pyrocket.cli.clean:clean",
     "doctor": "pyspark_pyrocket.doctor:doctor",
+    "group": "pyrocket.cli.group:group",
+    "message": "pyrocket.cli.message:message",
     "repair": "pyrocket.cli.repair:repair",
     "snapshot": "pyrocket.cli.snapshot:snapshot",
     "store": "pyrocket.cli.store:store",
+    "topic": "pyrocket.cli.topic:topic",
     "verify": "pyrocket.cli.verify:verify",
 }
 
@@ -56,12 +59,19 @@ class LazyCommands(CommandGroup):
             status = super().main(*arguments, **options)
         except click.ClickException as error:
             _refuse(error, as_json=as_json)
-        except BrokenPipeError:
-            _close_output()
         except click.Abort as error:
             interrupted = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
             _abort(interrupted=interrupted, as_json=as_json)
         raise SystemExit(status if isinstance(status, int) else OK)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click itself would take a closed pipe for exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The last flush of the interpreter would fail once more, with a traceback.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(PIPE_CLOSED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
@@ -72,12 +82,6 @@ class LazyCommands(CommandGroup):
         known = super().get_command(ctx, cmd_name)
         entry = find_commands().get(cmd_name)
         return known or (load_command(entry) if entry else None)
-
-
-def _close_output() -> NoReturn:
-    """End as a program does that SIGPIPE kills, without a traceback from the last flush."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise SystemExit(PIPE_CLOSED)
 
 
 def _abort(*, interrupted: bool, as_json: bool) -> NoReturn:
@@ -136,6 +140,25 @@ def _broken(entry: EntryPoint, reason: str, remedy: str = _REINSTALL) -> click.C
     return click.Command(entry.name, anything, callback=refuse, help=help_text, short_help=short)
 
 
+def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked or ctx.resilient_parsing:
+        return
+    try:
+        release = version("pyrocket")
+    except PackageNotFoundError:
+        release = f"(not installed: {os.path.dirname(os.path.dirname(__file__))})"
+    click.echo(f"pyrocket {release}")
+    ctx.exit()
+
+
 @click.group(cls=LazyCommands)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_version,
+    help="Show the release and exit.",
+)
 def main() -> None:
     """Topics on disk in Apache RocketMQ's format, for Spark and for people."""

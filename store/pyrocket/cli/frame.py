@@ -8,7 +8,7 @@ With `--json` one JSON document goes to standard output and nothing else.
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from difflib import get_close_matches
@@ -127,6 +127,17 @@ def exits(command: Callable[..., int]) -> Callable[..., None]:
             raise SystemExit(status)
 
     return run
+
+
+@contextmanager
+def advising(remedies: Mapping[str, str]) -> Iterator[None]:
+    """Give errors with these codes the way out that the command has, in the place of theirs."""
+    try:
+        yield
+    except PyrocketError as error:
+        if error.code not in remedies:
+            raise
+        raise type(error)(error.message, remedy=remedies[error.code], code=error.code) from error
 
 
 def agreed(question: str) -> bool:

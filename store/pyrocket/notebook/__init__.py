@@ -6,7 +6,8 @@
     notebook.lag("/data/store", "billing")
 
 Each returns a `Table`: HTML in a notebook, text at a prompt, and rows for programs. A store is a
-path, which is opened for reading for the moment, or an open `Store`. Nothing is ever written.
+path, which is opened for reading for the moment, or an open `Store`; without one it is that of the
+environment variable PYROCKET_STORE, as in `notebook.peek(topic="orders")`. Nothing is ever written.
 """
 
 from pyrocket.notebook.messages import peek

@@ -3,22 +3,25 @@
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.properties import RESERVED_PROPERTIES
 from pyrocket.message import StoredMessage
-from pyrocket.notebook.looking import StoreOrPath, looking_at, utc
+from pyrocket.notebook.looking import StoreOrPath, looking_at, named, utc
 from pyrocket.notebook.table import Table
 from pyrocket.store import Store
 
 _MOST = 1000
 
 
-def peek(store: StoreOrPath, topic: str, n: int = 10, *, queue: int | None = None) -> Table:
+def peek(
+    store: StoreOrPath = None, topic: str = "", n: int = 10, *, queue: int | None = None
+) -> Table:
     """Return the newest `n` messages of a topic or of one queue, the newest last; at most 1,000.
 
-    Raises TopicNotFoundError, QueueNotFoundError, InvalidInputError.
+    Raises StoreNotFoundError, TopicNotFoundError, QueueNotFoundError, InvalidInputError.
     """
     if not 1 <= n <= _MOST:
         raise InvalidInputError(
-            f"n is {n}.", remedy=f"Look at 1 to {_MOST} messages; `Store.scan` reads all."
+            f"n is {n}.", remedy=f"Look at 1 to {_MOST} messages; `Store.messages` reads all."
         )
+    topic = named(topic)
     with looking_at(store) as opened:
         found = [
             message

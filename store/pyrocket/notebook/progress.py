@@ -12,7 +12,7 @@ from pyrocket.store import Store
 Row = tuple[str, str, int, int | None, int, int, int, timedelta]
 
 
-def groups(store: StoreOrPath, *, clock: Clock = system_clock) -> Table:
+def groups(store: StoreOrPath = None, *, clock: Clock = system_clock) -> Table:
     """Return the consumer groups, a row for each topic in which one has committed offsets.
 
     lag, bytes, behind: as in `lag`, of all queues together.
@@ -25,7 +25,9 @@ def groups(store: StoreOrPath, *, clock: Clock = system_clock) -> Table:
         return Table(f"Groups of {opened.path}", ("group", "topic", "lag", "bytes", "behind"), rows)
 
 
-def lag(store: StoreOrPath, group: str | None = None, *, clock: Clock = system_clock) -> Table:
+def lag(
+    store: StoreOrPath = None, group: str | None = None, *, clock: Clock = system_clock
+) -> Table:
     """Return what a group, or each, has left in the queues of its topics.
 
     committed: the next offset to consume; None where nothing was committed, and all counts. bytes:

@@ -37,6 +37,10 @@ class Table:
         return [row[at] for row in self.rows]
 
     def __repr__(self) -> str:
+        return f"{safe(self.title)}\n{self.text()}"
+
+    def text(self) -> str:
+        """Return the columns and rows, a line each, without the title."""
         # A fifth of a second of imports, for those who look.
         from rich.console import Console, JustifyMethod
         from rich.table import Table as Grid
@@ -52,21 +56,23 @@ class Table:
         # In a notebook it would show the grid instead of writing it.
         console = Console(file=printed, width=_WIDTH, color_system=None, force_jupyter=False)
         console.print(grid)
-        lines = [_safe(self.title), *printed.getvalue().splitlines()]
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        heads = "".join(
+            f"<th{self._align(at)}>{escape(name)}</th>" for at, name in enumerate(self.columns)
+        )
         lines = "".join(f"<tr>{self._cells(row)}</tr>" for row in self.rows)
-        caption = f"<caption>{escape(_safe(self.title))}</caption>"
+        caption = f"<caption>{escape(safe(self.title))}</caption>"
         return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>"
 
     def _cells(self, row: tuple[Any, ...]) -> str:
         return "".join(
-            f'<td style="text-align:{"right" if self._is_number(at) else "left"}">'
-            f"{escape(shown(value))}</td>"
-            for at, value in enumerate(row)
+            f"<td{self._align(at)}>{escape(shown(value))}</td>" for at, value in enumerate(row)
         )
+
+    def _align(self, at: int) -> str:
+        return f' style="text-align:{"right" if self._is_number(at) else "left"}"'
 
     def _is_number(self, at: int) -> bool:
         return any(isinstance(row[at], _NUMBERS) for row in self.rows)
@@ -93,12 +99,12 @@ def shown(value: Any) -> str:
 
 def _short(text: str) -> str:
     # A body may have megabytes, of which nobody wants to see the end.
-    safe = _safe(text[: 4 * _MOST_CHARACTERS])
-    cut = len(text) > 4 * _MOST_CHARACTERS or len(safe) > _MOST_CHARACTERS
-    return safe[: _MOST_CHARACTERS - 1] + "…" if cut else safe
+    short = safe(text[: 4 * _MOST_CHARACTERS])
+    cut = len(text) > 4 * _MOST_CHARACTERS or len(short) > _MOST_CHARACTERS
+    return short[: _MOST_CHARACTERS - 1] + "…" if cut else short
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Return the text with escapes for whatever is not to be printed, line ends among it."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, MADE_BY_BROKERS, SYSTEM_PREFIX
 from pyrocket.message import QueueOffsets
-from pyrocket.notebook.looking import StoreOrPath, looking_at, stored_at_ms, utc
+from pyrocket.notebook.looking import StoreOrPath, looking_at, named, stored_at_ms, utc
 from pyrocket.notebook.table import Table
 from pyrocket.store import Store
 
@@ -12,7 +12,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _STEPS = 16
 
 
-def topics(store: StoreOrPath, *, system: bool = False) -> Table:
+def topics(store: StoreOrPath = None, *, system: bool = False) -> Table:
     """Return the topics; RocketMQ's own only with `system`.
 
     bytes: about what the messages take in the log. first, last: when the oldest and the newest
@@ -25,11 +25,12 @@ def topics(store: StoreOrPath, *, system: bool = False) -> Table:
         return Table(f"Topics of {opened.path}", columns, rows)
 
 
-def queues(store: StoreOrPath, topic: str) -> Table:
+def queues(store: StoreOrPath = None, topic: str = "") -> Table:
     """Return the queues of a topic: the first offset, the next to come, and as in `topics`.
 
-    Raises TopicNotFoundError.
+    Raises StoreNotFoundError, TopicNotFoundError.
     """
+    topic = named(topic)
     with looking_at(store) as opened:
         rows = []
         for queue_id, has in opened.offsets(topic).items():

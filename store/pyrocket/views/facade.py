@@ -48,13 +48,14 @@ class Views:
     ) -> list[ViewPart]:
         """Return the parts of a view as of now.
 
-        `topics` and `skips_damage` are for the log: only their records, and leave out what is
-        damaged. With `group` the others show one group. Raises GroupNotFoundError.
+        `topics` restricts the log to their records, and "topics" to their rows. `skips_damage` is
+        for the log: leave out what is damaged. With `group` the others show one group. Raises
+        GroupNotFoundError.
         """
         if view == "commitlog":
             return [*log_parts(self._reader, tuple(topics), skips_damage=skips_damage)]
         if view in ("groups", "topics"):
-            return [TablePart(view, group)]
+            return [TablePart(view, group, tuple(topics) if view == "topics" else ())]
         parts: list[ViewPart] = [*sent_back_parts(self._reader, self._groups, view, group)]
         if view == "retry":
             parts += waiting_parts(self._reader, self._groups, self._parked, group)
@@ -79,7 +80,7 @@ class Views:
 
     def _table(self, part: TablePart) -> pa.Table:
         if part.view == "topics":
-            return topics_table(self._reader)
+            return topics_table(self._reader, part.topics)
         return groups_table(self._reader, self._groups, part.group)
 
 

@@ -118,10 +118,11 @@ class WaitingPart:
 
 @dataclass(frozen=True)
 class TablePart:
-    """All rows of the view "groups", or of one group, or of "topics"."""
+    """The rows of the view "groups", all or of one group, or of "topics", all or some."""
 
     view: Literal["groups", "topics"]
     group: str = ""
+    topics: tuple[str, ...] = ()
     weight: int = 0
 
 

@@ -1,6 +1,6 @@
 """Topics, one row each, and consumer groups, one row a queue."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -21,14 +21,16 @@ def all_queues(reader: Reader) -> dict[str, list[int]]:
     return {name: sorted(ids) for name, ids in sorted(queues.items())}
 
 
-def topics_table(reader: Reader) -> pa.Table:
-    """Return every topic, with the queues that hold or have held something."""
-    return _table("topics", _topics(reader))
+def topics_table(reader: Reader, names: Collection[str] = ()) -> pa.Table:
+    """Return every topic, or the named ones, with the queues that hold or have held something."""
+    return _table("topics", _topics(reader, names))
 
 
-def _topics(reader: Reader) -> Iterator[Row]:
+def _topics(reader: Reader, names: Collection[str]) -> Iterator[Row]:
     known = reader.topics.all()
     for name, queue_ids in all_queues(reader).items():
+        if names and name not in names:
+            continue
         topic = known.get(name)
         row: Row = {"topic": name, "kind": kind_of(name)}
         if topic is not None:

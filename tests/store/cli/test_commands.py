@@ -3,7 +3,8 @@ import os
 import signal
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, PackageNotFoundError, version
+from pathlib import Path
 
 import click
 import pytest
@@ -122,3 +123,50 @@ def test_ctrl_c_at_a_question_is_ctrl_c():
     assert (
         CliRunner().invoke(LazyCommands("group", commands={"ask": ask}), ["ask"]).exit_code == 130
     )
+
+
+def test_version_is_that_of_the_installation(monkeypatch):
+    shown = CliRunner().invoke(main, ["--version"])
+    assert (shown.exit_code, shown.stdout) == (0, f"pyrocket {version('pyrocket')}\n")
+
+
+def test_a_checkout_that_is_not_installed_says_where_it_is(monkeypatch):
+    def nothing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(cli, "version", nothing)
+    shown = CliRunner().invoke(main, ["--version"])
+    assert (shown.exit_code, str(Path(cli.__file__).parents[1]) in shown.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("mistyped", "meant"),
+    [
+        (["verfy"], "'verify'"),
+        (["topics"], "'topic'"),
+        (["topic", "lst"], "'list'"),
+        (["message", "prodce"], "'produce'"),
+        (["store", "inof"], "'info'"),
+        (["checkpoint", "shwo"], "'show'"),
+    ],
+)
+def test_a_mistyped_command_is_answered_with_the_nearest(mistyped, meant):
+    done = CliRunner().invoke(main, mistyped)
+    assert done.exit_code == 2
+    assert f"Did you mean {meant}" in done.stderr
+    told = json.loads(CliRunner().invoke(main, [*mistyped, "--json"]).stdout)
+    assert f"Did you mean {meant}" in told["error"]["message"]
+
+
+def test_a_command_that_resembles_none_is_answered_with_all():
+    assert "topic, verify" in CliRunner().invoke(main, ["qqqqq"]).stderr
+
+
+def test_help_shows_each_summary_to_its_end(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    for arguments in ([], ["store"], ["topic"], ["message"], ["group"], ["checkpoint"]):
+        shown = CliRunner().invoke(main, [*arguments, "--help"]).stdout
+        _, commands = shown.split("Commands:")
+        assert "..." not in commands
+        assert "…" not in commands
+        assert commands.rstrip().endswith(".")

@@ -1,0 +1,173 @@
+"""`pyrocket message`: tail, query and produce, for people, for programs and in pipes."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from pyrocket import Message, Store
+from pyrocket.cli import main
+from stores import SMALL, snapshot
+
+EVIL = b"\x1b[2J\r\n\xff"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Three messages in two queues of t, stored in the order a, b, c."""
+    with Store.open(tmp_path / "store", create=True, config=SMALL) as store:
+        store.create_topic("t", read_queues=2, write_queues=2)
+        store.append(Message(topic="t", body=b"a", queue_id=1, keys=["k-1"]))
+        store.append(Message(topic="t", body="bä".encode(), queue_id=0, tags="T"))
+        named = {"keys": ["k-1", "k-2"], "properties": {"city": "Oslo"}}
+        store.append(Message(topic="t", body=EVIL, queue_id=1, **named))
+    return tmp_path / "store"
+
+
+def run(path, *arguments, lines=None):
+    return CliRunner().invoke(main, [*map(str, arguments), "--path", str(path)], input=lines)
+
+
+def document(path, *arguments, status=0, **options):
+    done = run(path, *arguments, "--json", **options)
+    assert done.exit_code == status, done.output
+    assert not done.stderr
+    return json.loads(done.stdout)
+
+
+def bodies(path, *arguments, status=0):
+    found = document(path, *arguments, status=status)["messages"]
+    return [
+        base64.b64decode(m["body"]) if m["bodyEncoding"] == "base64" else m["body"] for m in found
+    ]
+
+
+def test_tail_shows_the_newest_of_all_queues_in_the_order_of_the_log(path):
+    before = snapshot(path)
+    assert bodies(path, "message", "tail", "t") == ["a", "bä", EVIL]
+    assert bodies(path, "message", "tail", "t", "--count", 2) == ["bä", EVIL]
+    assert bodies(path, "message", "tail", "t", "--queue", 1, "--count", 1) == [EVIL]
+    assert document(path, "message", "tail", "t", "--queue", 2, status=2)["error"]
+    assert snapshot(path) == before
+
+
+def test_tail_prints_a_line_for_each_message_that_no_terminal_obeys(path):
+    first, second, third = run(path, "message", "tail", "t").stdout.splitlines()
+    assert first.startswith("queue=1 offset=0 stored=20")
+    assert first.endswith("keys=k-1  a")
+    assert second.endswith("tags=T  bä")
+    assert third.endswith(r"keys=k-1,k-2 city=Oslo  \x1b[2J\r\n\xff")
+
+
+def test_bodies_that_are_no_utf_8_are_base64_and_say_so(path):
+    *_, last = document(path, "message", "tail", "t")["messages"]
+    assert last["bodyEncoding"] == "base64"
+    assert base64.b64decode(last["body"]) == EVIL
+    assert (last["keys"], last["properties"]) == (["k-1", "k-2"], {"city": "Oslo"})
+
+
+def test_a_long_body_is_cut_for_people_and_whole_for_programs(path):
+    run(path, "message", "produce", "t", "x" * 3000)
+    line = run(path, "message", "tail", "t", "--count", 1).stdout
+    assert line.endswith("x… (3,000 bytes)\n")
+    assert len(line) < 1200
+    assert bodies(path, "message", "tail", "t", "--count", 1) == ["x" * 3000]
+
+
+def test_messages_are_found_by_key_and_by_id(path):
+    assert bodies(path, "message", "query", "t", "--key", "k-1") == ["a", EVIL]
+    assert bodies(path, "message", "query", "t", "--key", "k-1", "--count", 1) == [EVIL]
+    first = document(path, "message", "query", "t", "--key", "k-1")["messages"][0]
+    assert bodies(path, "message", "query", "t", "--id", first["msgId"]) == ["a"]
+
+
+def test_a_query_without_a_result_exits_with_1(path):
+    assert bodies(path, "message", "query", "t", "--key", "none", status=1) == []
+    assert bodies(path, "message", "query", "t", "--id", "0" * 32, status=1) == []
+    done = run(path, "message", "query", "t", "--key", "none")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--key", "k", "--id", "i"]])
+def test_a_query_is_by_key_or_by_id(path, arguments):
+    assert document(path, "message", "query", "t", *arguments, status=2)["error"]["code"] == "USAGE"
+
+
+def test_a_message_is_sent_with_all_its_fields(path):
+    fields = ["--tags", "T", "--key", "k-8", "--key", "k-9", "--property", "city=A=B"]
+    (sent,) = document(path, "message", "produce", "t", "hi", "--queue", 1, *fields)["messages"]
+    assert (sent["queueId"], sent["queueOffset"]) == (1, 2)
+    (found,) = document(path, "message", "query", "t", "--id", sent["msgId"])["messages"]
+    assert (found["body"], found["tags"], found["keys"]) == ("hi", "T", ["k-8", "k-9"])
+    assert found["properties"] == {"city": "A=B"}
+
+
+def test_each_line_of_standard_input_is_a_message_with_its_bytes(path):
+    done = run(path, "message", "produce", "t", "--queue", 0, lines=b"x\n\xff y\nlast")
+    assert done.exit_code == 0
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+        ["queue=0", f"offset={offset}"] for offset in (1, 2, 3)
+    ]
+    assert bodies(path, "message", "tail", "t", "--count", 3) == ["x", b"\xff y", "last"]
+
+
+def test_a_file_is_sent_as_one_message(path, tmp_path):
+    (tmp_path / "body").write_bytes(EVIL)
+    run(path, "message", "produce", "t", "--file", tmp_path / "body")
+    assert bodies(path, "message", "tail", "t", "--count", 1) == [EVIL]
+    missing = document(path, "message", "produce", "t", "--file", tmp_path / "none", status=2)
+    assert "none" in missing["error"]["message"]
+
+
+def test_a_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(path):
+    lines = b"fine\n" + os.urandom(5 << 20).replace(b"\n", b"") + b"\nnever"
+    error = document(path, "message", "produce", "t", lines=lines, status=2)["error"]
+    assert error["message"].startswith("line 2: ")
+    assert "1 lines before it are sent" in error["message"]
+    assert bodies(path, "message", "tail", "t", "--count", 1) == ["fine"]
+
+
+def test_a_mistyped_topic_is_not_created_unless_asked_for(path):
+    refused = document(path, "message", "produce", "tt", "x", status=2)["error"]
+    assert refused["code"] == "TOPIC_NOT_FOUND"
+    assert "--create-topic" in refused["remedy"]
+    assert run(path, "message", "produce", "tt", "x", "--create-topic").exit_code == 0
+    assert bodies(path, "message", "tail", "tt") == ["x"]
+
+
+def start(path, *arguments, **options):
+    command = [sys.executable, "-m", "pyrocket", "message", *arguments, "--path", str(path)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def test_a_reader_that_closes_the_pipe_ends_the_command_without_a_word(path):
+    """As `| head -1` does."""
+    with start(path, "produce", "t", stdin=subprocess.PIPE) as sending:
+        sending.stdin.write(b"one\n")
+        sending.stdin.flush()
+        assert sending.stdout.readline().startswith(b"queue=")
+        sending.stdout.close()
+        sending.stdin.write(b"two\nthree\nfour\n")
+        sending.stdin.close()
+        assert sending.stderr.read() == b""
+    assert sending.returncode == 141
+    assert bodies(path, "message", "tail", "t", "--count", 1) == ["two"]
+
+
+def test_what_was_sent_before_ctrl_c_stays_sent_and_the_store_is_closed(path):
+    # What a script starts in the background ignores Ctrl-C, and so does what that starts.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    with start(path, "produce", "t", stdin=subprocess.PIPE, **heard) as sending:
+        sending.stdin.write(b"one\n")
+        sending.stdin.flush()
+        assert sending.stdout.readline().startswith(b"queue=")
+        sending.send_signal(signal.SIGINT)
+        assert b"Traceback" not in sending.stderr.read()
+    assert sending.returncode == 130
+    assert bodies(path, "message", "tail", "t", "--count", 1) == ["one"]
+    assert not (path / "abort").exists()
