@@ -2,7 +2,7 @@
 
 From the bottom up; each layer knows only those below it:
 
-errors, message, durations, config, clock   words that everybody uses
+errors, message, durations, config, clock, versions   words that everybody uses
 formats    bytes as values: records, queue entries, properties; pure
 disk       bytes as files: names, locks, fixed-size files, shared words
 filters    which messages a reader wants: tags, SQL on properties; pure

@@ -55,7 +55,7 @@ Cursors = Mapping[int, int]
 def save_cursors(layout: Layout, cursors: Cursors) -> None:
     """Keep cursors whose deliveries are durable; the caller holds the flush lock."""
     content = {name: cursors[word] for name, word in _NAMES.items() if word in cursors}
-    data = encode_own(dict(sorted(content.items())))
+    data = encode_own(layout.cursors, content)
     if content and data != read_or_none(layout.cursors):
         # What they say is taken in has to be there.
         TimerBuckets(layout.timers).sync()
@@ -108,7 +108,7 @@ def read_cursors(layout: Layout) -> dict[int, int]:
     """Return what was saved last, by word. Raises StoreDamagedError."""
     data = read_or_none(layout.cursors)
     try:
-        known = {} if data is None else decode_own(data)
+        known = {} if data is None else decode_own(layout.cursors, data)
         return {
             _NAMES[name]: fastjson.java_long(at) for name, at in known.items() if name in _NAMES
         }

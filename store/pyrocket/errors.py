@@ -30,7 +30,8 @@ PyrocketError                      code, what happened, the way out
     ├── StoreReadOnlyError         STORE_READ_ONLY
     ├── StorePermissionError       PERMISSION_DENIED: this user may not; a PermissionError, too
     ├── StoreFailedError           STORE_FAILED: a write or fsync failed; open it again
-    └── UnsupportedError           UNSUPPORTED_*: a version or platform that cannot work
+    └── UnsupportedError           UNSUPPORTED_*: a version or platform that cannot work;
+                                   STORE_NEWER: a file of the store, of a later release
 """
 
 _PUT_STATUS = {

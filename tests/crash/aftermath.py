@@ -227,7 +227,7 @@ def _records(path):
 def _ended(path):
     """Topic → queue → where it ended when it was deleted."""
     own = path / "pyrocket" / "topics.json"
-    return decode_own(own.read_bytes()).get("ended", {}) if own.exists() else {}
+    return decode_own(own, own.read_bytes()).get("ended", {}) if own.exists() else {}
 
 
 def _unblank(data):

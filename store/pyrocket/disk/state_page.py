@@ -37,6 +37,7 @@
     193   syncing       up to where the last fsync that began makes the log durable: see `Flusher`
     194   wanted        the number of appends for which the next fsync waits; 0 for none
     200   rest_sum      of the words that a clean end leaves as they are; 0 since the first append
+    511   written_by    format and release of who made the words true: 4 numbers of 16 bits
 
 Native byte order, 8 bytes each. The words outlive a boot only if a clean end left them at rest.
 They are a cache of the truth, the log is the truth. Each is read and written by one aligned 8-byte
@@ -54,8 +55,10 @@ from pyrocket.disk import io
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.machine import boot_id
 from pyrocket.message import Position
+from pyrocket.versions import RELEASE, VERSIONS, check_version
 
-STATE_FORMAT = 0x7079726F_00000002
+_FORMATS = 0x7079726F_00000000
+STATE_FORMAT = _FORMATS + VERSIONS["state"]
 _RECOVERING = 0x7265636F_76657279
 PAGE_BYTES = 4096
 
@@ -72,6 +75,7 @@ _LEVELS = 127
 APPEND_NS, SYNCING, WANTED = range(192, 195)
 _OF_FLUSHES = APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, APPEND_NS, SYNCING, WANTED
 REST_SUM, _SUMMED = 200, 1 << 32
+_WRITTEN_BY = 511
 _AT_REST = slice(1, 5), slice(7, 8), slice(17, 19), slice(24, 25), slice(28, 34), slice(128, 192)
 """What moves only after `stir`: not the words of the key index, of turns and of what is due."""
 
@@ -106,6 +110,20 @@ class StatePage:
             os.close(descriptor)
         self._identity = status.st_dev, status.st_ino
         self._words = memoryview(self._map).cast("q")
+        self._check_version(path)
+
+    def _check_version(self, path: Path) -> None:
+        """Raise UnsupportedError (STORE_NEWER) if two words agree on a format of a later release.
+
+        One of them alone may be a flipped bit: such words are not true, and are made anew.
+        """
+        version, *release = _split(self._words[_WRITTEN_BY])
+        if version and self._words[0] == _FORMATS + version:
+            try:
+                check_version(path, version, ".".join(map(str, release)))
+            except BaseException:
+                self.close()
+                raise
 
     @classmethod
     def to_read(cls, path: Path) -> "StatePage | None":
@@ -228,6 +246,7 @@ class StatePage:
         for at, value in zip(self._seal_words(), self._seal(store, lock), strict=True):
             self._words[at] = value
         self._words[FAILED] = 0
+        self._words[_WRITTEN_BY] = _joined(VERSIONS["state"], *map(int, RELEASE.split(".")))
         self._words[0] = STATE_FORMAT
 
     def distrust(self) -> None:
@@ -271,6 +290,14 @@ class StatePage:
 
 def _halves(value: bytes) -> list[int]:
     return [int.from_bytes(value[at : at + 8], sys.byteorder, signed=True) for at in (0, 8)]
+
+
+def _joined(*numbers: int) -> int:
+    return sum(number << 16 * at for at, number in enumerate(reversed(numbers)))
+
+
+def _split(word: int) -> list[int]:
+    return [word >> 16 * at & 0xFFFF for at in (3, 2, 1, 0)]
 
 
 def _signed(value: int) -> int:

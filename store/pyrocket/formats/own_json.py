@@ -1,29 +1,63 @@
-"""Our own small files: JSON with a checksum, which RocketMQ's have not.
+"""Our own small files: JSON with a checksum, which RocketMQ's have not, and a version.
 
-    {"crc32": 1559483150, "content": {"timed": 7}}
+    {"crc32": 1421215926, "content": {"release": "0.1.0", "timed": 7, "version": 1}}
 
 A flipped bit in a number is still JSON, and a cursor that is too large would lose messages. The
-checksum is of `content` with sorted keys and nothing but a space behind `,` and `:`. Files of
-earlier versions are the content alone.
+checksum is of `content` with sorted keys and nothing but a space behind `,` and `:`. The earliest
+files are the content alone. A content that is not an object has version 1 (`pyrocket.versions`).
 """
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 from pyrocket.formats.checksum import crc32
+from pyrocket.versions import RELEASE, VERSIONS, check_version
 
 _CRC, _CONTENT = "crc32", "content"
+_VERSION, _RELEASE = "version", "release"
+_AT_END = re.compile(rb'"version": ([0-9]{1,9})\}\}\Z')
+_END_BYTES = 64
 
 
-def encode_own(content: Any) -> bytes:
-    """Return the file that says this."""
+def encode_own(path: Path, content: Any) -> bytes:
+    """Return the file at `path` that says this. An object also says its version and our release."""
+    if isinstance(content, dict):
+        content = {**content, _RELEASE: RELEASE, _VERSION: VERSIONS[path.name]}
     # Keys that are numbers become text before they are sorted.
     text = json.dumps(json.loads(json.dumps(content)), sort_keys=True)
     return f'{{"{_CRC}": {crc32(text.encode())}, "{_CONTENT}": {text}}}'.encode()
 
 
-def decode_own(data: bytes) -> Any:
-    """Return what a file says. Raises ValueError if that is not what was written."""
+def decode_own(path: Path, data: bytes) -> Any:
+    """Return what the file at `path` says, without its version.
+
+    Raises ValueError if that is not what was written, UnsupportedError (STORE_NEWER).
+    """
+    content = _checked(data)
+    if isinstance(content, dict):
+        check_version(path, content.pop(_VERSION, 1), content.pop(_RELEASE, ""))
+    return content
+
+
+def check_own_version(path: Path, data: bytes) -> None:
+    """Raise UnsupportedError (STORE_NEWER) if the file is of a later version; says nothing else.
+
+    Files that say no version, or end with one that is read, are not decoded.
+    """
+    if b'"version"' not in data:
+        return
+    known = _AT_END.search(data[-_END_BYTES:])
+    if known and int(known[1]) <= VERSIONS[path.name]:
+        return
+    try:
+        decode_own(path, data)
+    except ValueError:
+        return  # Damaged: reading the file says so, if it is ever read.
+
+
+def _checked(data: bytes) -> Any:
     try:
         known = json.loads(data.decode())
     except RecursionError as error:

@@ -49,13 +49,13 @@ class Epochs:
         ends: _Ends = {}
         for (topic, queue_id), end in queue_ends.items():
             ends.setdefault(topic, {})[queue_id] = end
-        content = encode_own([*self._load(), ends])
-        replace_file(self._layout.epochs, content, self._layout.scratch)
+        path = self._layout.epochs
+        replace_file(path, encode_own(path, [*self._load(), ends]), self._layout.scratch)
 
     def _load(self) -> list[_Ends]:
         text = read_or_none(self._layout.epochs)
         try:
-            known = decode_own(text) if text else []
+            known = decode_own(self._layout.epochs, text) if text else []
             return [{name: int_keys(ends) for name, ends in cut.items()} for cut in known]
         except BROKEN as error:
             raise StoreDamagedError(

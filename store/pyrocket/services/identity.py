@@ -22,8 +22,10 @@ from pyrocket.config import StoreConfig
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import naming_obstacles
-from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError
+from pyrocket.disk.state_page import StatePage
+from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError, StorePermissionError
 from pyrocket.formats.fastjson import in_words
+from pyrocket.formats.own_json import check_own_version
 from pyrocket.sizes import (
     TELL_INDEX,
     check_all_lengths,
@@ -31,10 +33,10 @@ from pyrocket.sizes import (
     index_sizes,
     sizes_of_files,
 )
+from pyrocket.versions import RELEASE, VERSIONS, check_version
 
 _log = logging.getLogger(__name__)
 _told: set[tuple[Path, str]] = set()
-_VERSION = 1
 _SIZES = {
     "log_file_bytes": "logFileBytes",
     "queue_file_entries": "queueFileEntries",
@@ -50,6 +52,7 @@ _STORE_NAMES = frozenset(
     ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
 )
 _SINCE_FIRST = ("log_file_bytes", "queue_file_entries")
+_UNREAD = (StoreDamagedError, StorePermissionError, PermissionError)
 _NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OptionError)
 
 
@@ -82,7 +85,10 @@ def layout_of(path: str | PathLike[str]) -> Layout:
 
 
 def check_directory(layout: Layout, *, create: bool) -> None:
-    """Raise StoreNotFoundError unless a store is there, or may be made there with `create`."""
+    """Raise StoreNotFoundError unless a store is there, or may be made there with `create`.
+
+    Raises UnsupportedError (STORE_NEWER) if a later release has written a file of the store.
+    """
     root = layout.root
     if root.exists() and not root.is_dir():
         raise StoreNotFoundError(
@@ -91,6 +97,7 @@ def check_directory(layout: Layout, *, create: bool) -> None:
             code="STORE_NOT_A_DIRECTORY",
         )
     if layout.looks_like_a_store:
+        _check_versions(layout)
         return
     if not create:
         raise StoreNotFoundError(
@@ -104,6 +111,23 @@ def check_directory(layout: Layout, *, create: bool) -> None:
             remedy="Name an empty or a new directory.",
             code="STORE_DIRECTORY_NOT_EMPTY",
         )
+
+
+def _check_versions(layout: Layout) -> None:
+    """Look at the versions of the files that are no hints.
+
+    Damage and missing permissions are left to whoever needs the file.
+    """
+    with suppress(*_UNREAD, *_NONSENSE):
+        known = json.loads(read_or_none(layout.identity) or b"{}")
+        check_version(layout.identity, known.get("version", 1), known.get("release", ""))
+    for path in (layout.topic_ids, layout.epochs, layout.cursors, layout.sink_ledger):
+        with suppress(*_UNREAD):
+            check_own_version(path, read_or_none(path) or b"")
+    with suppress(*_UNREAD):
+        page = StatePage.to_read(layout.state)
+        if page is not None:
+            page.close()
 
 
 @naming_obstacles
@@ -230,7 +254,8 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
     settled = known.config.with_sizes(delay_levels=known.config.delay_levels_text)
     identity = Identity(known.store_id or str(uuid.uuid4()), settled)
     content = {
-        "version": _VERSION,
+        "version": VERSIONS[layout.identity.name],
+        "release": RELEASE,
         "uuid": identity.store_id,
         "brokerName": identity.config.broker_name,
         "created": created_ms,

@@ -84,7 +84,7 @@ class QueueEnds:
     def read(self) -> Noted | None:
         """Return what is noted; None where nothing is."""
         try:
-            known = decode_own(read_or_none(self._path) or b"{}")
+            known = decode_own(self._path, read_or_none(self._path) or b"{}")
             start = int(known.get("logStart", -1))
             return Noted(int(known["logEnd"]), dict(known["queues"]), start)
         except (StoreDamagedError, *BROKEN):
@@ -111,8 +111,8 @@ class QueueEnds:
                 file = self._root / _last_file(name, end, queues.file_bytes)
                 starts = queues.get(topic, queue_id).run.starts()
                 noted[name] = end, _changed(file), *starts[:1]
-        content = encode_own({"logStart": log.start, "logEnd": log.stop, "queues": noted})
-        replace_file(self._path, content, self._scratch)
+        content = {"logStart": log.start, "logEnd": log.stop, "queues": noted}
+        replace_file(self._path, encode_own(self._path, content), self._scratch)
 
     def are_reached(self, noted: Noted, ended_at: EndedAt, file_bytes: int, log: range) -> bool:
         """Whether no queue ends before where it ended; `log` is what there is of it.

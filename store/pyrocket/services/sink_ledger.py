@@ -37,7 +37,6 @@ FORGET_AFTER_MS = 400 * 24 * 3_600_000
 
 _RUNS_KEPT = 64
 _ATTEMPTS = 3
-_VERSION = 1
 
 Tail = Callable[[int, int], Iterator[SinkRecord]]
 """Yields the records [start, end) of the log's queue."""
@@ -173,12 +172,11 @@ class SinkLedger:
         state.forget(self._clock() - FORGET_AFTER_MS)
         queries = {key: asdict(entry) for key, entry in sorted(state.entries.items())}
         content = {
-            "version": _VERSION,
             "next": state.next,
             "last": state.last,
             "queries": queries,
         }
-        replace_file(self._path, encode_own(content), self._scratch)
+        replace_file(self._path, encode_own(self._path, content), self._scratch)
         state.saved_next = state.next
 
     def _read(self) -> _State:
@@ -230,7 +228,7 @@ def _load(path: Path) -> _State:
     if data is None:
         return _State(0, -1, {})
     try:
-        content = decode_own(data)
+        content = decode_own(path, data)
         entries = {key: _entry(value) for key, value in content["queries"].items()}
         known = int(content["next"])
         return _State(known, int(content["last"]), entries, saved_next=known)

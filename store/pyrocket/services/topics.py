@@ -233,7 +233,7 @@ class Topics:
         """Return `ids` by name, by name where each queue `ended`, and what is `known` of topics."""
         data = read_or_none(self._layout.topic_ids)
         try:
-            own = {} if data is None else decode_own(data)
+            own = {} if data is None else decode_own(self._layout.topic_ids, data)
             ended, known = own.get("ended", {}).items(), own.get("known", {}).items()
             return {
                 **own,
@@ -252,8 +252,8 @@ class Topics:
 
     def _save_own(self, own: dict[str, Any]) -> None:
         known = {name: _to_json(topic) for name, topic in own["known"].items()}
-        content = encode_own(dict(sorted({**own, "known": known}.items())))
-        replace_file(self._layout.topic_ids, content, self._layout.scratch)
+        path = self._layout.topic_ids
+        replace_file(path, encode_own(path, {**own, "known": known}), self._layout.scratch)
         self._ended = None
 
 

@@ -101,12 +101,13 @@ class HandOver:
     def _tell(self, read_ms: int, handed: _Handed) -> None:
         """Say what was handed over: to a broker, and to whoever comes to the next clean end."""
         self._check(TimerCheck(read_ms, 0, handed.timed))
-        content = encode_own(asdict(handed))
-        replace_file(self._layout.handed, content, self._layout.scratch)
+        path = self._layout.handed
+        replace_file(path, encode_own(path, asdict(handed)), self._layout.scratch)
 
     def _handed(self) -> _Handed | None:
         try:
-            known = decode_own(read_or_none(self._layout.handed) or b"null")
+            path = self._layout.handed
+            known = decode_own(path, read_or_none(path) or b"null")
             due, offset = known["cursor"]
             counts = (int(known[name]) for name in ("at_ms", "units", "late_ms"))
             return _Handed(int(known["timed"]), (int(due), int(offset)), *counts)

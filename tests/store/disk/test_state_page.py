@@ -65,8 +65,9 @@ def test_words_are_true_until_anything_about_them_differs(page, monkeypatch):
 
 
 def test_copied_page_is_not_true(page, place, tmp_path):
-    shutil.copy(place, tmp_path / "copy")
-    copy = StatePage(tmp_path / "copy", writable=False)
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    copy = StatePage(shutil.copy(place, folder / place.name), writable=False)
     assert copy[PUBLISHED] == page[PUBLISHED]
     assert not copy.is_true(STORE, LOCK)
     copy.close()

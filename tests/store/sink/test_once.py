@@ -210,11 +210,11 @@ def test_a_file_that_knows_more_than_the_log_does_not_count(path, store, clock, 
     publish(store, 1, ROWS)
     store.close()
     ledger = path / "pyrocket" / "sink.json"
-    content = decode_own(ledger.read_bytes())
+    content = decode_own(ledger, ledger.read_bytes())
     content |= {"next": 9} if how == "ahead" else {"last": 4097}
     (known,) = content["queries"].values()
     known["batch"] = 9
-    ledger.write_bytes(encode_own(content))
+    ledger.write_bytes(encode_own(ledger, content))
     with Store.open(path, config=SMALL, clock=clock) as again:
         assert again.sink.last(QUERY, "t") == 1
         assert "is not of this log" in caplog.text

@@ -109,7 +109,7 @@ def test_what_was_published_before_records_told_when_it_began_is_known(
         publish(store, 0, ROWS, "run-1")
         store.close()
     ledger = path / "pyrocket" / "sink.json"
-    content = decode_own(ledger.read_bytes())
+    content = decode_own(ledger, ledger.read_bytes())
     for entry in content["queries"].values():
         assert (entry.pop("boot"), entry.pop("began")) == ("", 0)
     ledger.write_text(json.dumps(content))

@@ -173,7 +173,7 @@ def test_nothing_is_saved_as_taken_in_before_it_is_durable(timing, monkeypatch):
 
 def json_of(timing):
     path = timing.store.path / "pyrocket" / "cursors.json"
-    return decode_own(path.read_bytes()) if path.exists() else {}
+    return decode_own(path, path.read_bytes()) if path.exists() else {}
 
 
 def test_torn_entries_do_not_count_and_do_not_keep_others(timing, path, clock):

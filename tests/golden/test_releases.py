@@ -1,0 +1,122 @@
+"""Stores that earlier releases wrote are read, continued and verified by this one.
+
+`stores/<release>` was written once by `stores/write.py` with that release's code; `<name>.json` is
+what its own reader saw.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from golden.stores.look import look, pending
+from pyrocket import Message, SinkBatch, Store
+from pyrocket.errors import SinkError
+from pyrocket.verify import verify
+from sinks import stage
+from stores import FakeClock, snapshot
+
+STORES = Path(__file__).parent / "stores"
+RELEASES = sorted(path.name for path in STORES.iterdir() if (path / "clean.json").exists())
+DAY = 86_400_000
+
+pytestmark = [
+    pytest.mark.parametrize("release", RELEASES),
+    pytest.mark.parametrize("name", ["clean", "unclean"]),
+]
+
+
+@pytest.fixture
+def seen(release, name):
+    """What the reader of the release saw."""
+    return json.loads((STORES / release / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def root(release, name, tmp_path):
+    return shutil.copytree(STORES / release / name, tmp_path / name)
+
+
+@pytest.fixture
+def clock(seen):
+    return FakeClock(seen.pop("now"))
+
+
+def as_json(seen):
+    return json.loads(json.dumps(seen))
+
+
+def test_every_message_and_all_progress_are_read_without_a_trace(root, name, seen, clock):
+    before = snapshot(root)
+    with Store.open(root, read_only=True, clock=clock) as store:
+        found = as_json(look(store))
+    if name == "unclean":
+        # Only a writer may use the shared state of a killed one; a reader uses what was saved.
+        for unsaved in ("pending", "undecided", "keys"):
+            found.pop(unsaved), seen.pop(unsaved)
+    assert found == seen
+    assert snapshot(root) == before
+
+
+def test_a_writer_finds_what_was_there_and_continues_it(root, name, seen, clock):
+    with Store.open(root, clock=clock) as store:
+        seen["epoch"] += name == "unclean"
+        assert as_json(look(store)) == seen
+        ends = {queue: known.maximum for queue, known in store.offsets("orders").items()}
+        for queue_id in ends:
+            store.append(Message(topic="orders", body=b"added", keys=("new",), queue_id=queue_id))
+    with Store.open(root, read_only=True, clock=clock) as store:
+        for queue_id, end in ends.items():
+            assert [one.body for one in store.read("orders", queue_id, end)] == [b"added"]
+        assert len(store.query("orders", "new")) == len(ends)
+
+
+def test_what_was_pending_is_delivered_once_when_it_is_due(root, seen, clock):
+    due = [(topic, body) for topic, _, body in seen["pending"]]
+    with Store.open(root, clock=clock) as store:
+        before = store.max_offset("later", 0)
+        clock.now += 3 * DAY
+        while store.advance():
+            pass
+        assert not list(pending(store))
+        delivered = store.read("later", 0, before)
+        assert sorted((one.topic, one.body.decode()) for one in delivered) == sorted(due)
+
+
+def test_consumers_and_queries_resume_where_they_were(root, seen, clock):
+    with Store.open(root, clock=clock) as store:
+        store.groups.commit("billing", "orders", {0: 20})
+        assert store.groups.committed("billing", "orders") == {0: 20, 1: 2}
+        last = seen["sinks"]["stream-1/sunk"]
+        before = store.max_offset("sunk", 0)
+        rows = [b"stream-1 %d %d" % (last, n) for n in range(2)]
+        replay = batch(last)
+        assert store.sink.publish(replay, [stage(store, replay, rows, topic="sunk")]).dropped
+        with pytest.raises(SinkError, match="SINK_BATCH_BEHIND"):
+            store.sink.publish(batch(last - 1), [stage(store, batch(last - 1), rows, topic="sunk")])
+        following = batch(last + 1)
+        published = store.sink.publish(following, [stage(store, following, rows, topic="sunk")])
+        assert not published.dropped
+        assert store.max_offset("sunk", 0) == before + 2
+
+
+def test_a_deleted_topic_made_again_has_another_id_and_continues_its_offsets(root, clock):
+    with Store.open(root, clock=clock) as store:
+        store.create_topic("gone", read_queues=1, write_queues=1)
+        assert store.append(Message(topic="gone", body=b"x", queue_id=0)).queue_offset == 1
+
+
+def test_verify_finds_nothing_wrong_before_and_after_a_writer(root, name, clock):
+    if name == "clean":
+        assert errors(root) == []
+    with Store.open(root, clock=clock) as store:
+        store.append(Message(topic="orders", body=b"added", queue_id=0))
+    assert errors(root) == []
+
+
+def errors(root):
+    return [found for found in verify(root).findings if found.severity.name == "ERROR"]
+
+
+def batch(number):
+    return SinkBatch(identity="stream-1", target="sunk", batch=number, run="run-1")

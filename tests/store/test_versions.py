@@ -1,0 +1,149 @@
+"""Files of a later release are refused by name before anything is changed, or ignored as hints."""
+
+import re
+import shutil
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from pyrocket import Message, Store
+from pyrocket.errors import StoreDamagedError, UnsupportedError
+from pyrocket.formats import own_json
+from pyrocket.formats.own_json import encode_own
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from pyrocket.versions import HINTS, RELEASE, VERSIONS, check_version
+from stores import FakeClock, message, snapshot, words
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests/golden/stores/de38b47/clean"
+LATER = "9.1.0"
+FORMAT_WORD, WRITTEN_BY_WORD = 0, 511
+OPENINGS = {
+    "reader": lambda path: Store.open(path, read_only=True),
+    "writer": Store.open,
+    "verify": verify,
+    "repair": repair,
+}
+NEEDED = sorted(VERSIONS.keys() - HINTS)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A closed store with each of our files that has a version."""
+    path = shutil.copytree(GOLDEN, tmp_path / "store")
+    assert {one.name for one in (path / "pyrocket").iterdir()} >= set(VERSIONS)
+    return path
+
+
+@pytest.fixture
+def make_later(root, monkeypatch):
+    """Makes one file that of a later release."""
+
+    def make(name):
+        file = root / "pyrocket" / name
+        if name == "state":
+            page = words(root)
+            page[FORMAT_WORD] = 0x7079726F_00000009
+            page[WRITTEN_BY_WORD] = 9 << 48 | 9 << 32 | 1 << 16
+            page.close()
+        elif name == "store.json":
+            file.write_text('{"version": 9, "release": "9.1.0", "id": 1}')
+        else:
+            with monkeypatch.context() as later:
+                later.setitem(VERSIONS, name, 9)
+                later.setattr(own_json, "RELEASE", LATER)
+                file.write_bytes(encode_own(file, {"unknown": {"x": 1}}))
+
+    return make
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_file_of_a_later_release_is_refused_by_name_and_nothing_is_changed(
+    root, make_later, name, opening
+):
+    make_later(name)
+    before = snapshot(root)
+    with pytest.raises(UnsupportedError, match="STORE_NEWER") as refused:
+        OPENINGS[opening](root)
+    text = str(refused.value)
+    assert str(root / "pyrocket" / name) in text
+    assert f"written by pyrocket {LATER}" in text
+    assert f"Open the store with pyrocket {LATER} or later" in text
+    assert snapshot(root) == before
+
+
+@pytest.mark.parametrize("name", sorted(HINTS))
+def test_a_hint_of_a_later_release_is_ignored(root, make_later, name):
+    with Store.open(root, read_only=True) as store:
+        before = store.offsets("orders")
+    make_later(name)
+    for read_only in (True, False):
+        with Store.open(root, read_only=read_only, clock=FakeClock()) as store:
+            assert store.offsets("orders") == before
+            assert len(store.read("orders", 0, before[0].minimum)) > 10
+
+
+def test_an_open_store_refuses_a_file_that_a_later_release_wrote_meanwhile(root, make_later):
+    with Store.open(root, read_only=True) as store:
+        assert "orders" in store.topics()
+        make_later("topics.json")
+        with pytest.raises(UnsupportedError, match="STORE_NEWER"):
+            store.topics()
+
+
+@pytest.mark.parametrize("word", [FORMAT_WORD, WRITTEN_BY_WORD])
+def test_one_damaged_word_of_the_state_is_not_taken_for_a_later_release(root, word):
+    page = words(root)
+    page[word] ^= 1
+    page.close()
+    with Store.open(root, clock=FakeClock()) as store:
+        assert store.append(Message(topic="orders", body=b"x")).topic == "orders"
+
+
+def test_what_this_release_writes_says_its_version_and_release(tmp_path):
+    with Store.open(tmp_path / "s", create=True, clock=FakeClock()) as store:
+        store.append(message(b"x"))
+    own = tmp_path / "s" / "pyrocket"
+    for name in ("store.json", "topics.json", "ends.json", "cursors.json"):
+        if (own / name).exists():
+            assert f'"release": "{RELEASE}"' in (own / name).read_text()
+            assert f'"version": {VERSIONS[name]}' in (own / name).read_text()
+    page = words(tmp_path / "s")
+    assert page[WRITTEN_BY_WORD] >> 48 == VERSIONS["state"] == page[FORMAT_WORD] & 0xFFFF
+    page.close()
+
+
+@pytest.mark.parametrize("version", [0, -1, "2", None, 1.5, [1]])
+def test_what_is_no_version_is_damage_not_a_later_release(root, monkeypatch, version):
+    with pytest.raises(ValueError, match="is not a version"):
+        check_version(Path("topics.json"), version)
+    monkeypatch.setitem(VERSIONS, "topics.json", version)
+    file = root / "pyrocket" / "topics.json"
+    file.write_bytes(encode_own(file, {"ids": {}}))
+    with Store.open(root, read_only=True) as store:
+        monkeypatch.undo()
+        with pytest.raises(StoreDamagedError, match=re.escape("topics.json")):
+            store.topics()
+
+
+def test_the_release_is_that_of_the_package():
+    assert f'version="{RELEASE}"' in (ROOT / "setup.py").read_text()
+
+
+def test_the_readme_says_of_every_own_file_what_its_versions_changed():
+    page = (ROOT / "store/README.md").read_text().partition("## Versions")[2].partition("\n## ")[0]
+    rows = {
+        (pattern, int(version))
+        for line in page.splitlines()
+        for names, version in re.findall(r"^\| ([^|]*) \| (\d+) ", line)
+        for pattern in re.findall("`([^`]+)`", names)
+    }
+    for name, version in VERSIONS.items():
+        assert {found for pattern, found in rows if pattern == name} == set(range(1, version + 1))
+    patterns = {pattern for pattern, _ in rows}
+    for store in (GOLDEN, GOLDEN.with_name("unclean")):
+        for file in (store / "pyrocket").rglob("*"):
+            name = str(file.relative_to(store / "pyrocket"))
+            assert file.is_dir() or any(fnmatch(name, each) for each in patterns), name
