@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pyrocket.message import (
         AppendResult,
         ByteSpan,
+        LogMark,
         Message,
         Position,
         QueueOffsets,
@@ -99,6 +100,7 @@ __all__ = [
     "HalfPlace",
     "LocalTransactionState",
     "Located",
+    "LogMark",
     "Message",
     "MessageFilter",
     "PendingPart",
@@ -148,6 +150,7 @@ _HOMES = {
     "HalfPlace": "transactions.words",
     "LocalTransactionState": "transactions.words",
     "Located": "locating",
+    "LogMark": "message",
     "Message": "message",
     "MessageFilter": "filters.message_filter",
     "PendingPart": "parked",

@@ -123,6 +123,22 @@ class ByteSpan:
 
 
 @dataclass(frozen=True)
+class LogMark:
+    """A message that identifies everything before it in the log.
+
+    Records are only ever appended, so a log that has this message at this place has all that was
+    stored before it, too. An older copy of the log has not: `Store.holds` compares.
+
+    log_offset: where the record begins. store_timestamp: epoch milliseconds. header_crc: CRC-32 of
+    the record's first 88 bytes, since records of equal length begin at equal places in both logs.
+    """
+
+    log_offset: int
+    store_timestamp: int
+    header_crc: int
+
+
+@dataclass(frozen=True)
 class Position:
     """One look at the store's words: equal positions mean that nothing has changed."""
 

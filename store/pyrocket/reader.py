@@ -5,7 +5,7 @@ copied, or not opened for writing since the last boot) is read as far as its que
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -29,12 +29,13 @@ from pyrocket.index.byte_sums import cut_by_bytes, span_of
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.entries_at import log_offsets_at
+from pyrocket.index.log_marks import holds, newest_mark
 from pyrocket.index.queues import Queues
 from pyrocket.index.scan import Scanner, Slice, read_messages
 from pyrocket.index.time_lookup import offset_by_time, store_time
 from pyrocket.index.together import Run
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import ByteSpan, Position, QueueOffsets, StoredMessage
+from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.services.identity import Identity, load_identity
 from pyrocket.services.queue_ends import Shortfall
 from pyrocket.services.topics import TopicConfig, Topics
@@ -194,9 +195,22 @@ class Reader:
 
     def offset_by_time(self, topic: TopicConfig, queue_id: int, timestamp_ms: int) -> int:
         """Return the first offset stored at or after the time; the maximum if there is none."""
-        known = self.queue_offsets(topic, queue_id)
+        known = self._any_offsets(topic, queue_id)
         queue = self._queues.get(topic.name, queue_id)
         return offset_by_time(self._log, queue, known.minimum, known.maximum, timestamp_ms)
+
+    def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
+        """Return the mark of the newest message before these offsets; None if there is none."""
+        ends = [
+            (self._queues.get(topic, queue_id), end)
+            for topic, queues in offsets.items()
+            for queue_id, end in queues.items()
+        ]
+        return newest_mark(self._log, ends)
+
+    def holds(self, mark: LogMark) -> bool | None:
+        """Return whether the log has the marked message; None where that cannot be told."""
+        return holds(self._log, mark, self.log_end())
 
     def close(self) -> None:
         """Close what is open."""
@@ -211,12 +225,7 @@ class Reader:
 
         Raises QueueNotFoundError, OffsetOutOfRangeError.
         """
-        exists = 0 <= queue_id < topic.read_queues
-        if not exists and self._queues.get(topic.name, queue_id).run.starts():
-            # A queue that the topic has lost keeps its messages, and a query may be half through.
-            known = self._range(topic.name, queue_id, self.bound(), self._log.first_offset())
-        else:
-            known = self.queue_offsets(topic, queue_id)
+        known = self._any_offsets(topic, queue_id)
         if known.minimum <= start <= end <= known.maximum:
             return known
         raise OffsetOutOfRangeError(
@@ -224,6 +233,16 @@ class Reader:
             f" {known.maximum} (exclusive), not [{start}, {end}).",
             remedy="Older messages are cleaned away with time; later ones were never written here.",
         )
+
+    def _any_offsets(self, topic: TopicConfig, queue_id: int) -> QueueOffsets:
+        """Return the range of a queue, also of one that the topic has lost and that has messages.
+
+        A query may be halfway through such a queue.
+        """
+        exists = 0 <= queue_id < topic.read_queues
+        if not exists and self._queues.get(topic.name, queue_id).run.starts():
+            return self._range(topic.name, queue_id, self.bound(), self._log.first_offset())
+        return self.queue_offsets(topic, queue_id)
 
     def _range(self, topic: str, queue_id: int, bound: int, log_start: int) -> QueueOffsets:
         queue: ConsumeQueue = self._queues.get(topic, queue_id)

@@ -11,7 +11,7 @@ from pyrocket.index.together import read_together
 from pyrocket.kinds import check_numbers, check_text
 from pyrocket.locating import Located, Locator, Wanted
 from pyrocket.lookup import Lookup
-from pyrocket.message import ByteSpan, Position, QueueOffsets, StoredMessage
+from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.parked import Parked, PendingKind, PendingPart
 from pyrocket.places import Places, check_columns, scan_places
 from pyrocket.reader import Reader
@@ -216,9 +216,28 @@ class Reading:
         return self._reader.clock()
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Return the first offset stored at or after the time; the maximum if there is none."""
+        """Return the first offset stored at or after the time; the maximum if there is none.
+
+        The queue may be one that the topic has lost, as long as it holds messages.
+        """
         check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
         return self._reader.offset_by_time(self.topic(topic), queue_id, timestamp_ms)
+
+    def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
+        """Return the mark of the newest message before {topic: {queue id: next offset}}.
+
+        Whoever remembers offsets of this store remembers the mark, too, and asks `holds` before
+        using them: a store that was restored from an older copy is noticed that way. Reads 20 bytes
+        a queue. None if none of these messages is there any more.
+        """
+        return self._reader.mark(offsets)
+
+    def holds(self, mark: LogMark) -> bool | None:
+        """Return whether the log has the marked message where it was, and so all before it.
+
+        Reads 88 bytes. None where it was cleaned away, and nothing can be said.
+        """
+        return self._reader.holds(mark)
 
     def query(
         self,

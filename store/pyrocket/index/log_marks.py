@@ -1,0 +1,64 @@
+"""Marks: the newest of some messages, and whether a log still has it where it was."""
+
+from collections.abc import Iterable
+
+from pyrocket.errors import StorePermissionError
+from pyrocket.formats.checksum import crc32
+from pyrocket.formats.queue_entry import PRE_BLANK_SIZE
+from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, HOST_V6_EXTRA
+from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.message import LogMark
+
+_HEAD_BYTES = FIXED_BYTES + HOST_V6_EXTRA
+_OWN_OFFSET = slice(28, 36)
+
+
+def newest_mark(log: CommitLog, ends: Iterable[tuple[ConsumeQueue, int]]) -> LogMark | None:
+    """Return the mark of the newest message before these offsets, each of one queue.
+
+    Costs one entry a queue and one record. None if the log has none of these messages any more.
+    """
+    found = [
+        int(entry["physical_offset"])
+        for queue, end in ends
+        if end > 0
+        for entry in queue.entries(end - 1, end)
+        if entry["size"] > 0 and entry["size"] != PRE_BLANK_SIZE
+    ]
+    marks = (_mark_at(log, offset) for offset in sorted(found, reverse=True))
+    return next((mark for mark in marks if mark is not None), None)
+
+
+def holds(log: CommitLog, mark: LogMark, end: int) -> bool | None:
+    """Return whether the log, valid up to `end`, has the marked message where it was.
+
+    None where its file was cleaned away, or is missing between others, so that nothing can be said.
+    """
+    starts, start = log.run.starts(), log.run.start_of(mark.log_offset)
+    if starts and start < starts[-1] and start not in starts:
+        return None
+    if mark.log_offset + HEADER_BYTES > end:
+        return False
+    head = _read(log, mark.log_offset, HEADER_BYTES)
+    return len(head) == HEADER_BYTES and crc32(head) == mark.header_crc
+
+
+def _mark_at(log: CommitLog, offset: int) -> LogMark | None:
+    """Return the mark of the record at a log offset, or None if none begins there."""
+    head = _read(log, offset, _HEAD_BYTES) if offset >= 0 else b""
+    stored = read_store_timestamp(head)
+    if not stored or int.from_bytes(head[_OWN_OFFSET], "big") != offset:
+        return None
+    return LogMark(offset, stored, crc32(head[:HEADER_BYTES]))
+
+
+def _read(log: CommitLog, offset: int, size: int) -> bytes:
+    """Return bytes of the log; none where there is no file."""
+    try:
+        return log.read(offset, size)
+    except StorePermissionError:
+        raise
+    except FileNotFoundError:
+        return b""
