@@ -2,28 +2,61 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
+from pyrocket import LogMark
 from pyrocket.errors import DataLossError
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.checkpoint import SourceIdentity, StreamOffset
 
 
 def offset(**changes):
     values = {
-        "store": "uuid-1",
-        "epoch": 3,
         "broker": "broker-a",
+        "source": SourceIdentity(store="uuid-1", epoch=3, mark=LogMark(4096, 1_700_000_000_000, 7)),
         "offsets": {"t": {0: 23, 10: 1, 2: 5}, "a": {0: 0}},
         "topic_ids": {"t": "id-t", "a": ""},
     }
     return StreamOffset(**{**values, **changes})
 
 
+V1 = {
+    "epoch": 3,
+    "from": {"t": {"broker-a": {"10": 0}}},
+    "lost": {"t": {"broker-a": {"0": 2}}},
+    "offsets": {"a": {"broker-a": {"0": 0}}, "t": {"broker-a": {"0": 23, "2": 5, "10": 1}}},
+    "store": "uuid-1",
+    "topics": {"a": "", "t": "id-t"},
+    "version": 1,
+}
+
+
+def test_version_1_means_the_same_without_a_mark():
+    read = StreamOffset.from_json(V1)
+    expected = offset(first={"t": {10: 0}}, lost={"t": {0: 2}})
+    assert read == replace(expected, source=replace(expected.source, mark=None))
+    assert read.to_json()["version"] == 2
+
+
+def test_a_topic_that_is_waited_for_has_no_queues():
+    waiting = offset(offsets={"t": {}}, topic_ids={})
+    assert waiting.to_json()["offsets"] == {"t": {"broker-a": {}}}
+    assert StreamOffset.from_json(waiting.to_json()) == waiting
+
+
+@pytest.mark.parametrize(("offsets", "found"), [({}, {}), ({"t": {"broker-a": {}}}, {"t": {}})])
+def test_version_1_may_have_no_queues(offsets, found):
+    bare = {**V1, "offsets": offsets, "from": {}, "lost": {}}
+    assert StreamOffset.from_json(bare).offsets == found
+
+
 def test_the_text_is_readable_and_sorted():
     assert json.dumps(offset(first={"t": {10: 0}}).to_json()) == (
-        '{"epoch": 3, "from": {"t": {"broker-a": {"10": 0}}}, '
+        '{"brokers": {"broker-a": {"epoch": 3, "mark": {"headerCrc": 7, "logOffset": 4096, '
+        '"storeTimestamp": 1700000000000}, "store": "uuid-1"}}, '
+        '"from": {"t": {"broker-a": {"10": 0}}}, '
         '"offsets": {"a": {"broker-a": {"0": 0}}, "t": {"broker-a": {"0": 23, "2": 5, "10": 1}}}, '
-        '"store": "uuid-1", "topics": {"a": "", "t": "id-t"}, "version": 1}'
+        '"topics": {"a": {"broker-a": ""}, "t": {"broker-a": "id-t"}}, "version": 2}'
     )
 
 
@@ -52,6 +85,13 @@ def test_numbers_are_plain_integers():
     "broken",
     [
         {"version": 1},
+        {"version": 2},
+        {**V1, "offsets": {"t": {"a": {"0": 1}, "b": {"0": 1}}}},
+        {**V1, "lost": {"t": {"b": {"0": 1}}}},
+        {**offset().to_json(), "brokers": {}},
+        {**offset().to_json(), "brokers": 5},
+        {**offset().to_json(), "brokers": {"broker-a": {"store": "", "epoch": 0, "mark": {}}}},
+        {**offset().to_json(), "topics": {"t": "id-t"}},
         {**offset().to_json(), "offsets": 5},
         {**offset().to_json(), "offsets": {"t": {"a": {"x": 1}}}},
         {**offset().to_json(), "offsets": {"t": {"a": {"0": 1}, "b": {"0": 1}}}},
@@ -63,10 +103,17 @@ def test_a_damaged_checkpoint_is_named(broken):
     assert info.value.code == "CHECKPOINT_DAMAGED"
 
 
-@pytest.mark.parametrize("version", [None, 2, "1"])
+@pytest.mark.parametrize("version", [None, 3, "1"])
 def test_a_checkpoint_of_another_version_is_refused(version):
     with pytest.raises(DataLossError) as info:
         StreamOffset.from_json({**offset().to_json(), "version": version})
+    assert info.value.code == "CHECKPOINT_VERSION"
+
+
+def test_a_checkpoint_of_several_brokers_needs_a_later_release():
+    brokers = {key: {"store": "", "epoch": 0} for key in ("broker-a", "broker-b")}
+    with pytest.raises(DataLossError, match="2 brokers") as info:
+        StreamOffset.from_json({**offset().to_json(), "brokers": brokers})
     assert info.value.code == "CHECKPOINT_VERSION"
 
 

@@ -26,14 +26,16 @@ def test_how_do_i_read_the_offset_in_the_checkpoint(files):
     (source,) = found["batches"][1]["sources"]
     assert source["offsets"] == {"t": {"broker-a": {"0": 2, "1": 2}}}
     with Store.open(files.box.path, read_only=True) as store:
-        assert source["store"] == store.uuid
-    assert source["epoch"] == 0
+        mark = store.mark({"t": {0: 2, 1: 2}})
+        identity = {"epoch": 0, "store": store.uuid, "mark": source["brokers"]["broker-a"]["mark"]}
+    assert source["brokers"] == {"broker-a": identity}
+    assert identity["mark"]["logOffset"] == mark.log_offset
     assert (found["damaged"], found["foreign"]) == ([], [])
 
 
 def test_offsets_readable_and_versioned_in_checkpoint(files):
     offset = files.offset(1)
-    assert offset["version"] == 1
+    assert offset["version"] == 2
     assert offset["offsets"] == {"t": {"broker-a": {"0": 2, "1": 2}}}
     (files.path / "offsets/1").write_text(
         "\n".join(["v1", SETTINGS, json.dumps(offset | {"version": 9})])

@@ -159,7 +159,7 @@ def test_a_query_is_moved_to_another_store(files, box, tmp_path):
     done = run_json("reset", files.path, "--store", anew.path, "--to", "latest", "--yes")
     assert done["after"] == {"t": {"0": 0, "1": 1}}
     with Store.open(anew.path, read_only=True) as store:
-        assert files.offset(2)["store"] == store.uuid
+        assert files.offset(2)["brokers"]["broker-a"]["store"] == store.uuid
 
 
 def test_a_topic_that_was_created_again_goes_on_after_a_reset(files):
@@ -171,7 +171,7 @@ def test_a_topic_that_was_created_again_goes_on_after_a_reset(files):
     reset(files, "--to", "earliest", "--yes")
     moved = files.offset(2)
     with Store.open(files.box.path, read_only=True) as store:
-        assert moved["topics"] == {"t": store.topic("t").topic_id}
+        assert moved["topics"] == {"t": {"broker-a": store.topic("t").topic_id}}
     end = files.reader.latestOffset(moved, None)
     assert [r.rows for p in files.reader.partitions(moved, end) for r in p.ranges] == [1]
 

@@ -10,7 +10,7 @@ from pyrocket.errors import (
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.checkpoint import SourceIdentity, StreamOffset
 from pyspark_pyrocket.planning.losses import Losses
 from pyspark_pyrocket.planning.ranges import QueueRange
 from pyspark_pyrocket.planning.resuming import what_remains
@@ -66,7 +66,7 @@ def test_a_store_that_gets_its_id_later_is_the_same_store(numbers):
     assert next_offset(store, options(), start) is None
     store.grow("t", 0, 4)
     start, _ = store.step(start)
-    assert (start.store, start.topic_ids) == ("uuid-1", {"t": "id-t"})
+    assert (start.source.store, start.topic_ids) == ("uuid-1", {"t": "id-t"})
 
 
 def test_a_log_cut_below_what_was_read_is_noticed(numbers):
@@ -86,14 +86,15 @@ def test_a_recovery_that_cut_nothing_that_was_read_goes_unnoticed(numbers):
     store.grow("t", 0, 10)
     start, seen = store.step(start)
     assert seen == [("t", 0, 9, 10)]
-    assert start.epoch == 1
+    assert start.source.epoch == 1
 
 
 @pytest.mark.parametrize("end", [{"t": {0: 1}}, {"t": {7: 1}}])
 def test_a_checkpoint_that_runs_backwards_is_damaged(numbers, end):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
-    broken = StreamOffset(store="", epoch=0, broker="broker-a", offsets=end, topic_ids={})
+    source = SourceIdentity(store="", epoch=0)
+    broken = StreamOffset(broker="broker-a", source=source, offsets=end, topic_ids={})
     with pytest.raises(DataLossError) as info:
         list(planned_ranges(start, broken))
     assert info.value.code == "CHECKPOINT_DAMAGED"

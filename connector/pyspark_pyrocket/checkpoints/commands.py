@@ -158,9 +158,10 @@ def to_group(
     offset = _committed(read_checkpoint(directory), source)
     wanted = {name: q for name, q in offset.offsets.items() if not topics or name in topics}
     with Store.open(_store_path(store), read_only=dry_run) as opened:
-        if offset.store and opened.uuid and offset.store != opened.uuid:
+        counts_in = offset.source.store
+        if counts_in and opened.uuid and counts_in != opened.uuid:
             raise InvalidInputError(
-                f"The checkpoint counts in store {offset.store}, not in {opened.uuid}.",
+                f"The checkpoint counts in store {counts_in}, not in {opened.uuid}.",
                 remedy="Name the directory that the query reads with --store.",
                 code="STORE_CHANGED",
             )

@@ -20,7 +20,7 @@ from typing import Any
 from pyrocket.errors import DataLossError, InvalidInputError, OptionError
 
 from pyspark_pyrocket.options.target import absolute_path
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.checkpoint import StreamOffset, is_ours
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
 BACKUPS = "pyrocket-backup"
@@ -54,7 +54,7 @@ class PlannedBatch:
         found = {}
         for index, line in enumerate(self.sources):
             value = _json_or_none(line)
-            if isinstance(value, dict) and {"offsets", "store", "version"} <= value.keys():
+            if is_ours(value):
                 found[index] = StreamOffset.from_json(value)
         return found
 

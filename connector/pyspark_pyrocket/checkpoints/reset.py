@@ -177,45 +177,57 @@ def _source(newest: PlannedBatch, wanted: int | None) -> int:
 
 
 def _moved_topics(store: Store, before: StreamOffset, topics: Sequence[str]) -> list[str]:
-    unknown = [topic for topic in topics if topic not in before.offsets]
+    # A topic that the query waits for has no queues, and so no place to be moved from.
+    known = [topic for topic, queues in before.offsets.items() if queues]
+    unknown = [topic for topic in topics if topic not in known]
     if unknown:
         raise InvalidInputError(
             f"The query does not read topic {unknown[0]!r}.",
-            remedy=f"It reads {', '.join(before.offsets)}.",
+            remedy=f"It reads {', '.join(known)}.",
             code="CHECKPOINT_TOPIC",
         )
     existing = store.topics()
-    return [topic for topic in topics or before.offsets if topic in existing or topic in topics]
+    return [topic for topic in topics or known if topic in existing or topic in topics]
 
 
 def _elsewhere(
     store: Store, before: StreamOffset, moved: Sequence[str], place: dict[str, str]
 ) -> StreamOffset:
-    stays = [topic for topic in before.offsets if topic not in moved]
-    _check_stays(store, before, stays)
+    stays = _staying_topics(store, before, moved)
     assigned = {topic: _queues(store, before, topic) for topic in moved}
     there = initial_offset(store, _options(store, {"assign": json.dumps(assigned), **place}))
     offsets = {
         topic: {**queues, **there.offsets.get(topic, {})}
         for topic, queues in before.offsets.items()
+        if topic in moved or topic in stays
     }
-    ids = {**before.topic_ids, **there.topic_ids}
-    return replace(there, offsets=offsets, topic_ids=ids, lost=before.lost)
+    ids = {topic: known for topic, known in before.topic_ids.items() if topic in offsets}
+    ids |= there.topic_ids
+    source = replace(there.source, mark=store.mark(offsets))
+    return replace(there, source=source, offsets=offsets, topic_ids=ids, lost=before.lost)
 
 
-def _check_stays(store: Store, before: StreamOffset, stays: Sequence[str]) -> None:
-    """Raise DataLossError if the offsets of topics that are to stay do not count any more."""
-    changes = Changes.since(store, before)
+def _staying_topics(store: Store, before: StreamOffset, moved: Sequence[str]) -> list[str]:
+    """Return the topics that are not moved and whose offsets are kept.
+
+    In another store, or an older copy, offsets of topics that it does not have mean nothing, and
+    are dropped. Raises InvalidInputError (CHECKPOINT_TOPIC) about others that no longer count.
+    """
+    changes, counted_in = Changes.since(store, before), before.source.store
+    is_other = changes.is_restored or bool(counted_in and store.uuid and counted_in != store.uuid)
+    stays = [topic for topic in before.offsets if topic not in moved]
+    if is_other:
+        stays = [topic for topic in stays if topic not in changes.deleted]
     for topic in stays:
-        wrong = before.store != store.uuid and before.store and store.uuid
         cut = [queue for name, queue in changes.cuts if name == topic]
-        if wrong or cut or topic in changes.recreated:
+        if is_other or cut or topic in changes.recreated:
             raise InvalidInputError(
                 f"The checkpoint's offsets of topic {topic!r} do not count in {store.path} any"
                 " more, which moving the others would hide.",
                 remedy=f"Move it, too: add --topic {topic}, or leave --topic out.",
                 code="CHECKPOINT_TOPIC",
             )
+    return stays
 
 
 def _queues(store: Store, before: StreamOffset, topic: str) -> list[int]:

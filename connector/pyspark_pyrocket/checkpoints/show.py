@@ -1,5 +1,6 @@
 """A checkpoint for people and for machines."""
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
@@ -97,7 +98,8 @@ def _show_offset(
     else:
         when = f"after micro-batch {batch.number}, which Spark runs again at the next start"
     which = f"source {source}: " if len(batch.sources) > 1 else ""
-    click.echo(f"\n{which}{when} (store {offset.store or 'unknown'}, epoch {offset.epoch}):")
+    counts_in = f"store {offset.source.store or 'unknown'}, epoch {offset.source.epoch}"
+    click.echo(f"\n{which}{when} ({counts_in}):")
     show_table(offset_table(offset.offsets, bounds))
     for topic, queues in offset.lost.items():
         click.echo(f"  lost in {topic}: {sum(queues.values())} messages")
@@ -127,7 +129,7 @@ def _batch(batch: PlannedBatch) -> dict[str, Any]:
         "committed": batch.committed,
         "planned": _time(batch),
         "sources": [
-            ours[at].to_json() if at in ours else {"foreign": line}
+            json.loads(line) if at in ours else {"foreign": line}
             for at, line in enumerate(batch.sources)
         ],
     }

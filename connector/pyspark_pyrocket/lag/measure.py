@@ -47,7 +47,7 @@ def lag_of(source: Mapping[str, Any], store: Store | None = None) -> list[TopicL
     end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
     if end is None or latest is None:
         return []
-    known = store if store is not None and store.uuid == end.store else None
+    known = store if store is not None and store.uuid == end.source.store else None
     return [_topic_lag(topic, end, latest, known) for topic in latest.offsets]
 
 

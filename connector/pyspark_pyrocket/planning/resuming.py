@@ -4,6 +4,8 @@ What can have happened meanwhile, and where the policies go on, by the queue's p
 
     messages were deleted          skip: the first one that is left
     a crash has cut the log        skip: the cut; what was written since is new
+    an older copy was restored     skip: the first message stored after the mark's store time, or
+                                   the stop if that is before it
     a queue ends before the stop   skip: its end
     a topic was created again      skip: its first message; offsets go on after the old ones
     a topic was deleted            all: where it ended, until it is created again
@@ -15,8 +17,10 @@ What can have happened meanwhile, and where the policies go on, by the queue's p
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
 
-from pyrocket import QueueOffsets, Store
+from pyrocket import LogMark, QueueOffsets, Store
 from pyrocket.errors import DataLossError, LogTruncatedError, TopicRecreatedError
 
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
@@ -25,6 +29,9 @@ from pyspark_pyrocket.planning.checkpoint import StreamOffset
 from pyspark_pyrocket.planning.losses import GO_ON, Gap, Losses, out_of_range
 from pyspark_pyrocket.planning.planner import read_bounds
 from pyspark_pyrocket.planning.ranges import QueueRange
+
+_Queue = tuple[str, int]
+"""Topic and queue id."""
 
 NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to go on."
 
@@ -36,12 +43,17 @@ class Resumed:
     begin: the first offset to read of each queue; bounds: what the queues have.
     vanished: those of the bounds that their topics, or the store, no longer have.
     moved: whether one goes on elsewhere than it stopped, which has to be kept.
+    stopped: up to where each queue of the start offset still holds what was read, also those that
+    are not asked for any more.
+    is_restored: whether the log is not the one that was read; no older mark or topic id counts.
     """
 
     begin: QueueNumbers
     bounds: Bounds
     vanished: Bounds
     moved: bool
+    stopped: QueueNumbers
+    is_restored: bool
 
 
 def resume(store: Store, options: ReadOptions, start: StreamOffset, losses: Losses) -> Resumed:
@@ -51,14 +63,16 @@ def resume(store: Store, options: ReadOptions, start: StreamOffset, losses: Loss
     """
     check_store(store, start)
     changes = Changes.since(store, start)
-    present = read_bounds(store, options, known=start.offsets)
+    changes.name_older_copy(losses)
+    known_topics = [topic for topic, queues in start.offsets.items() if queues]
+    present = read_bounds(store, options, known=known_topics)
     vanished = _vanished(store, options, start, present, losses)
     bounds = {
         topic: {**present.get(topic, {}), **vanished.get(topic, {})}
         for topic in {**present, **vanished}
     }
     begin: QueueNumbers = {}
-    moved = False
+    moved = changes.is_restored
     for topic, queues in bounds.items():
         known = start.offsets.get(topic, {})
         begin[topic] = {queue: known.get(queue, has.minimum) for queue, has in queues.items()}
@@ -67,7 +81,8 @@ def resume(store: Store, options: ReadOptions, start: StreamOffset, losses: Loss
             if gap is not None:
                 begin[topic][queue] = losses.settle(topic, queue, gap, queues[queue])
                 moved = True
-    return Resumed(begin, bounds, vanished, moved)
+    stopped = changes.still_read(start.offsets)
+    return Resumed(begin, bounds, vanished, moved, stopped, changes.is_restored)
 
 
 def what_remains(
@@ -75,11 +90,13 @@ def what_remains(
 ) -> Iterator[QueueRange]:
     """Yield those parts of the planned ranges that hold what they were planned for.
 
-    All of them, unless their log was cut or their topic deleted since, which is seen by a replay.
-    Raises DataLossError as `resume` does. What was deleted by age is for the tasks to find out.
+    All of them, unless since then their log was cut, an older copy of it restored or their topic
+    deleted, which is seen by a replay. Raises DataLossError as `resume` does. What was deleted by
+    age is for the tasks to find out.
     """
     check_store(store, end)
     changes = Changes.since(store, end)
+    changes.name_older_copy(losses)
     for each in ranges:
         until = changes.still_valid(each)
         if until < each.end:
@@ -94,7 +111,7 @@ def what_remains(
 def check_store(store: Store, offset: StreamOffset) -> None:
     """Raise DataLossError (STORE_CHANGED) unless the offset counts in this store."""
     for what, then, now in (
-        ("store", offset.store, store.uuid),
+        ("store", offset.source.store, store.uuid),
         ("broker", offset.broker, store.broker_name),
     ):
         if then and now and then != now:
@@ -110,11 +127,19 @@ class Changes:
     """What happened to topics and log since an offset was taken.
 
     deleted, recreated: topics. cuts: topic and queue → where a recovery has cut it.
+    lost_mark: the offset's mark, if the log does not hold it; then the log was cut, or the store is
+    an older copy. shared: topic and queue → the first message stored after that mark; what is
+    before it was there when the mark was taken. Empty while the mark holds.
+    path, positions: the store, and where the queues of the offset stopped.
     """
 
     deleted: frozenset[str]
     recreated: frozenset[str]
-    cuts: Mapping[tuple[str, int], int]
+    cuts: Mapping[_Queue, int]
+    lost_mark: LogMark | None
+    shared: Mapping[_Queue, int]
+    path: Path
+    positions: Mapping[_Queue, int]
 
     @classmethod
     def since(cls, store: Store, offset: StreamOffset) -> "Changes":
@@ -126,19 +151,57 @@ class Changes:
             for topic, now in ids.items()
             if now and offset.topic_ids.get(topic) and now != offset.topic_ids[topic]
         }
-        deleted = frozenset(offset.offsets) - set(ids)
-        return cls(deleted, frozenset(recreated), _cuts(store, offset))
+        mark = offset.source.mark
+        lost_mark = mark if mark is not None and store.holds(mark) is False else None
+        return cls(
+            deleted=frozenset(offset.offsets) - set(ids),
+            recreated=frozenset(recreated),
+            cuts=_cuts(store, offset),
+            lost_mark=lost_mark,
+            shared=_shared(store, offset, lost_mark) if lost_mark else {},
+            path=store.path,
+            positions={
+                (topic, queue): position
+                for topic, queues in offset.offsets.items()
+                for queue, position in queues.items()
+            },
+        )
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the log does not hold the newest message that was read."""
+        return self.lost_mark is not None
+
+    def name_older_copy(self, losses: Losses) -> None:
+        """Raise LogTruncatedError, or warn, if the store is an older copy of the one that was read.
+
+        A log that a crash has cut is not: that is said of each queue that it concerns.
+        """
+        was_cut = any(cut < self.positions[queue] for queue, cut in self.cuts.items())
+        if self.lost_mark is None or was_cut:
+            return
+        error = self._older_copy(self.lost_mark)
+        if losses.policy.fails:
+            raise error
+        losses.say_once(error.message)
+
+    def still_read(self, offsets: QueueNumbers) -> QueueNumbers:
+        """Return the offsets, each no later than its queue holds what was read."""
+        return {
+            topic: {queue: self._until(topic, queue, at) for queue, at in queues.items()}
+            for topic, queues in offsets.items()
+        }
 
     def gap(self, topic: str, queue: int, position: int, limits: QueueOffsets) -> Gap | None:
         """Return why a queue that stopped at `position` cannot go on there, or None."""
-        if topic in self.recreated:
+        if topic in self.recreated and not self.is_restored:
             # Its offsets go on after the old ones, unless nobody knew those any more.
             unread = position if position <= limits.maximum else limits.minimum
             return Gap(self.error(topic, queue, position), unread, max(unread, limits.minimum))
-        cut = self.cuts.get((topic, queue), position)
-        if cut < position:
-            inside = min(max(cut, limits.minimum), limits.maximum)
-            return Gap(self.error(topic, queue, position), cut, inside)
+        until = self._until(topic, queue, position)
+        if until < position:
+            inside = min(max(until, limits.minimum), limits.maximum)
+            return Gap(self.error(topic, queue, position), until, inside)
         if topic not in self.deleted:
             return out_of_range(f"Topic {topic!r}, queue {queue}", position, limits)
         if position == limits.maximum:
@@ -147,36 +210,71 @@ class Changes:
 
     def still_valid(self, each: QueueRange) -> int:
         """Return up to which offset a range holds what it was planned for."""
-        if each.topic in self.recreated or each.topic in self.deleted:
+        gone = each.topic in self.recreated or each.topic in self.deleted
+        if gone and not self.is_restored:
             return each.start
-        return max(each.start, min(each.end, self.cuts.get((each.topic, each.queue_id), each.end)))
+        return max(each.start, self._until(each.topic, each.queue_id, each.end))
 
     def error(self, topic: str, queue: int, position: int) -> DataLossError:
         """Return the error of a queue that was read, or planned, up to `position`."""
-        if topic in self.recreated:
+        if topic in self.recreated and not self.is_restored:
             return TopicRecreatedError(
                 f"Topic {topic!r} was deleted and created again since the checkpoint was made.",
                 remedy=f"{NEW_CHECKPOINT} {GO_ON}",
             )
-        if topic in self.deleted:
+        if topic in self.deleted and not self.is_restored:
             return _deleted(topic)
+        cut = self.cuts.get((topic, queue), position)
+        if cut < position:
+            return LogTruncatedError(
+                f"A crash of the machine cut topic {topic!r} queue {queue} at offset "
+                f"{cut}; the checkpoint has read up to {position}, and other "
+                "messages may have those offsets now.",
+                remedy=f"{NEW_CHECKPOINT} {GO_ON}",
+            )
+        if self.lost_mark is not None and self.shared[topic, queue] < position:
+            return self._older_copy(self.lost_mark)
+        return _deleted(topic)
+
+    def _until(self, topic: str, queue: int, position: int) -> int:
+        """Return up to where, at most `position`, the queue holds what it held."""
+        key = topic, queue
+        return min(position, self.cuts.get(key, position), self.shared.get(key, position))
+
+    def _older_copy(self, mark: LogMark) -> LogTruncatedError:
+        stored = datetime.fromtimestamp(mark.store_timestamp / 1000, tz=timezone.utc)
         return LogTruncatedError(
-            f"A crash of the machine cut topic {topic!r} queue {queue} at offset "
-            f"{self.cuts[topic, queue]}; the checkpoint has read up to {position}, and other "
-            "messages may have those offsets now.",
-            remedy=f"{NEW_CHECKPOINT} {GO_ON}",
+            f"{self.path} is an older copy of the store that the checkpoint was made with: it does "
+            "not have the newest message that was read, of "
+            f"{stored.isoformat(timespec='milliseconds')} at log offset {mark.log_offset}.",
+            remedy=f"Restore a newer copy. {NEW_CHECKPOINT} {GO_ON} If the store was not restored, "
+            "that place is damaged: run `pyrocket verify`.",
         )
 
 
-def _cuts(store: Store, offset: StreamOffset) -> dict[tuple[str, int], int]:
-    if store.epoch == offset.epoch:
+def _cuts(store: Store, offset: StreamOffset) -> dict[_Queue, int]:
+    epoch = offset.source.epoch
+    if store.epoch == epoch:
         return {}
     found = {
-        (topic, queue): store.cut_since(offset.epoch, topic, queue)
+        (topic, queue): store.cut_since(epoch, topic, queue)
         for topic, queues in offset.offsets.items()
         for queue in queues
     }
     return {key: cut for key, cut in found.items() if cut is not None}
+
+
+def _shared(store: Store, offset: StreamOffset, mark: LogMark) -> dict[_Queue, int]:
+    """Return the first offset of each queue that was stored after the mark, or its end."""
+    existing, shared = store.topics(), {}
+    for topic, queues in offset.offsets.items():
+        for queue in queues:
+            has = store.queue_range(topic, queue)
+            shared[topic, queue] = has.maximum
+            if topic in existing and has.minimum < has.maximum:
+                after = mark.store_timestamp + 1
+                shared[topic, queue] = store.offset_by_time(topic, queue, after)
+    return shared
 
 
 def _deleted(topic: str) -> DataLossError:
@@ -197,7 +295,7 @@ def _vanished(
     asked, existing = options.subscription, store.topics()
     vanished: dict[str, dict[int, QueueOffsets]] = {}
     for topic, queues in start.offsets.items():
-        if not asked.covers(topic):
+        if not queues or not asked.covers(topic):
             continue
         if topic not in existing and topic in asked.topics and not asked.wait:
             if losses.policy.fails:

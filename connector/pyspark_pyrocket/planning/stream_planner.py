@@ -4,14 +4,14 @@ Runs on the driver; a look at the bounds of the queues each time, O(queues).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyrocket import Store, TopicConfig
+from pyrocket import LogMark, Store, TopicConfig
 from pyrocket.errors import DataLossError
 
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.planning.checkpoint import SourceIdentity, StreamOffset
 from pyspark_pyrocket.planning.losses import Losses
 from pyspark_pyrocket.planning.places import find_start
 from pyspark_pyrocket.planning.planner import read_bounds
@@ -27,7 +27,8 @@ def initial_offset(store: Store, options: ReadOptions) -> StreamOffset:
     counts_in = _CountsIn.now(store)
     losses = Losses(options.loss)
     offsets = find_start(store, options, read_bounds(store, options), losses)
-    return counts_in.offset(offsets, initial=True, lost=losses.counts)
+    mark = store.mark(offsets)
+    return counts_in.offset(offsets, mark=mark, initial=True, lost=losses.counts)
 
 
 def latest_offset(store: Store, options: ReadOptions, known: Collection[str] = ()) -> StreamOffset:
@@ -76,10 +77,12 @@ def next_offset(
         end = take(begin, end)
     if end == begin and not resumed.moved:
         return None
+    first, offsets = _merge(resumed.stopped, begin), _merge(resumed.stopped, end)
     return counts_in.offset(
-        _merge(start.offsets, end),
-        first=_merge(start.offsets, begin) if start.initial else _changed(start, begin),
-        older_ids=start.topic_ids,
+        offsets,
+        mark=_newest_mark(store, start, offsets, is_restored=resumed.is_restored),
+        first=first if start.initial else _changed(start, first),
+        older_ids={} if resumed.is_restored else start.topic_ids,
         lost=_sum(start.lost, losses.take()),
     )
 
@@ -104,6 +107,17 @@ def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRang
             yield QueueRange(topic, queue, begin, offset)
 
 
+def _newest_mark(
+    store: Store, start: StreamOffset, offsets: QueueNumbers, *, is_restored: bool
+) -> LogMark | None:
+    """Return the mark of the newest message before `offsets`, looking only where they moved."""
+    older = None if is_restored else start.source.mark
+    if older is None:
+        return store.mark(offsets)
+    newer = store.mark(_changed(start, offsets))
+    return max(older, newer or older, key=lambda mark: mark.log_offset)
+
+
 def _clamp(begin: QueueNumbers, end: QueueNumbers, target: QueueNumbers | None) -> QueueNumbers:
     if target is None:
         return end
@@ -120,15 +134,15 @@ def _merge(older: QueueNumbers, newer: QueueNumbers) -> QueueNumbers:
     return {topic: {**older.get(topic, {}), **newer.get(topic, {})} for topic in {**older, **newer}}
 
 
-def _changed(start: StreamOffset, begin: QueueNumbers) -> QueueNumbers:
-    """Return where queues begin that do not begin where they stopped."""
+def _changed(start: StreamOffset, offsets: QueueNumbers) -> QueueNumbers:
+    """Return the offsets of those queues that `start` does not have there."""
     changed = {
         topic: {
             queue: offset
             for queue, offset in queues.items()
             if start.offsets.get(topic, {}).get(queue) != offset
         }
-        for topic, queues in begin.items()
+        for topic, queues in offsets.items()
     }
     return {topic: queues for topic, queues in changed.items() if queues}
 
@@ -153,19 +167,19 @@ def _add_vanished(target: QueueNumbers, vanished: Bounds) -> None:
 class _CountsIn:
     """What offsets count in, looked up before them: a change in between is found the next time."""
 
-    store: str
-    epoch: int
     broker: str
+    source: SourceIdentity
     topics: Mapping[str, TopicConfig]
 
     @classmethod
     def now(cls, store: Store) -> "_CountsIn":
-        return cls(store.uuid, store.epoch, store.broker_name, store.topics())
+        return cls(store.broker_name, SourceIdentity.of(store), store.topics())
 
     def offset(
         self,
         offsets: QueueNumbers,
         *,
+        mark: LogMark | None = None,
         first: QueueNumbers | None = None,
         older_ids: Mapping[str, str] | None = None,
         lost: QueueNumbers | None = None,
@@ -173,9 +187,8 @@ class _CountsIn:
     ) -> StreamOffset:
         ids = {name: self.topics[name].topic_id for name in offsets if name in self.topics}
         return StreamOffset(
-            store=self.store,
-            epoch=self.epoch,
             broker=self.broker,
+            source=replace(self.source, mark=mark),
             offsets=offsets,
             topic_ids={**(older_ids or {}), **ids},
             first=first or {},
