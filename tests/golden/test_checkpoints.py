@@ -91,9 +91,34 @@ def test_an_offset_of_version_1_is_returned_unchanged_while_nothing_is_new(kept)
     assert json.dumps(query.latestOffset(start, None)) == json.dumps(start)
 
 
-def test_the_first_new_batch_after_version_1_reads_what_is_new(kept):
+def test_the_first_new_batch_after_version_1_has_version_2_and_reads_what_is_new(kept):
     kept.send(message(b"new", "t", 1))
     query, start = kept.query(), kept.offset(2)
     end = json.loads(json.dumps(query.latestOffset(start, None)))
     assert rows(query, start, end) == [("t", 1, 3, "new")]
     assert json.dumps(query.latestOffset(end, None)) == json.dumps(end)
+    assert (start["version"], end["version"]) == (1, 2)
+    assert end["offsets"] == {"t": {"broker-a": {"0": 4, "1": 4}}, "u": {"broker-a": {"0": 3}}}
+    assert end["brokers"]["broker-a"]["store"] == start["store"]
+    assert end["topics"] == {name: {"broker-a": known} for name, known in start["topics"].items()}
+    with Store.open(kept.path / "store", read_only=True) as store:
+        newest = store.read("t", 1, 3)[0]
+    assert end["brokers"]["broker-a"]["mark"]["logOffset"] == newest.physical_offset
+
+
+def test_a_query_of_version_1_goes_on_in_spark(spark, kept):
+    """Its last micro-batch is replayed first, as after a crash of the driver."""
+    for name in ("2", ".2.crc"):
+        (kept.path / "checkpoint/commits" / name).unlink()
+    kept.send(message(b"new", "t", 1))
+    frame = spark.readStream.format("pyrocket").options(**kept.options)
+    frame = frame.schema("topic STRING, queueId INT, queueOffset BIGINT, body STRING").load()
+    writer = frame.writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(kept.path / "checkpoint"))
+    query = writer.start(str(kept.path / "out"))
+    query.awaitTermination(120)
+    files = [str(file) for file in (kept.path / "out").glob("*.parquet")]
+    found = sorted(map(tuple, spark.read.parquet(*files).collect()))
+    assert found == sorted([*BATCHES[2], ("t", 1, 3, "new")])
+    assert kept.offset(2)["version"] == 1
+    assert kept.offset(3)["version"] == 2

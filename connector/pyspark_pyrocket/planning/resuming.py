@@ -66,7 +66,8 @@ def resume(store: Store, options: ReadOptions, start: StreamOffset, losses: Loss
     changes.name_older_copy(losses)
     known_topics = [topic for topic, queues in start.offsets.items() if queues]
     present = read_bounds(store, options, known=known_topics)
-    vanished = _vanished(store, options, start, present, losses)
+    stopped = changes.still_read(start.offsets)
+    vanished = _vanished(store, options, stopped, present, losses)
     bounds = {
         topic: {**present.get(topic, {}), **vanished.get(topic, {})}
         for topic in {**present, **vanished}
@@ -81,7 +82,6 @@ def resume(store: Store, options: ReadOptions, start: StreamOffset, losses: Loss
             if gap is not None:
                 begin[topic][queue] = losses.settle(topic, queue, gap, queues[queue])
                 moved = True
-    stopped = changes.still_read(start.offsets)
     return Resumed(begin, bounds, vanished, moved, stopped, changes.is_restored)
 
 
@@ -286,7 +286,7 @@ def _deleted(topic: str) -> DataLossError:
 
 
 def _vanished(
-    store: Store, options: ReadOptions, start: StreamOffset, present: Bounds, losses: Losses
+    store: Store, options: ReadOptions, stopped: QueueNumbers, present: Bounds, losses: Losses
 ) -> dict[str, dict[int, QueueOffsets]]:
     """Return what queues still have that the query has read and that are no longer to be read.
 
@@ -294,7 +294,7 @@ def _vanished(
     """
     asked, existing = options.subscription, store.topics()
     vanished: dict[str, dict[int, QueueOffsets]] = {}
-    for topic, queues in start.offsets.items():
+    for topic, queues in stopped.items():
         if not queues or not asked.covers(topic):
             continue
         if topic not in existing and topic in asked.topics and not asked.wait:

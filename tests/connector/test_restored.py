@@ -1,0 +1,356 @@
+"""A store restored from an older copy, under a query that had read more of the original."""
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import LogTruncatedError
+from pyrocket.testing import FileClock
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.stores import forget
+from spark_checkpoints import Files, run_json
+from stores import SMALL, batch, next_boot, reboot
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+NOW = 1_700_000_000_000
+
+
+def through_spark(offset):
+    return json.loads(json.dumps(offset))
+
+
+@dataclass
+class Restored:
+    """A store, its back-up, and a query over it. Bodies are numbered, and all equally long."""
+
+    path: Path
+    options: dict
+    sent: dict = field(default_factory=dict)
+
+    @property
+    def copy(self):
+        return self.path.with_name("copy")
+
+    def create(self, topic="t", queues=2):
+        with Store.open(self.path, create=True, config=SMALL) as store:
+            store.create_topic(topic, read_queues=queues, write_queues=queues)
+        if not self.sent:
+            FileClock(self.path).set(NOW)
+
+    def send(self, count, queue=0, topic="t", path=None):
+        """Send messages a second later, each with a number of its own."""
+        path = path or self.path
+        FileClock(path).advance(1_000)
+        first = len(self.sent)
+        bodies = [b"%09d" % (first + n) for n in range(count)]
+        self.sent.update(dict.fromkeys(bodies, (topic, queue)))
+        with Store.open(path) as store:
+            store.append_batch(batch(bodies, queue), topic=topic)
+        return bodies
+
+    def back_up(self):
+        """Copy the cleanly closed store."""
+        forget(str(self.path))
+        shutil.copytree(self.path, self.copy)
+
+    def restore(self):
+        """Put the copy where the store was; its clock goes on from now."""
+        now = FileClock(self.path)()
+        self.path.rename(self.path.with_name("lost"))
+        self.copy.rename(self.path)
+        FileClock(self.path).set(now + 60_000)
+
+    def query(self, **options):
+        return DefaultSource({**self.options, **options}).streamReader(schema=SCHEMA)
+
+    def read_all(self, start=None, **options):
+        """Run a query until nothing is left; return the bodies that it reads, and its offset."""
+        query, found = self.query(**options), []
+        start = start or through_spark(query.initialOffset())
+        while True:
+            end = through_spark(query.latestOffset(start, ReadAllAvailable()))
+            if end == start:
+                return found, start
+            found += bodies(query, start, end)
+            start = end
+
+
+def bodies(query, start, end):
+    tasks = query.partitions(start, end)
+    return [
+        body
+        for task in tasks
+        for part in query.read(task)
+        for body in part.column("body").to_pylist()
+    ]
+
+
+@pytest.fixture
+def restored(tmp_path):
+    path = tmp_path / "store"
+    made = Restored(path, {"path": str(path), "topic": "t", "startingOffsets": "earliest"})
+    made.create()
+    yield made
+    forget(str(path))
+
+
+@pytest.fixture
+def ahead(restored):
+    """The checkpoint of a query that has read 50 messages a queue; the store again has 30."""
+    restored.send(30)
+    restored.send(30, queue=1)
+    restored.back_up()
+    restored.send(20)
+    restored.send(20, queue=1)
+    read, offset = restored.read_all()
+    assert len(read) == 100
+    restored.restore()
+    return restored, offset
+
+
+def test_a_query_on_a_restored_store_stops_by_name(ahead):
+    restored, offset = ahead
+    restored.send(40)
+    with pytest.raises(LogTruncatedError, match="older copy of the store that the checkpoint"):
+        restored.query().latestOffset(offset, ReadAllAvailable())
+
+
+def test_it_stops_before_anything_new_has_come(ahead):
+    restored, offset = ahead
+    with pytest.raises(LogTruncatedError, match="older copy"):
+        restored.query().latestOffset(offset, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("count", [1, 20, 21, 200])
+def test_skip_goes_on_with_exactly_what_came_after_the_restore(ahead, count, caplog):
+    """However long the queues have become: new messages have offsets that were read before."""
+    restored, offset = ahead
+    new = restored.send(count) + restored.send(count + 3, queue=1)
+    read, offset = restored.read_all(offset, onDataLoss="skip")
+    assert sorted(read) == sorted(new)
+    assert "is an older copy of the store" in caplog.text
+    later = restored.send(2)
+    assert restored.read_all(offset)[0] == later, "and `fail` has nothing to say any more"
+
+
+def test_skip_reads_what_comes_after_a_restart_on_the_bare_copy(ahead):
+    restored, offset = ahead
+    read, offset = restored.read_all(offset, onDataLoss="skip")
+    assert read == []
+    new = restored.send(5)
+    assert restored.read_all(offset)[0] == new
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("earliest", 70 + 35), ("latest", 0)])
+def test_earliest_and_latest_do_what_they_do_with_other_losses(ahead, policy, expected):
+    restored, offset = ahead
+    restored.send(40)
+    restored.send(5, queue=1)
+    read, offset = restored.read_all(offset, onDataLoss=policy)
+    assert len(read) == expected
+    lost = {"0": 0, "1": 0} if policy == "earliest" else {"0": 40, "1": 5}
+    assert offset["lost"] == {"t": {"broker-a": lost}}
+    new = restored.send(3, queue=1)
+    assert restored.read_all(offset)[0] == new
+
+
+def test_a_queue_that_lagged_loses_nothing_and_repeats_nothing(restored):
+    """It had been read only as far as the copy has it as well."""
+    restored.send(30)
+    unread = restored.send(30, queue=1)
+    restored.back_up()
+    restored.send(20)
+    restored.send(20, queue=1)
+    assigned = {"topic": "", "assign": '{"t": [0]}', "startingOffsets": "earliest"}
+    restored.options = {"path": str(restored.path), **{k: v for k, v in assigned.items() if v}}
+    read, offset = restored.read_all()
+    assert len(read) == 50
+    offset["offsets"]["t"]["broker-a"]["1"] = 4
+    restored.restore()
+    new = restored.send(25) + restored.send(35, queue=1)
+    restored.options = {"path": str(restored.path), "topic": "t"}
+    read, _ = restored.read_all(offset, onDataLoss="skip")
+    assert sorted(read) == sorted([*unread[4:], *new])
+
+
+def test_a_replay_over_a_restored_store_reads_what_the_copy_shares(restored):
+    """The micro-batch was planned over messages of which the copy has some."""
+    restored.send(10)
+    _, start = restored.read_all()
+    shared = restored.send(20)
+    restored.back_up()
+    restored.send(20)
+    end = through_spark(restored.query().latestOffset(start, ReadAllAvailable()))
+    restored.restore()
+    new = restored.send(40)
+    with pytest.raises(LogTruncatedError, match="older copy"):
+        restored.query().partitions(start, end)
+    assert bodies(restored.query(onDataLoss="skip"), start, end) == shared
+    assert restored.read_all(end, onDataLoss="skip")[0] == new
+
+
+def test_a_running_query_notices_that_its_store_was_replaced(restored):
+    restored.send(30)
+    restored.back_up()
+    restored.send(20)
+    query = restored.query()
+    start = through_spark(query.latestOffset(query.initialOffset(), ReadAllAvailable()))
+    assert query.latestOffset(start, ReadAllAvailable()) == start
+    restored.restore()
+    restored.send(40)
+    with pytest.raises(LogTruncatedError, match="older copy"):
+        query.latestOffset(start, ReadAllAvailable())
+
+
+def test_a_crash_after_the_restore_changes_nothing_about_it(ahead):
+    """The epoch that the recovery begins names ends that the query never came to."""
+    restored, offset = ahead
+    new = restored.send(40)
+    with Store.open(restored.path) as store:
+        new += restored.send(2)
+        store.close(clean=False)
+    reboot(restored.path)
+    new += restored.send(2) + restored.send(3, queue=1)
+    with Store.open(restored.path, read_only=True) as store:
+        assert store.epoch == 1
+    with pytest.raises(LogTruncatedError):
+        restored.query().latestOffset(offset, ReadAllAvailable())
+    assert sorted(restored.read_all(offset, onDataLoss="skip")[0]) == sorted(new)
+
+
+def test_a_topic_that_the_copy_does_not_have_yet_is_read_from_its_first_message(restored):
+    restored.options |= {"topic": None, "subscribe": "t,u", "missingTopic": "wait"}
+    restored.options = {key: value for key, value in restored.options.items() if value}
+    restored.send(3)
+    restored.back_up()
+    restored.create("u", queues=1)
+    restored.send(20, topic="u")
+    _, offset = restored.read_all()
+    restored.restore()
+    read, offset = restored.read_all(offset, onDataLoss="skip")
+    assert read == []
+    with Store.open(restored.path) as store:
+        store.create_topic("u", read_queues=1, write_queues=1)
+    new = restored.send(25, topic="u")
+    assert restored.read_all(offset)[0] == new
+
+
+def test_a_topic_that_is_not_read_any_more_keeps_no_place_beyond_the_copy(restored):
+    restored.create("u", queues=1)
+    restored.options = {"path": str(restored.path), "startingOffsets": "earliest"}
+    restored.send(10)
+    restored.send(10, topic="u")
+    restored.back_up()
+    restored.send(10, topic="u")
+    restored.send(1)
+    _, offset = restored.read_all(subscribe="t,u")
+    restored.restore()
+    new = restored.send(15, topic="u")
+    read, offset = restored.read_all(offset, subscribe="t", onDataLoss="skip")
+    assert read == []
+    assert restored.read_all(offset, subscribe="t,u")[0] == new
+
+
+def test_moving_a_store_changes_nothing_for_its_queries(restored):
+    restored.send(30)
+    restored.send(10, queue=1)
+    _, offset = restored.read_all()
+    for number in range(3):
+        restored.back_up()
+        restored.path.rename(restored.path.with_name(f"before-{number}"))
+        restored.copy.rename(restored.path)
+        next_boot(restored.path)
+        query = restored.query()
+        assert query.latestOffset(offset, ReadAllAvailable()) is offset
+        new = restored.send(3, queue=1)
+        read, offset = restored.read_all(offset)
+        assert read == new
+
+
+def test_the_mark_is_of_the_newest_message_before_the_offsets(restored):
+    """Not of the queue that was read last."""
+    restored.send(3, queue=1)
+    restored.send(3)
+    _, offset = restored.read_all()
+    with Store.open(restored.path, read_only=True) as store:
+        newest = store.read("t", 0, 2)[0]
+    mark = offset["brokers"]["broker-a"]["mark"]
+    assert (mark["logOffset"], mark["storeTimestamp"]) == (
+        newest.physical_offset,
+        newest.store_timestamp,
+    )
+    offset["offsets"]["t"]["broker-a"]["1"] = 1
+    _, later = restored.read_all(offset)
+    assert later["brokers"]["broker-a"]["mark"] == mark
+
+
+def test_a_query_that_began_at_the_end_has_a_mark_as_well(restored):
+    restored.send(30)
+    restored.back_up()
+    restored.send(20)
+    offset = through_spark(restored.query(startingOffsets="latest").initialOffset())
+    restored.restore()
+    restored.send(40)
+    with pytest.raises(LogTruncatedError, match="older copy"):
+        restored.query().latestOffset(offset, ReadAllAvailable())
+
+
+def test_a_mark_that_was_cleaned_away_says_nothing(restored):
+    restored.send(20)
+    _, offset = restored.read_all()
+    restored.send(200, queue=1)
+    with Store.open(restored.path) as store:
+        store.clean(total_bytes=4096)
+        assert store.min_offset("t", 0) == 20
+    read, _ = restored.read_all(offset, onDataLoss="skip")
+    assert 0 < len(read) < 200
+
+
+def test_a_checkpoint_is_moved_to_where_a_restored_store_is(restored, tmp_path):
+    """What a query refuses does not need a new checkpoint."""
+    restored.create("u", queues=1)
+    restored.send(10)
+    restored.back_up()
+    restored.send(10)
+    restored.send(1, topic="u")
+    box = type("Box", (), {"path": str(restored.path)})
+    files = Files(tmp_path / "checkpoint", box, subscribe="t,u")
+    files.plan()
+    files.commit()
+    restored.restore()
+    new = restored.send(15)
+    arguments = ("reset", files.path, "--store", restored.path, "--to", "-1h", "--yes")
+    kept = run_json(*arguments, "--topic", "u", status=2)["error"]
+    assert kept["code"] == "CHECKPOINT_TOPIC"
+    run_json("reset", files.path, "--store", restored.path, "--to", "latest", "--yes")
+    later = restored.send(4)
+    restored.options |= {"topic": "t,u"}
+    moved = files.offset(1)
+    query = DefaultSource({"path": str(restored.path), "subscribe": "t,u"})
+    end = query.streamReader(schema=SCHEMA).latestOffset(moved, ReadAllAvailable())
+    assert bodies(query.streamReader(schema=SCHEMA), moved, end) == later
+    assert new
+
+
+def test_a_spark_query_names_a_restored_store_and_goes_on_by_choice(spark, box, stream, tmp_path):
+    """199 of 500 messages were skipped without a word."""
+    box.create(queues=1)
+    box.send(*(f"shared-{n}" for n in range(30)))
+    forget(box.path)
+    shutil.copytree(box.path, tmp_path / "copy")
+    box.send(*(f"gone-{n}" for n in range(20)))
+    stream.drain()
+    shutil.rmtree(box.path)
+    shutil.move(tmp_path / "copy", box.path)
+    box.send(*(f"after-{n}" for n in range(50)))
+    with pytest.raises(Exception, match=r"LOG_TRUNCATED.*older copy of the store"):
+        stream.drain()
+    stream.drain(onDataLoss="skip")
+    expected = {f"shared-{n}" for n in range(30)} | {f"gone-{n}" for n in range(20)}
+    expected |= {f"after-{n}" for n in range(50)}
+    assert sorted(stream.bodies()) == sorted(expected)
