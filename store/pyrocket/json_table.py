@@ -1,8 +1,9 @@
 """RocketMQ's `config/*.json`: each a table in one file X, with the one before it in X.bak.
 
-Reading takes X; where that is missing, empty or no such table it takes X.bak and logs a warning;
-without either the table is empty. As `ConfigManager` does it, with two differences: nothing is
-deleted, and an X that cannot be read is never taken for an empty table.
+Reading takes X; where that is missing, empty (nothing, or `{}`) or no such table it takes X.bak and
+logs a warning; without either the table is empty. RocketMQ always writes the object that a table is
+named after, so that a file without it is corrupt. As `ConfigManager` does it, with two differences:
+nothing is deleted, and an X that cannot be read is never taken for an empty table.
 
 Fields that are unknown here, such as those of RocketMQ 5, are kept when a table is changed.
 """
@@ -35,12 +36,22 @@ MISSING, EMPTY = "is missing", "is empty"
 
 
 class JsonTable(Generic[Table]):
-    """One table of one store; `parse` turns its content into values, and raises if it cannot."""
+    """One table of one store; `parse` turns its content into values, and raises if it cannot.
 
-    def __init__(self, layout: Layout, name: str, parse: Callable[[Content], Table]) -> None:
+    `required` is the key of the object that the table is in; None: any object is a table.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        name: str,
+        parse: Callable[[Content], Table],
+        *,
+        required: str | None = None,
+    ) -> None:
         self._scratch, self._path = layout.scratch, layout.config(name)
         self._backup = layout.config_backup(name)
-        self._parse = parse
+        self._parse, self._required = parse, required
         self._warned_of: object = None
 
     def read(self) -> Table:
@@ -57,9 +68,8 @@ class JsonTable(Generic[Table]):
         return main, backup
 
     def stamp(self) -> object:
-        """Return a value that changes when the table does; costs a stat."""
-        main = _stamp(self._path)
-        return main if main and main[-1] else (main, _stamp(self._backup))
+        """Return a value that changes when the table does; costs two stats."""
+        return _stamp(self._path), _stamp(self._backup)
 
     def change(self, edit: Callable[[Content], bool], *, changed_at: int | None = None) -> None:
         """Read the table anew, `edit` its content, and replace it durably if that returns True.
@@ -86,9 +96,11 @@ class JsonTable(Generic[Table]):
             return *main, True
         backup = self._attempt(self._backup)
         if not isinstance(backup, str):
-            self._warn(main)
+            self._warn(f"{main}: using {self._backup.name}")
             return *backup, False
         if {main, backup} <= {MISSING, EMPTY}:
+            if EMPTY in (main, backup):
+                self._warn(f"{main}, and its backup {backup}: the table is empty")
             content: Content = {}
             return content, self._parse(content), False
         raise StoreDamagedError(
@@ -106,16 +118,24 @@ class JsonTable(Generic[Table]):
             return MISSING if data is None else EMPTY
         try:
             content = fastjson.loads(data.decode())
+            if content == {}:
+                return EMPTY
             _version(content)
+            self._check_kind(content)
             return content, self._parse(content)
         except fastjson.BROKEN as error:
             return f"makes no sense ({fastjson.in_words(error)})"
 
-    def _warn(self, why: str) -> None:
-        """Say once for each state of the file that its backup is used."""
-        if self._warned_of != self.stamp():
-            self._warned_of = self.stamp()
-            LOG.warning("%s %s: using %s.", self._path, why, self._backup.name)
+    def _check_kind(self, content: Content) -> None:
+        """Raise ValueError unless the content has the object that the table is in."""
+        if self._required and not isinstance(content.get(self._required), dict):
+            raise ValueError(f"it is JSON, but has no object {self._required!r}")
+
+    def _warn(self, what: str) -> None:
+        """Log a warning once for each state of the file."""
+        if self._warned_of != (self.stamp(), what):
+            self._warned_of = self.stamp(), what
+            LOG.warning("%s %s.", self._path, what)
 
 
 def _version(content: Content) -> Content:

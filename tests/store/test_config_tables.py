@@ -10,12 +10,20 @@ from pyrocket import Store, TopicConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
+from pyrocket.formats.own_json import encode_own
 from pyrocket.services.delay_offsets import DelayOffsets
 from pyrocket.services.groups import GroupOffsets
 from pyrocket.services.subscriptions import GroupConfig, Subscriptions
 from pyrocket.services.topics import Topics
 
 CONFIG = GOLDEN / CLEAN / "config"
+TABLES = {
+    "topics": lambda layout: Topics(layout, lambda: 0).table,
+    "subscriptionGroup": lambda layout: Subscriptions(layout, lambda: 0).table,
+    "consumerOffset": lambda layout: GroupOffsets(layout).table,
+    "delayOffset": lambda layout: DelayOffsets(layout).table,
+}
+NO_TABLES = ['{"dataVersion":{"counter":7}}', '{"other":{}}', '{"offsets":{"a":1}}', '{"a":[]}']
 
 TOPICS_5 = """{
 	"dataVersion":{
@@ -264,3 +272,78 @@ def test_topic_that_a_broker_has_deleted_does_not_come_back(path):
         assert list(store.topics()) == ["stays"]
         store.create_topic("next")
         assert sorted(store.topics()) == ["next", "stays"]
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """The tables of a RocketMQ broker, each with its backup."""
+    shutil.copytree(CONFIG, tmp_path / "config")
+    for name in TABLES:
+        file = tmp_path / "config" / f"{name}.json"
+        shutil.copy(file, f"{file}.bak")
+    return Layout(tmp_path)
+
+
+@pytest.mark.parametrize("text", NO_TABLES)
+@pytest.mark.parametrize("name", TABLES)
+def test_an_object_without_its_table_is_damage_and_the_backup_is_read(copied, name, text, caplog):
+    table = TABLES[name](copied)
+    known = table.read()
+    assert known
+    copied.config(name).write_text(text)
+    assert table.read() == known
+    (record,) = caplog.records
+    assert f"{name}.json makes no sense" in record.getMessage()
+    assert f"using {name}.json.bak" in record.getMessage()
+    copied.config_backup(name).unlink()
+    with pytest.raises(StoreDamagedError, match="it is JSON, but has no object"):
+        table.read()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_is_null_or_a_list_is_damage(copied, name):
+    key = next(key for key in json.loads(as_json(copied.config(name))) if key.endswith("Table"))
+    copied.config_backup(name).unlink()
+    for value in ("null", "[]", "5", '"x"'):
+        copied.config(name).write_text(f'{{"{key}":{value}}}')
+        with pytest.raises(StoreDamagedError, match=rf"has no object '{key}'"):
+            TABLES[name](copied).read()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_an_empty_object_is_an_empty_table_with_a_warning_unless_there_is_a_backup(
+    copied, name, caplog
+):
+    table = TABLES[name](copied)
+    known = table.read()
+    copied.config(name).write_text("{}")
+    assert table.read() == known
+    copied.config_backup(name).unlink()
+    caplog.clear()
+    assert table.read() == table.read() == {}
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"{name}.json is empty" in record.getMessage()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_without_entries_is_sound(copied, name, caplog):
+    key = next(key for key in json.loads(as_json(copied.config(name))) if key.endswith("Table"))
+    copied.config(name).write_text(f'{{"{key}":{{}}}}')
+    assert TABLES[name](copied).read() == {}
+    assert not caplog.records
+
+
+def test_a_table_of_topic_ids_without_ids_is_damage(tmp_path):
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic("t")
+    file = Layout(tmp_path).topic_ids
+    file.write_bytes(encode_own(file, {"ended": {}}))
+    opened = Store.open(tmp_path, read_only=True)
+    with opened as store, pytest.raises(StoreDamagedError, match="'ids' is missing"):
+        store.topics()
+
+
+def as_json(path):
+    """The file as plain JSON."""
+    return json.dumps(fastjson.loads(path.read_text()))

@@ -15,7 +15,7 @@ class DelayOffsets:
     """The table of one store, read anew at each call."""
 
     def __init__(self, layout: Layout) -> None:
-        self.table = JsonTable(layout, "delayOffset", _parse)
+        self.table = JsonTable(layout, "delayOffset", _parse, required=_TABLE)
 
     def read(self) -> dict[int, int]:
         """Return level → next offset; a level that is not there begins at 0."""

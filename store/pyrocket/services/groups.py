@@ -23,7 +23,7 @@ class GroupOffsets:
     """The offsets of all groups of one store, read anew at each call."""
 
     def __init__(self, layout: Layout) -> None:
-        self.table = JsonTable(layout, "consumerOffset", _parse)
+        self.table = JsonTable(layout, "consumerOffset", _parse, required=_TABLE)
 
     def all(self) -> dict[_Key, Offsets]:
         """Return the offsets by (topic, group)."""

@@ -47,7 +47,8 @@ class Subscriptions:
     """The group table of one store, read anew at each call."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
-        self.table, self._clock = JsonTable(layout, "subscriptionGroup", _parse), clock
+        self.table = JsonTable(layout, "subscriptionGroup", _parse, required=_TABLE)
+        self._clock = clock
 
     def all(self) -> dict[str, GroupConfig]:
         """Return every group by name."""

@@ -113,7 +113,7 @@ class Topics:
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self._layout, self._clock = layout, clock
-        self.table = JsonTable(layout, "topics", _parse)
+        self.table = JsonTable(layout, "topics", _parse, required=_TABLE)
         self._cache: tuple[object, dict[str, TopicConfig]] | None = None
         self._ended: tuple[object, dict[str, dict[int, int]]] | None = None
 
@@ -234,6 +234,8 @@ class Topics:
         data = read_or_none(self._layout.topic_ids)
         try:
             own = {} if data is None else decode_own(self._layout.topic_ids, data)
+            if own and "ids" not in own:
+                raise KeyError("ids")
             ended, known = own.get("ended", {}).items(), own.get("known", {}).items()
             return {
                 **own,
