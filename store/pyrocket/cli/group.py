@@ -51,13 +51,16 @@ def lag(name: str, directory: str, as_json: bool) -> int:
     """Show what GROUP, or each group, has left to consume, queue by queue.
 
     committed is the next offset to consume; nothing committed means that all is left. lost counts
-    messages that were deleted before they were consumed.
+    messages that were deleted before they were consumed. beyond is not 0 where the committed offset
+    lies beyond the queue's end: the store was restored from an older copy, or a crash has cut its
+    log. The group's next commit corrects it, and until then `pyrocket verify` names it.
     """
     found = open_target(directory).lag(name)
     if as_json:
         show_json({"lag": [_document(one) for one in found]})
         return OK
-    columns = ("group", "topic", "queue", "committed", "maximum", "lag", "bytes", "behind", "lost")
+    place = ("group", "topic", "queue", "committed", "maximum")
+    columns = (*place, "lag", "bytes", "behind", "lost", "beyond")
     show_rows(columns, [_row(one) for one in found])
     return OK
 
@@ -76,7 +79,7 @@ def _sum_document(topic: str, of: Sequence[QueueLag]) -> dict[str, Any]:
 def _row(one: QueueLag) -> tuple[object, ...]:
     behind = timedelta(milliseconds=one.behind_ms)
     place = one.group, one.topic, one.queue_id, one.committed, one.maximum
-    return *place, one.lag, one.bytes, behind, one.lost
+    return *place, one.lag, one.bytes, behind, one.lost, one.beyond_end
 
 
 def _document(one: QueueLag) -> dict[str, Any]:
@@ -91,4 +94,5 @@ def _document(one: QueueLag) -> dict[str, Any]:
         "lagBytes": one.bytes,
         "behindMs": one.behind_ms,
         "lost": one.lost,
+        "beyondEnd": one.beyond_end,
     }

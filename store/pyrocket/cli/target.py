@@ -82,7 +82,8 @@ class QueueLag:
     """How far a group is in a queue: `lag` messages are left, of about `bytes` in the log.
 
     committed: the next offset to consume, None where nothing was committed, and all counts. lost:
-    messages that were deleted before they were consumed. behind_ms: the age of the oldest that is
+    messages that were deleted before they were consumed. beyond_end: how far `committed` lies
+    beyond the queue's end, as after a crash or a restore. behind_ms: the age of the oldest that is
     left.
     """
 
@@ -95,6 +96,7 @@ class QueueLag:
     lag: int
     bytes: int
     lost: int
+    beyond_end: int
     behind_ms: int
 
 
@@ -314,6 +316,7 @@ def _lag(row: dict[str, Any], now_ms: int) -> QueueLag:
         lag=row["lag"],
         bytes=row["lagBytes"],
         lost=row["lost"],
+        beyond_end=row["beyondEnd"],
         behind_ms=0 if oldest is None else max(now_ms - int(oldest.timestamp() * 1000), 0),
     )
 

@@ -48,6 +48,7 @@ VIEW_COLUMNS: dict[str, dict[str, pa.DataType]] = {
         "lag": pa.int64(),
         "lagBytes": pa.int64(),
         "lost": pa.int64(),
+        "beyondEnd": pa.int64(),
         "nextStoreTimestamp": _TIMESTAMP,
     },
     "topics": {

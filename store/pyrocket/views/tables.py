@@ -108,7 +108,11 @@ def _of_group(
 
 
 def _lag(reader: Reader, topic: str, queue_id: int, committed: int | None) -> Row:
-    """Return how far a group is behind; a queue it has not begun it reads from the start."""
+    """Return how far a group is behind; a queue it has not begun it reads from the start.
+
+    What it has committed lies beyond the end where the log was cut by a crash, or the store was
+    restored from an older copy than its table of offsets.
+    """
     known = reader.system_offsets(topic, queue_id)
     at = known.minimum if committed is None else committed
     start = min(max(at, known.minimum), known.maximum)
@@ -119,6 +123,7 @@ def _lag(reader: Reader, topic: str, queue_id: int, committed: int | None) -> Ro
         "lag": known.maximum - start,
         "lagBytes": reader.log_span(topic, queue_id, start, known.maximum).bytes,
         "lost": max(known.minimum - at, 0),
+        "beyondEnd": max(at - known.maximum, 0),
         "nextStoreTimestamp": _stored(reader, topic, queue_id, start)
         if start < known.maximum
         else None,

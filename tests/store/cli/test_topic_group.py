@@ -102,6 +102,9 @@ def test_lag_is_shown_queue_by_queue(path):
     first, second = document(path, "group", "lag", "billing")["lag"]
     assert (first["committedOffset"], first["maxOffset"], first["lag"]) == (30, 40, 10)
     assert (second["committedOffset"], second["lag"], second["lost"]) == (None, 5, 0)
+    assert (first["beyondEnd"], second["beyondEnd"]) == (0, 0)
+    heads, *_ = run(path, "group", "lag", "billing").stdout.splitlines()
+    assert heads.split()[-2:] == ["lost", "beyond"]
     assert first["lagBytes"] > 1000
     assert first["behindMs"] > 0
     assert [one["group"] for one in document(path, "group", "lag")["lag"]] == ["billing"] * 2

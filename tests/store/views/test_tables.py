@@ -1,11 +1,15 @@
 """Topics and groups as tables."""
 
+import shutil
 from datetime import datetime, timezone
 
 import pytest
-from pyrocket import VIEW_COLUMNS
+from pyrocket import VIEW_COLUMNS, Store
 from pyrocket.errors import GroupNotFoundError
-from stores import filled, log_files, message
+from pyrocket.verify import verify
+from stores import batch, filled, log_files, message, numbered
+
+OFFSETS = "config/consumerOffset.json"
 
 
 def table(store, view, **options):
@@ -32,6 +36,7 @@ def test_lag_is_counted_from_what_is_committed(aged):
         "lag": 60,
         "lagBytes": sum(one.store_size for one in behind),
         "lost": 0,
+        "beyondEnd": 0,
         "nextStoreTimestamp": at(behind[0].store_timestamp),
     }
 
@@ -60,6 +65,25 @@ def test_messages_that_went_before_a_group_came_are_counted_as_lost(path, open_s
     (row,) = table(open_store(read_only=True), "groups")
     assert row["lost"] == row["minOffset"] - 3 > 0
     assert row["lag"] == 100 - row["minOffset"]
+
+
+def test_an_offset_beyond_the_end_of_its_queue_is_shown_until_a_commit_corrects_it(path):
+    """The store was restored from a copy that is older than its table of offsets."""
+    store = filled(path, count=30)
+    store.close()
+    shutil.copytree(path, path.with_name("copy"))
+    with Store.open(path) as store:
+        store.append_batch(batch(numbered(20), 0), topic="t")
+        store.groups.commit("billing", "t", {0: 50})
+    shutil.copy(path / OFFSETS, path.with_name("copy") / OFFSETS)
+    with Store.open(path.with_name("copy")) as store:
+        (row,) = table(store, "groups")
+        assert (row["maxOffset"], row["lag"], row["lost"], row["beyondEnd"]) == (30, 0, 0, 20)
+        (finding,) = verify(path.with_name("copy")).findings
+        assert (finding.code, finding.mendable) == ("GROUP_OFFSET", False)
+        assert store.groups.commit("billing", "t", {0: 30}) == {0: 30}
+        assert table(store, "groups")[0]["beyondEnd"] == 0
+    assert verify(path.with_name("copy")).findings == ()
 
 
 def test_a_group_that_has_committed_nothing_is_a_row(store):
