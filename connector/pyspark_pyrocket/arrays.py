@@ -93,6 +93,45 @@ def headers_of_map(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray
     return pa.ListArray.from_arrays(offsets, pairs, type=wanted, mask=none)
 
 
+def map_entries_where(entries: pa.MapArray, kept: npt.NDArray[np.bool_]) -> pa.MapArray:
+    """Return the map of each row with some of its entries; `kept` has a flag for each of `keys`."""
+    before = np.concatenate((np.zeros(1, np.int32), np.cumsum(kept, dtype=np.int32)))
+    offsets = pa.array(before[entries.offsets.to_numpy()])
+    mask = pa.array(kept)
+    return pa.MapArray.from_arrays(offsets, entries.keys.filter(mask), entries.items.filter(mask))
+
+
+def map_with_entry(
+    entries: pa.MapArray, rows: npt.NDArray[np.bool_], name: str, value: str
+) -> pa.MapArray:
+    """Return the map of each row, with one more entry in the flagged ones; a null map is empty."""
+    if entries.null_count:
+        entries = _without_nulls(entries)
+    offsets = entries.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    counts = np.diff(offsets)
+    ends = np.cumsum(counts + rows)
+    # Of the new entries, which one of the old ones it is; the added one stands behind those.
+    sources = np.full(int(ends[-1]) if len(ends) else 0, last - first)
+    is_old = np.ones(len(sources), np.bool_)
+    is_old[ends[rows] - 1] = False
+    sources[is_old] = np.arange(last - first)
+    order = pa.array(sources)
+    keys = pa.concat_arrays([entries.keys.slice(first, last - first), pa.array([name])])
+    items = pa.concat_arrays([entries.items.slice(first, last - first), pa.array([value])])
+    bounds = pa.array(np.concatenate(([0], ends)), pa.int32())
+    return pa.MapArray.from_arrays(bounds, keys.take(order), items.take(order))
+
+
+def _without_nulls(entries: pa.MapArray) -> pa.MapArray:
+    """Return the same with empty maps for null ones, which may have entries all the same."""
+    offsets = entries.offsets.to_numpy()
+    kept = np.zeros(len(entries.keys), np.bool_)
+    valid = entries.is_valid().to_numpy(zero_copy_only=False)
+    kept[offsets[0] : offsets[-1]] = np.repeat(valid, np.diff(offsets))
+    return map_entries_where(entries, kept)
+
+
 def bounds_of(values: pa.Array) -> npt.NDArray[np.int64]:
     """Return the n + 1 positions in its buffer between which a string or binary array's lie."""
     if not len(values):

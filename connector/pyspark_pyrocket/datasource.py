@@ -48,7 +48,7 @@ class RocketDataSource(DataSource):
     schemaMode, includeHeaders, valueFormat, valueSchema, valueColumn, mode,
     columnNameOfCorruptRecord, badRecordsTopic, view, onDamage, verifyCrc, group, commitToGroup,
     readOnly. Options of writes: path, topic, schemaMode, valueFormat, valueColumn,
-    createIfMissing, directoryMode, delivery, txnAppId, txnVersion, flush,
+    nullBody, keyEncoding, createIfMissing, directoryMode, delivery, txnAppId, txnVersion, flush,
     timerMaxDelay. Names are case-insensitive; unknown ones are refused.
     `connector/README.md` has the table.
     """

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pyrocket.filters.message_filter import MessageFilter, ScanTally
     from pyrocket.formats.half_record import HalfMessage
     from pyrocket.formats.parked_columns import PENDING_COLUMNS
+    from pyrocket.formats.properties import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
     from pyrocket.formats.record_columns import SCAN_COLUMNS
     from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
     from pyrocket.group_admin import AtTime, Groups
@@ -87,6 +88,8 @@ if TYPE_CHECKING:
     from pyrocket.views.parts import VIEW_COLUMNS, ViewName, ViewPart
 
 __all__ = [
+    "KEY_ENCODING_PROPERTY",
+    "NULL_BODY_PROPERTY",
     "PENDING_COLUMNS",
     "SCAN_COLUMNS",
     "SEND_COLUMNS",
@@ -137,6 +140,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "KEY_ENCODING_PROPERTY": "formats.properties",
+    "NULL_BODY_PROPERTY": "formats.properties",
     "PENDING_COLUMNS": "formats.parked_columns",
     "SCAN_COLUMNS": "formats.record_columns",
     "SEND_COLUMNS": "formats.send_columns",

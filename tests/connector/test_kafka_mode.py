@@ -77,3 +77,31 @@ def test_a_topic_piped_through_kafkas_columns_is_the_same(spark, box):
     )
     columns = ("queueId", "queueOffset", "body", "keysText", "properties")
     assert copy.read(*columns) == box.read(*columns)
+
+
+def test_tombstones_and_keys_of_any_bytes_come_through_spark_as_they_were(spark, box, tmp_path):
+    rows = [(b"k", b"v"), (b"k", None), (None, b""), (None, None), (b"", b" "), (b"a b", b"\xff")]
+    rows += [(b"\xfe\xff", b"x"), (b"\0", None)]
+    frame = spark.createDataFrame([*map(bytes_or_none, rows)], "key BINARY, value BINARY")
+    forms = {"nullBody": "empty", "keyEncoding": "base64"}
+    writer = frame.coalesce(1).write.format("pyrocket").mode("append")
+    writer.options(**box.options, **forms).save()
+    copy = type(box)(box.path, "copy").create()
+    stream = spark.readStream.format("pyrocket").option("schemaMode", "kafka")
+    stream = stream.options(**box.options, startingOffsets="earliest", includeHeaders="true").load()
+    query = stream.writeStream.format("pyrocket").trigger(availableNow=True)
+    query = query.options(**copy.options, **forms, checkpointLocation=str(tmp_path / "c")).start()
+    query.awaitTermination()
+    for one in (box, copy):
+        found = load(spark, one, includeHeaders="true").select("key", "value", "headers").collect()
+        assert sorted(map(repr, found)) == sorted(
+            repr(type(found[0])(key=key, value=value, headers=None)) for key, value in rows
+        )
+    dropped = type(box)(box.path, "dropped").create()
+    writer = load(spark, box).write.format("pyrocket").mode("append")
+    writer.options(**dropped.options, nullBody="drop", keyEncoding="base64").save()
+    assert len(dropped.bodies()) == 5
+
+
+def bytes_or_none(row):
+    return tuple(value and bytearray(value) for value in row)

@@ -113,7 +113,7 @@ def test_keys_do_not_route():
 
 
 def test_a_key_that_is_not_text_is_refused_with_its_row():
-    with pytest.raises(MessageError, match="row 2 has a key that is not UTF-8"):
+    with pytest.raises(MessageError, match=r"row 2 has .* as its key"):
         send(key=pa.array([b"a", None, b"\xff", b"\xfe"]))
 
 

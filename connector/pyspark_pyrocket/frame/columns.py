@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 
 from pyspark_pyrocket.arrays import as_binary, headers_of_map, log_append_time
 
-Convert = Callable[[pa.Array, pa.DataType], pa.Array]
-"""Makes a column of the given type from one of the scan."""
+Convert = Callable[..., pa.Array]
+"""Makes a column from those of the scan that it needs, in their order, and its type."""
 
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -38,11 +38,20 @@ _STRINGS = MapType(StringType(), StringType())
 
 @dataclass(frozen=True)
 class Variant:
-    """A column in one of its types: the scan's column it comes from, and what turns it into it."""
+    """A column in one of its types: the scan's column it comes from, and what turns it into it.
+
+    beside: another column of the scan that `convert` needs, or "".
+    """
 
     spark_type: DataType
     scan: str
     convert: Convert | None = None
+    beside: str = ""
+
+    @property
+    def scanned(self) -> tuple[str, ...]:
+        """The columns of the scan that it is made from."""
+        return (self.scan, self.beside) if self.beside else (self.scan,)
 
 
 def _plain(name: str, spark_type: DataType) -> tuple[str, tuple[Variant, ...]]:

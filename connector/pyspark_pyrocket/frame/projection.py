@@ -9,10 +9,11 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_pyrocket.arrays import arrow_schema
 from pyspark_pyrocket.frame.columns import COLUMNS, PAYLOADS, Convert, Variant
+from pyspark_pyrocket.frame.kafka_columns import KAFKA_COLUMNS
 from pyspark_pyrocket.frame.value_columns import ValueColumns, value_columns
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.table import nearest
-from pyspark_pyrocket.payload.decoding import PLACE, Decoder, OnBad
+from pyspark_pyrocket.payload.decoding import Decoder, OnBad
 
 _AS_IS = Payload()
 
@@ -21,13 +22,13 @@ _AS_IS = Payload()
 class Projection:
     """Turns batches of the columns `scan` into batches of exactly `schema`.
 
-    Each output column is `sources[i]`, an index into `scan` and, behind it, what `decoder` adds,
-    through `converts[i]`, if any.
+    Each output column is made of `sources[i]`, indexes into `scan` and, after it, what `decoder`
+    adds, by `converts[i]`, if any.
     """
 
     scan: tuple[str, ...]
     schema: pa.Schema
-    sources: tuple[int, ...]
+    sources: tuple[tuple[int, ...], ...]
     converts: tuple[Convert | None, ...]
     decoder: Decoder | None = None
 
@@ -37,18 +38,18 @@ class Projection:
         _check_names(schema)
         values = value_columns(schema, payload)
         variants = {
-            field.name: _variant(field, payload.value_format)
+            field.name: _variant(field, payload)
             for field in schema
             if field.name not in values.places
         }
-        scanned = [variant.scan for variant in variants.values()]
+        scanned = [name for variant in variants.values() for name in variant.scanned]
         if values.decoder is not None:
-            scanned += ["body", *PLACE]
+            scanned += values.decoder.scanned
         scan = tuple(dict.fromkeys(scanned))
         return cls(
             scan=scan,
             schema=arrow_schema(schema),
-            sources=tuple(_source(name, scan, variants, values) for name in schema.names),
+            sources=tuple(_sources(name, scan, variants, values) for name in schema.names),
             converts=tuple(
                 variants[name].convert if name in variants else None for name in schema.names
             ),
@@ -63,8 +64,10 @@ class Projection:
         if self.decoder is not None:
             batch = self.decoder.widen(batch, on_bad)
         columns = [
-            self._column(field, batch.column(source), convert)
-            for field, source, convert in zip(self.schema, self.sources, self.converts, strict=True)
+            self._column(field, [batch.column(source) for source in sources], convert)
+            for field, sources, convert in zip(
+                self.schema, self.sources, self.converts, strict=True
+            )
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -75,9 +78,8 @@ class Projection:
         return (self.apply(batch, on_bad) for batch in batches if batch.num_rows)
 
     @staticmethod
-    def _column(field: pa.Field, column: pa.Array, convert: Convert | None) -> pa.Array:
-        if convert is not None:
-            column = convert(column, field.type)
+    def _column(field: pa.Field, sources: list[pa.Array], convert: Convert | None) -> pa.Array:
+        column = sources[0] if convert is None else convert(*sources, field.type)
         if column.null_count and not field.nullable:
             raise SchemaError(
                 f"Column {field.name!r} is NOT NULL in the schema, but {column.null_count} of "
@@ -88,12 +90,12 @@ class Projection:
         return column
 
 
-def _source(
+def _sources(
     name: str, scan: tuple[str, ...], variants: Mapping[str, Variant], values: ValueColumns
-) -> int:
+) -> tuple[int, ...]:
     if name in variants:
-        return scan.index(variants[name].scan)
-    return len(scan) + values.places[name]
+        return tuple(map(scan.index, variants[name].scanned))
+    return (len(scan) + values.places[name],)
 
 
 def _check_names(schema: StructType) -> None:
@@ -104,7 +106,9 @@ def _check_names(schema: StructType) -> None:
         raise SchemaError(happened, remedy="Name at least one column, and each only once.")
 
 
-def _variant(field: StructField, value_format: str) -> Variant:
+def _variant(field: StructField, payload: Payload) -> Variant:
+    value_format = payload.value_format
+    columns = KAFKA_COLUMNS if payload.kafka_columns else COLUMNS
     name = {known.lower(): known for known in COLUMNS}.get(field.name.lower())
     if name is None:
         near = nearest(field.name, COLUMNS)
@@ -116,7 +120,7 @@ def _variant(field: StructField, value_format: str) -> Variant:
         )
     # Spark's short form leaves nullability out, which any column can have either way.
     wanted = field.dataType.simpleString()
-    variants = {variant.spark_type.simpleString(): variant for variant in COLUMNS[name]}
+    variants = {variant.spark_type.simpleString(): variant for variant in columns[name]}
     if name in PAYLOADS and value_format in variants:
         variants = {value_format: variants[value_format]}
     if wanted not in variants:

@@ -39,7 +39,9 @@ def value_columns(schema: StructType, payload: Payload) -> ValueColumns:
     if fields is None and not text:
         return ValueColumns(None, {})
     struct = _struct(values, fields, payload)
-    decoder = Decoder(payload.mode, text, fields, struct, bool(corrupt))
+    decoder = Decoder(
+        payload.mode, text, fields, struct, bool(corrupt), nulls=payload.kafka_columns
+    )
     made = _made(values, fields, struct)
     places = {field.name: 0 for field in texts}
     places |= {name: int(text) + at for name, at in made.items()}

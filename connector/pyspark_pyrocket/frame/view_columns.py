@@ -92,7 +92,7 @@ def table_projection(view: str, schema: StructType) -> Projection:
     return Projection(
         scan=scan,
         schema=arrow_schema(schema),
-        sources=tuple(map(scan.index, found)),
+        sources=tuple((scan.index(name),) for name in found),
         converts=(_cast,) * len(found),
     )
 

@@ -13,6 +13,8 @@ from pyspark_pyrocket.options.option import ALL, READS, SINK, Option
 BINARY, STRING, JSON = "binary", "string", "json"
 PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
 CORRUPT_RECORD = "_corrupt_record"
+FAIL, EMPTY, DROP = "fail", "empty", "drop"
+TEXT, BASE64 = "text", "base64"
 
 ROWS = (
     Option(
@@ -74,6 +76,22 @@ ROWS = (
         READS,
         "The topic to which such messages are sent, with properties that say where each came from "
         "and why. Made if it does not exist.",
+    ),
+    Option(
+        "nullBody",
+        "`fail`",
+        (SINK,),
+        "What becomes of a row without a body, such as a tombstone of Kafka: `fail` fails the "
+        "write; `empty` writes a body of 0 bytes with the property `pyrocketNull=body`, which "
+        "`schemaMode=kafka` reads as null again; `drop` leaves the row out, and logs how many.",
+    ),
+    Option(
+        "keyEncoding",
+        "`text`",
+        (SINK,),
+        "How the column `key` is stored. `text`: as it is, so it has to be UTF-8 without spaces, "
+        "and an empty key is none. `base64`: any bytes, with the property `pyrocketKey=base64`, by "
+        "which `schemaMode=kafka` decodes them again; other reads and `keys` see the base64.",
     ),
 )
 
@@ -144,6 +162,16 @@ def encodes_json(given: Given) -> bool:
     if "valueColumn" in given and not encodes:
         raise _needs("valueColumn", "valueFormat=json")
     return encodes
+
+
+def null_body(given: Given) -> str:
+    """Return what a write does with rows without a body: FAIL, EMPTY or DROP."""
+    return given.one_of("nullBody", (FAIL, EMPTY, DROP))
+
+
+def key_encoding(given: Given) -> str:
+    """Return how a write stores the column `key`: TEXT or BASE64."""
+    return given.one_of("keyEncoding", (TEXT, BASE64))
 
 
 def _headers(given: Given) -> bool:

@@ -17,7 +17,15 @@ from pyspark_pyrocket.options.delivery import (
     transaction_of,
 )
 from pyspark_pyrocket.options.option import SINK
-from pyspark_pyrocket.options.payload import encodes_json, is_kafka_mode, value_column
+from pyspark_pyrocket.options.payload import (
+    FAIL,
+    TEXT,
+    encodes_json,
+    is_kafka_mode,
+    key_encoding,
+    null_body,
+    value_column,
+)
 from pyspark_pyrocket.options.subscription import one_topic
 from pyspark_pyrocket.options.table import given_options
 from pyspark_pyrocket.options.target import Request
@@ -37,6 +45,8 @@ class WriteOptions:
     timer_max_delay_ms: how far ahead due times may lie.
     encodes_json: whether bodies are made of the columns that are not a message's own.
     value_column: then: the struct column that is the body instead, or an empty string.
+    null_body: what becomes of rows without a body, FAIL, EMPTY or DROP.
+    key_encoding: how the column `key` is stored, TEXT or BASE64.
     """
 
     path: str
@@ -49,6 +59,8 @@ class WriteOptions:
     timer_max_delay_ms: int = StoreConfig().timer_max_delay_ms
     encodes_json: bool = False
     value_column: str = ""
+    null_body: str = FAIL
+    key_encoding: str = TEXT
 
     @classmethod
     def parse(cls, request: Request, *, streaming: bool = False) -> "WriteOptions":
@@ -75,4 +87,6 @@ class WriteOptions:
             timer_max_delay_ms=timer_max_delay_ms(given),
             encodes_json=encodes_json(given),
             value_column=value_column(given),
+            null_body=null_body(given),
+            key_encoding=key_encoding(given),
         )

@@ -27,6 +27,11 @@ from pyspark_pyrocket.payload.nesting import first_too_deep
 PLACE = ("topic", "queueId", "queueOffset")
 """What the decoder wants of a scan beside the bodies: it names the bad ones."""
 
+NULL_BODY = "nullBody"
+"""What it wants too where an empty body may stand for none."""
+
+_NO_TEXT = pa.scalar(None, pa.string())
+
 _ROW = re.compile(r" in row ([0-9]+)")
 
 
@@ -55,6 +60,7 @@ class Decoder:
     field is a column.
     corrupt: whether the last one holds the bodies that are bad.
     mode: PERMISSIVE, DROPMALFORMED or FAILFAST.
+    nulls: whether bodies that stand for none are null, and no bad ones.
     """
 
     mode: str
@@ -62,14 +68,21 @@ class Decoder:
     fields: StructType | None = None
     struct: Mapping[str, int] | None = None
     corrupt: bool = False
+    nulls: bool = False
+
+    @property
+    def scanned(self) -> tuple[str, ...]:
+        """The columns of a scan that it needs."""
+        return ("body", *PLACE, NULL_BODY) if self.nulls else ("body", *PLACE)
 
     def widen(self, batch: pa.RecordBatch, on_bad: OnBad | None = None) -> pa.RecordBatch:
-        """Return the batch, which has `body` and PLACE, with the decoded columns behind its own.
+        """Return the batch, which has `scanned`, with the decoded columns after its own.
 
         Raises SchemaError (BODY_MALFORMED) under FAILFAST.
         """
         bodies = batch.column("body")
-        columns, faults = self._decoded(bodies)
+        is_null = batch.column(NULL_BODY) if self.nulls else None
+        columns, faults = self._decoded(bodies, is_null)
         if faults and self.mode == FAILFAST:
             raise _malformed(_bad_record(batch, *min(faults.items())))
         if faults and on_bad is not None:
@@ -82,13 +95,19 @@ class Decoder:
             return wide.filter(pc.invert(_mask(len(bodies), faults)))
         return wide
 
-    def _decoded(self, bodies: pa.BinaryArray) -> tuple[list[pa.Array], Faults]:
+    def _decoded(
+        self, bodies: pa.BinaryArray, is_null: pa.BooleanArray | None
+    ) -> tuple[list[pa.Array], Faults]:
         columns: list[pa.Array] = []
         faults: Faults = {}
+        if is_null is not None and not is_null.true_count:
+            is_null = None
         if self.text:
             text, faults = read_in_parts(bodies, _text, _text_rows)
-            columns.append(text)
+            columns.append(text if is_null is None else pc.if_else(is_null, _NO_TEXT, text))
         if self.fields is not None:
+            if is_null is not None:
+                bodies = pc.if_else(is_null, b"{}", bodies)
             rows, wrong = self._rows(bodies, self.fields)
             # Where both are asked for: what is no UTF-8 is no JSON either.
             faults = wrong | faults

@@ -4,21 +4,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyrocket.errors import MessageError
 
+from pyspark_pyrocket.options.payload import BASE64, EMPTY, FAIL, TEXT
 from pyspark_pyrocket.payload.json_encoding import json_objects, json_text
+from pyspark_pyrocket.writing.kafka_rows import (
+    encode_keys,
+    is_utf8,
+    mark_null_bodies,
+    refuse_null_bodies,
+    text_of_keys,
+)
 from pyspark_pyrocket.writing.sink_columns import JsonBody, SinkColumn, SinkColumns
 
 _TEXT = pa.string()
 
 
 def send_batch(
-    batch: pa.RecordBatch, columns: SinkColumns, json_body: JsonBody | None = None
+    batch: pa.RecordBatch,
+    columns: SinkColumns,
+    json_body: JsonBody | None = None,
+    *,
+    null_body: str = FAIL,
+    key_encoding: str = TEXT,
 ) -> pa.RecordBatch:
     """Return the rows under the names and types of an append; MessageError names the row."""
     sent = {name: _sent(name, batch, column) for name, column in columns.items()}
     if json_body is not None:
         sent["body"] = _encoded(batch, json_body)
     if columns.get("keys", _NO_KEY).source == "key":
+        if key_encoding == BASE64:
+            encode_keys(sent)
+        else:
+            sent["keys"] = text_of_keys(sent["keys"])
         sent["shardingKey"] = _route_by_key(sent)
+    if null_body == EMPTY:
+        mark_null_bodies(sent)
+    refuse_null_bodies(sent)
     return pa.RecordBatch.from_arrays(list(sent.values()), names=list(sent))
 
 
@@ -32,8 +52,6 @@ def _sent(name: str, batch: pa.RecordBatch, column: SinkColumn) -> pa.Array:
         values = values.cast(column.arrow)
     if name == "properties" and pa.types.is_list(column.arrow):
         return _map_of_headers(values)
-    if name == "keys" and pa.types.is_binary(column.arrow):
-        return _decode(values, "key")
     return values
 
 
@@ -60,26 +78,16 @@ def _map_of_headers(headers: pa.ListArray) -> pa.MapArray:
     names, values = headers.flatten().flatten()
     if names.null_count:
         raise _illegal(rows[pc.index(names.is_null(), True).as_py()], "has a header without key")
-    return pa.MapArray.from_arrays(offsets, names, _decode(values, "header", rows))
+    return pa.MapArray.from_arrays(offsets, names, _text_of_headers(values, rows))
 
 
-def _decode(values: pa.BinaryArray, what: str, rows: pa.Array | None = None) -> pa.StringArray:
+def _text_of_headers(values: pa.BinaryArray, rows: pa.Array) -> pa.StringArray:
     """Return bytes as the UTF-8 text that they have to be; `rows` maps elements to rows."""
     try:
         return values.cast(_TEXT)
     except pa.ArrowInvalid:
-        at = next(at for at, value in enumerate(values) if not _is_text(value.as_py()))
-        raise _illegal(
-            at if rows is None else rows[at], f"has a {what} that is not UTF-8"
-        ) from None
-
-
-def _is_text(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        at = next(at for at, value in enumerate(values) if not is_utf8(value.as_py()))
+        raise _illegal(rows[at], "has a header that is not UTF-8") from None
 
 
 def _illegal(row: object, what: str) -> MessageError:

@@ -11,6 +11,7 @@ from pyrocket.errors import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_pyrocket.options.payload import BASE64
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.stores import check_uuid, not_shared
@@ -29,6 +30,13 @@ class Sink:
     columns: SinkColumns
     store: str
     json_body: JsonBody | None = None
+
+    @property
+    def body_position(self) -> int | None:
+        """Which column of the DataFrame is the body; None where several are made into it."""
+        if self.json_body is None:
+            return self.columns["body"].position
+        return self.json_body.positions[0] if self.json_body.whole else None
 
 
 def prepare_sink(
@@ -62,9 +70,19 @@ def prepare_sink(
 
 
 def _plan(schema: StructType, options: WriteOptions) -> tuple[SinkColumns, JsonBody | None]:
+    body = None
     if options.encodes_json:
-        return plan_json(schema, options.topic, options.value_column)
-    return plan_columns(schema, options.topic), None
+        columns, body = plan_json(schema, options.topic, options.value_column)
+    else:
+        columns = plan_columns(schema, options.topic)
+    if options.key_encoding == BASE64 and "keys" in columns and columns["keys"].source != "key":
+        raise OptionError(
+            "Option 'keyEncoding' is base64, and there is a column 'keys'.",
+            remedy="It is for the column 'key', which holds one key of any bytes: rename the "
+            "column, or remove the option.",
+            code="OPTION_CONFLICT",
+        )
+    return columns, body
 
 
 def _ensure_topic(store: Store, options: WriteOptions) -> None:

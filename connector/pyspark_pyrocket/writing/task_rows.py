@@ -9,6 +9,9 @@ import pyarrow as pa
 from pyrocket.errors import InvalidInputError
 from pyspark import TaskContext
 
+from pyspark_pyrocket.options.payload import DROP
+from pyspark_pyrocket.processes import LOG
+from pyspark_pyrocket.writing.kafka_rows import Rows, rows_with_body
 from pyspark_pyrocket.writing.send_batch import send_batch
 from pyspark_pyrocket.writing.sink import Sink
 
@@ -27,36 +30,66 @@ def send_rows(
     batches: Iterable[pa.RecordBatch],
     append: Callable[..., object],
     outcome: Callable[[int], str],
-) -> int:
+) -> tuple[int, int]:
     """Hand every batch to `append(batch, topic=, first_queue=)`; return how many rows there were.
 
-    An error of a row says its place, and `outcome` of the rows before its batch in a sentence what
-    became of the write. Raises InvalidInputError.
+    And how many were left out. An error of a row says its place, and `outcome` of the rows before
+    its batch in a sentence what became of the write. Raises InvalidInputError.
     """
-    rows = 0
+    rows = left_out = 0
     # Rows without a queue or key go round robin. Each task begins elsewhere, so that
     # micro-batches of a few rows do not all go to the first queue.
     first_queue = random.randrange(1 << 16)
-    topic = sink.options.topic or None
+    options = sink.options
     for number, batch in enumerate(batches):
+        kept = _kept(sink, batch)
         try:
-            sent = send_batch(batch, sink.columns, sink.json_body)
-            append(sent, topic=topic, first_queue=first_queue + rows)
+            sent = send_batch(
+                batch if kept is None else batch.take(pa.array(kept)),
+                sink.columns,
+                sink.json_body,
+                null_body=options.null_body,
+                key_encoding=options.key_encoding,
+            )
+            if len(sent):
+                append(sent, topic=options.topic or None, first_queue=first_queue + rows)
         except InvalidInputError as error:
-            raise _placed(error, number, rows, outcome(rows)) from None
-        rows += len(batch)
-    return rows
+            before = rows + left_out
+            raise _placed(error, number, before, kept, outcome(rows)) from None
+        rows += len(sent)
+        left_out += len(batch) - len(sent)
+    return rows, left_out
+
+
+def _kept(sink: Sink, batch: pa.RecordBatch) -> Rows | None:
+    """Return the rows of a batch that are written, or None for all."""
+    at = sink.body_position
+    return rows_with_body(batch, at) if sink.options.null_body == DROP and at is not None else None
 
 
 def _placed(
-    error: InvalidInputError, batch: int, rows_before: int, outcome: str
+    error: InvalidInputError, batch: int, rows_before: int, kept: Rows | None, outcome: str
 ) -> InvalidInputError:
     """Return the error with the row counted from the start of its task, and the task's place."""
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
-    message = _ROW.sub(lambda row: f"row {int(row[1]) + rows_before}", error.message, count=1)
+
+    def name(row: re.Match[str]) -> str:
+        number = int(row[1]) if kept is None else int(kept[int(row[1])])
+        return f"row {number + rows_before}"
+
     return type(error)(
-        f"Partition {partition}, Arrow batch {batch}, counting from 0: {message} {outcome}",
+        f"Partition {partition}, Arrow batch {batch}, counting from 0: "
+        f"{_ROW.sub(name, error.message, count=1)} {outcome}",
         remedy=error.remedy,
         code=error.code,
     )
+
+
+def log_left_out(sink: Sink, rows: int, batch: str = "") -> None:
+    """Log on the driver how many rows a write has left out, if any."""
+    if rows:
+        LOG.warning(
+            "%s%d rows without a body were not written to %s (nullBody=drop)",
+            *(batch, rows, sink.options.topic or "the topics of their rows"),
+        )

@@ -19,15 +19,16 @@ from pyspark.sql.datasource import (
 from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.processes import freeze_imports
 from pyspark_pyrocket.writing.sink import Sink, open_for_writing
-from pyspark_pyrocket.writing.task_rows import send_rows, with_rows
+from pyspark_pyrocket.writing.task_rows import log_left_out, send_rows, with_rows
 
 
 @dataclass(frozen=True)
 class RowsAppended(WriterCommitMessage):
-    """How many rows one task has appended, and to which store."""
+    """How many rows one task has appended, and to which store; `left_out` it has not written."""
 
     store: str
     rows: int
+    left_out: int = 0
 
 
 class DirectWriter(DataSourceArrowWriter):
@@ -45,6 +46,7 @@ class DirectWriter(DataSourceArrowWriter):
 
         After that the next start of the machine need not read the log again.
         """
+        _log_left_out(self._sink, messages)
         if self._sink.options.flush != FLUSH_ASYNC:
             with contextlib.suppress(StoreLockedError):
                 Store.open(self._sink.options.path).close()
@@ -64,7 +66,8 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         return append_rows(self._sink, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: the tasks' rows are visible since they were appended."""
+        """Do nothing but log: the tasks' rows are visible since they were appended."""
+        _log_left_out(self._sink, messages, f"micro-batch {batchId}: ")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: rows of tasks that succeeded stay; a log takes nothing back."""
@@ -79,13 +82,20 @@ def append_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
     flush = sink.options.flush
     store = open_for_writing(sink, flush="manual" if flush == FLUSH_TASK else flush)
     try:
-        rows = send_rows(sink, some, store.append_batch, _what_stays)
+        rows, left_out = send_rows(sink, some, store.append_batch, _what_stays)
         if flush == FLUSH_TASK:
             store.flush()
     finally:
         # The clean end makes every queue of the store durable: not for a task to do.
         store.close(clean=False)
-    return RowsAppended(sink.store, rows)
+    return RowsAppended(sink.store, rows, left_out)
+
+
+def _log_left_out(
+    sink: Sink, messages: Sequence[WriterCommitMessage | None], batch: str = ""
+) -> None:
+    appended = [each for each in messages if isinstance(each, RowsAppended)]
+    log_left_out(sink, sum(each.left_out for each in appended), batch)
 
 
 def _what_stays(rows_before: int) -> str:

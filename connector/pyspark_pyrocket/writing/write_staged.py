@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark_pyrocket.processes import freeze_imports
 from pyspark_pyrocket.writing.identity import agreed, batch_of_task, batch_of_write
 from pyspark_pyrocket.writing.sink import Sink, open_for_staging, open_for_writing
-from pyspark_pyrocket.writing.task_rows import send_rows, with_rows
+from pyspark_pyrocket.writing.task_rows import log_left_out, send_rows, with_rows
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class StagedWriter(DataSourceArrowWriter):
         store = open_for_writing(self._sink)
         try:
             if self._sink.options.transaction is None:
-                store.sink.publish_once(staged)
+                published = store.sink.publish_once(staged)
             else:
-                store.sink.publish(self._batch, staged)
+                published = store.sink.publish(self._batch, staged)
+            log_left_out(self._sink, published.left_out)
         except BaseException:
             store.close(clean=False)
             raise
@@ -105,7 +106,10 @@ def stage_rows(sink: Sink, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) 
     with closing(open_for_staging(sink)) as store:
         stager = store.sink.stage(batch, partition=partition, attempt=attempt)
         with stager:
-            send_rows(sink, some, stager.append, lambda _: "Nothing of this write is visible.")
+            _, left_out = send_rows(
+                sink, some, stager.append, lambda _: "Nothing of this write is visible."
+            )
+            stager.leave_out(left_out)
             return RowsStaged(batch, stager.finish())
 
 
@@ -114,9 +118,11 @@ def publish(sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> None:
 
     The store is not ended cleanly, the next one comes soon.
     """
-    store = open_for_writing(sink) if staged else open_for_staging(sink)
+    some = any(one.rows for one in staged)
+    store = open_for_writing(sink) if some else open_for_staging(sink)
     try:
-        store.sink.publish(batch, staged)
+        published = store.sink.publish(batch, staged)
+        log_left_out(sink, published.left_out, f"micro-batch {batch.batch}: ")
     finally:
         store.close(clean=False)
 

@@ -61,6 +61,12 @@ TRANSACTION_ID = "__transactionId__"
 CRC32 = "__CRC32#"
 """Checksum over the whole record, see `property_crc`."""
 
+NULL_BODY_PROPERTY = "pyrocketNull"
+"""`body` on a message of 0 bytes that stands for a null body, such as a tombstone of Kafka."""
+
+KEY_ENCODING_PROPERTY = "pyrocketKey"
+"""`base64` on a message whose KEYS are one key of any bytes, in base64; none for an empty key."""
+
 RESERVED_PROPERTIES = frozenset(
     [
         "KEYS",

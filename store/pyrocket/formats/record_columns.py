@@ -16,7 +16,13 @@ import pyarrow.compute as pc
 from pyrocket.errors import SchemaError
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.plain_bodies import plain_bodies
-from pyrocket.formats.properties import KEYS, TAGS, UNIQ_KEY
+from pyrocket.formats.properties import (
+    KEY_ENCODING_PROPERTY,
+    KEYS,
+    NULL_BODY_PROPERTY,
+    TAGS,
+    UNIQ_KEY,
+)
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.property_crc import check_crcs
 from pyrocket.formats.record import SYS_STORE_HOST_V6, host_text
@@ -43,8 +49,10 @@ SCAN_COLUMNS: dict[str, pa.DataType] = {
     "tags": pa.string(),
     "keys": pa.list_(pa.string()),
     "keysText": pa.string(),
+    "keyEncoding": pa.string(),
     "body": pa.binary(),
     "bodyText": pa.string(),
+    "nullBody": pa.bool_(),
     "properties": _MAP,
     "systemProperties": _MAP,
     "bornTimestamp": _TIMESTAMP,
@@ -58,7 +66,11 @@ SCAN_COLUMNS: dict[str, pa.DataType] = {
     "storeSize": pa.int32(),
     "preparedTransactionOffset": pa.int64(),
 }
-"""Every column that a scan can give, with its Arrow type."""
+"""Every column that a scan can give, with its Arrow type.
+
+`nullBody` tells whether an empty body stands for none, `keyEncoding` how KEYS are encoded: see
+`formats.properties`.
+"""
 
 
 SEVERAL_QUEUES = -1
@@ -128,6 +140,14 @@ class _Decoder:
             return self.bodies.cast(pa.string())
         except pa.ArrowInvalid:
             raise self._invalid_text() from None
+
+    def null_bodies(self) -> pa.BooleanArray:
+        """Tell which empty bodies stand for none; without empty ones no properties are read."""
+        empty = self.fields.body_length == 0
+        if not empty.any():
+            return pa.array(empty)
+        marks = self.properties.column(NULL_BODY_PROPERTY)
+        return pc.and_(pa.array(empty), pc.fill_null(pc.equal(marks, "body"), False))
 
     def _invalid_text(self) -> SchemaError:
         is_text = [is_utf8(body) for body in self.bodies.to_pylist()]
@@ -226,8 +246,10 @@ _BUILDERS: dict[str, Callable[[_Decoder], pa.Array]] = {
     "tags": lambda d: d.properties.column(TAGS),
     "keys": lambda d: _split_keys(d.properties.column(KEYS)),
     "keysText": lambda d: d.properties.column(KEYS),
+    "keyEncoding": lambda d: d.properties.column(KEY_ENCODING_PROPERTY),
     "body": lambda d: d.bodies,
     "bodyText": _Decoder.body_text,
+    "nullBody": _Decoder.null_bodies,
     "properties": lambda d: d.properties.as_map(reserved=False),
     "systemProperties": lambda d: d.properties.as_map(reserved=True),
     "bornTimestamp": lambda d: d.timestamps(d.fields.field("born_timestamp")),

@@ -58,6 +58,7 @@ class Staged:
     content: a sum over the bodies, which a task that does the same again comes to again.
     store: the store's uuid.
     topics: write queues of each topic, as the rows were routed.
+    left_out: rows that the task did not write.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Staged:
     content: int
     store: str
     topics: Mapping[str, int] = field(default_factory=dict)
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,11 @@ class Published:
 
     rows, bytes: messages of this call that were appended, and bytes of log that they took.
     log_end: where the log ended then.
+    left_out: rows of this call that the tasks did not write, such as rows without a body.
     """
 
     rows: int
     bytes: int
     dropped: bool
     log_end: int
+    left_out: int = 0

@@ -8,6 +8,7 @@ the log itself (`services.sink_ledger`).
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
@@ -68,20 +69,23 @@ class Sink:
         with_rows = [one for one in staged if one.rows]
         if not with_rows:
             self._check_run(batch)
-            return Published(0, 0, False, self._reader.position().published)
+            return self._nothing(staged)
         published = self._publisher().publish(batch, with_rows)
         self._tidy_up(with_rows)
-        return published
+        return replace(published, left_out=_left_out(staged))
 
     def publish_once(self, staged: Sequence[Staged]) -> Published:
         """Make all rows visible together, durably; nobody will know them again. As `publish`."""
         with_rows = [one for one in staged if one.rows]
         if not with_rows:
-            return Published(0, 0, False, self._reader.position().published)
+            return self._nothing(staged)
         published = self._publisher().publish_once(with_rows)
         self._tidy_up(with_rows)
         self._area.remove_folder_of(with_rows[0].name)
-        return published
+        return replace(published, left_out=_left_out(staged))
+
+    def _nothing(self, staged: Sequence[Staged]) -> Published:
+        return Published(0, 0, False, self._reader.position().published, _left_out(staged))
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Remove what will not be published, as far as that can be done. Never raises."""
@@ -164,3 +168,7 @@ class Sink:
     def _tail(self, start: int, end: int) -> Iterator[SinkRecord]:
         for part in self._reader.records(SINK_TOPIC, 0, start, end):
             yield from decode_sink_records(part.records)
+
+
+def _left_out(staged: Sequence[Staged]) -> int:
+    return sum(one.left_out for one in staged)

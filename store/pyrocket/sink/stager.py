@@ -50,7 +50,7 @@ class Stager:
         self._routes: dict[str, int] = {}
         self._name = ""
         self._file: StagedWriter | None = None
-        self._rows = self._bytes = self._content = 0
+        self._rows = self._bytes = self._content = self._left_out = 0
 
     def __enter__(self) -> "Stager":
         return self
@@ -95,6 +95,10 @@ class Stager:
         self._rows += len(columns)
         return len(columns)
 
+    def leave_out(self, rows: int) -> None:
+        """Count rows of the task that are not written."""
+        self._left_out += rows
+
     def _route(self, topic: str) -> Route:
         """Return where rows of a topic go: the same for all rows of the task."""
         if topic not in self._routes:
@@ -125,4 +129,5 @@ class Stager:
             content=self._content,
             store=self._store,
             topics=dict(self._routes),
+            left_out=self._left_out,
         )

@@ -1,0 +1,81 @@
+"""Kafka's columns as `schemaMode=kafka` reads them: with the null values and keys of any bytes.
+
+RocketMQ has neither. Messages that stand for them carry marks, which are properties and no headers:
+`pyrocketNull=body` with a body of 0 bytes is a null value, `pyrocketKey=base64` says that the key
+is in base64, and that it is empty where there is none. Pure.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyrocket import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
+from pyrocket.errors import SchemaError
+from pyspark.sql.types import BinaryType, StringType
+
+from pyspark_pyrocket.arrays import headers_of_map, map_entries_where
+from pyspark_pyrocket.frame.columns import COLUMNS, HEADERS, Variant
+from pyspark_pyrocket.payload.base64_columns import decode_column
+
+_MARKS = pa.array([KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY])
+
+
+def _value(body: pa.Array, is_null: pa.BooleanArray, wanted: pa.DataType) -> pa.Array:
+    """Return the bodies, null where they stand for that."""
+    if not is_null.true_count:
+        return body
+    return pc.if_else(is_null, pa.scalar(None, wanted), body)
+
+
+def _key(keys: pa.StringArray, encoding: pa.StringArray, wanted: pa.DataType) -> pa.Array:
+    """Return the keys, those in base64 decoded."""
+    is_encoded = pc.fill_null(pc.equal(encoding, "base64"), False)
+    if not is_encoded.true_count:
+        return keys.view(wanted)
+    decoded = _decoded(keys.filter(is_encoded).fill_null(""))
+    plain = pc.replace_with_mask(keys.cast(pa.binary()), is_encoded, decoded)
+    try:
+        return plain.cast(wanted)
+    except pa.ArrowInvalid:
+        raise SchemaError(
+            "A key that was written with keyEncoding=base64 is not UTF-8.",
+            remedy="Read the column 'key' as BINARY.",
+            code="KEY_NOT_UTF8",
+        ) from None
+
+
+def _decoded(keys: pa.StringArray) -> pa.BinaryArray:
+    """Return what the keys stand for; one that is no base64 stands for its own bytes."""
+    try:
+        return decode_column(keys)
+    except pa.ArrowInvalid:
+        return pa.concat_arrays([_decoded_alone(keys.slice(at, 1)) for at in range(len(keys))])
+
+
+def _decoded_alone(key: pa.StringArray) -> pa.BinaryArray:
+    try:
+        return decode_column(key)
+    except pa.ArrowInvalid:
+        return key.cast(pa.binary())
+
+
+def _headers(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray:
+    """Return the properties but the marks."""
+    is_mark = pc.is_in(properties.keys, _MARKS)
+    if is_mark.true_count:
+        kept = ~is_mark.to_numpy(zero_copy_only=False)
+        properties = map_entries_where(properties, kept)
+    return headers_of_map(properties, wanted)
+
+
+KAFKA_COLUMNS: dict[str, tuple[Variant, ...]] = {
+    **COLUMNS,
+    "key": (
+        Variant(BinaryType(), "keysText", _key, "keyEncoding"),
+        Variant(StringType(), "keysText", _key, "keyEncoding"),
+    ),
+    "value": (
+        Variant(BinaryType(), "body", _value, "nullBody"),
+        Variant(StringType(), "bodyText", _value, "nullBody"),
+    ),
+    "headers": (Variant(HEADERS, "properties", _headers),),
+}
+"""Every column of a read with `schemaMode=kafka`."""

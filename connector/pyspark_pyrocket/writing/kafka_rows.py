@@ -1,0 +1,108 @@
+"""What rows of Kafka have and messages of RocketMQ have not: null values, and keys of any bytes.
+
+Such a row is refused, unless an option names a form for it; `frame.kafka_columns` reads both forms.
+Pure, column by column.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyrocket import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
+from pyrocket.errors import MessageError
+
+from pyspark_pyrocket.arrays import bytes_of, map_with_entry
+from pyspark_pyrocket.payload.base64_columns import encode_column
+
+Sent = dict[str, pa.Array]
+"""The columns of an append by their names."""
+
+Rows = npt.NDArray[np.int64]
+"""Numbers of rows in a batch."""
+
+_SPACE = 0x20
+_NOT_IN_KEYS = "[ \x01\x02]"
+_NO_PROPERTIES = pa.scalar([], pa.map_(pa.string(), pa.string()))
+_AS_BASE64 = "With keyEncoding=base64 a key may have any bytes."
+_WITHOUT_BODY = (
+    "A message has a body: with nullBody=empty it has 0 bytes and is marked by the property "
+    "pyrocketNull=body, so that schemaMode=kafka reads null again; with nullBody=drop the row is "
+    "left out."
+)
+
+
+def rows_with_body(batch: pa.RecordBatch, at: int) -> Rows | None:
+    """Return the rows whose body, the column at `at`, is not null; None if that is all of them."""
+    body = batch.column(at)
+    if not body.null_count:
+        return None
+    return np.flatnonzero(body.is_valid().to_numpy(zero_copy_only=False))
+
+
+def refuse_null_bodies(sent: Sent) -> None:
+    """Raise MessageError (BODY_NULL) about the first row without a body."""
+    body = sent["body"]
+    if not body.null_count:
+        return
+    row = pc.index(body.is_null(), True).as_py()
+    keys = sent.get("keys")
+    key = None if keys is None else keys[row].as_py()
+    whose = f", with the key {key!r}," if key else ""
+    raise MessageError(f"row {row}{whose} has a null body.", remedy=_WITHOUT_BODY, code="BODY_NULL")
+
+
+def mark_null_bodies(sent: Sent) -> None:
+    """Make null bodies empty ones with the property that says so."""
+    body = sent["body"]
+    if body.null_count:
+        _add_property(sent, body.is_null(), NULL_BODY_PROPERTY, "body")
+        sent["body"] = body.fill_null(b"" if pa.types.is_binary(body.type) else "")
+
+
+def encode_keys(sent: Sent) -> None:
+    """Put keys of any bytes into base64, with the property that says so; null is no key."""
+    keys = sent["keys"].cast(pa.binary())
+    _add_property(sent, keys.is_valid(), KEY_ENCODING_PROPERTY, "base64")
+    sent["keys"] = encode_column(keys)
+
+
+def text_of_keys(keys: pa.BinaryArray | pa.StringArray) -> pa.StringArray:
+    """Return keys that RocketMQ can store as they are. Raises MessageError naming the row."""
+    try:
+        text = keys.cast(pa.string())
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        values = keys.cast(pa.binary()).to_pylist()
+        row = next(at for at, key in enumerate(values) if not is_utf8(key))
+        raise _not_a_key(row, values[row]) from None
+    if bytes_of(text).min(initial=0xFF) <= _SPACE:
+        illegal = pc.fill_null(pc.match_substring_regex(text, _NOT_IN_KEYS), False)
+        row = pc.index(illegal, True).as_py()
+        if row >= 0:
+            raise _not_a_key(row, text[row].as_py())
+    return text
+
+
+def _not_a_key(row: int, key: object) -> MessageError:
+    return MessageError(
+        f"row {row} has {key!r} as its key, and RocketMQ's keys are UTF-8 without spaces and the "
+        "separators \\x01 and \\x02.",
+        remedy=_AS_BASE64,
+    )
+
+
+def is_utf8(value: bytes | None) -> bool:
+    """Tell whether bytes are UTF-8; null is."""
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _add_property(sent: Sent, rows: pa.BooleanArray, name: str, value: str) -> None:
+    properties = sent.get("properties")
+    if properties is None:
+        properties = pa.repeat(_NO_PROPERTIES, len(rows))
+    flags = rows.to_numpy(zero_copy_only=False)
+    sent["properties"] = map_with_entry(properties, flags, name, value)
