@@ -46,7 +46,7 @@ setup(
         "pyspark_pyrocket": "connector/pyspark_pyrocket",
     },
     package_data={"pyrocket": ["py.typed"], "pyspark_pyrocket": ["py.typed"]},
-    install_requires=["click>=8.1", "numpy>=1.26", "pyarrow>=18", "rich>=13", "zlib-ng>=0.5"],
+    install_requires=["click>=8.1", "numpy>=1.26", "pyarrow>=19", "rich>=13", "zlib-ng>=0.5"],
     extras_require={
         "dev": DEVELOPMENT,
         "examples": EXAMPLES,

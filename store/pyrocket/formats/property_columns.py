@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.formats.properties import NAME_END, RESERVED_PROPERTIES, VALUE_END
-from pyrocket.formats.runs import Ints, binary_runs, runs_equal, to_text
+from pyrocket.formats.runs import Ints, runs_equal, text_runs, to_text
 
 
 class PropertyColumns:
@@ -160,7 +160,7 @@ class PropertyColumns:
         return self._texts(self._name_ends[entries] + 1, self._value_ends[entries])
 
     def _texts(self, starts: Ints, ends: Ints) -> pa.StringArray:
-        return binary_runs(self._buffer, starts, ends, pa.string())
+        return text_runs(self._buffer, starts, ends)
 
     def _drop_repeated(self, entries: Ints) -> Ints:
         """Keep the last entry of each (record, name): a map has a name once."""

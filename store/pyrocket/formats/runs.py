@@ -13,7 +13,15 @@ from pyrocket.formats.checksum import crc32
 
 Ints = npt.NDArray[np.integer[Any]]
 
-_BINARY = pa.binary()
+_BINARY, _BINARY_VIEW, _TEXT = pa.binary(), pa.binary_view(), pa.string()
+
+_VIEW = np.dtype([("length", "i4"), ("prefix", "i4"), ("buffer", "i4"), ("offset", "i4")])
+"""An element of Arrow's binary view: https://arrow.apache.org/docs/format/Columnar.html. Casts do
+not look at the prefix."""
+
+_INLINE_BYTES = 12
+"""Views of up to so many bytes have them in the place of prefix, buffer and offset."""
+
 _EVENS = 1 << 15
 """As many indices are kept at least: slices of a scan have fewer rows."""
 
@@ -50,16 +58,40 @@ def part_of(runs: npt.NDArray[np.generic], at: int, kind: str) -> npt.NDArray[np
     return rows[:, at : at + np.dtype(kind).itemsize].view(kind)[:, 0]
 
 
-def binary_runs(
-    buffer: pa.Buffer, starts: Ints, ends: Ints, kind: pa.DataType = _BINARY
-) -> pa.Array:
-    """Return the runs [starts[i], ends[i]) of `buffer` as binary or, if known to be text, strings.
+def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
+    """Return the runs [starts[i], ends[i]) of `buffer` as binary, copied once.
 
     They have to lie inside, ascend and not overlap: Arrow aborts the process on offsets that run
-    backwards, so whoever reads them from disk proves that first.
+    backwards, so callers prove that first of what they read from disk.
 
-    An array whose elements are the runs and the gaps in turn needs no copy; taking every second
-    element copies the runs alone.
+    Long runs are copied from an array of views, for which Arrow allocates exactly their bytes. A
+    view of up to 12 bytes holds them itself, so where one run is that short, `text_runs` cuts all.
+    """
+    lengths = ends - starts
+    if not len(starts) or lengths.min() <= _INLINE_BYTES:
+        return _every_second(buffer, starts, ends, _BINARY)
+    if starts[0] < 0 or ends[-1] > buffer.size:
+        # Arrow would read whatever lies there.
+        raise IndexError(f"runs from {starts[0]} to {ends[-1]} in a buffer of {buffer.size} bytes")
+    views = np.zeros(len(starts), _VIEW)
+    views["length"], views["offset"] = lengths, starts
+    parts = [None, pa.py_buffer(views), buffer]
+    return pa.Array.from_buffers(_BINARY_VIEW, len(starts), parts).cast(_BINARY)
+
+
+def text_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.StringArray:
+    """Return runs of a buffer of well-formed UTF-8 as strings, under the terms of `binary_runs`.
+
+    For short runs that lie close to each other this takes less time than views.
+    """
+    return _every_second(buffer, starts, ends, _TEXT)
+
+
+def _every_second(buffer: pa.Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> pa.Array:
+    """Return the runs by taking every second element of an array of runs and gaps in turn.
+
+    That array needs no copy. Arrow allocates the mean of runs and gaps for each run, and twice as
+    much again if they need more.
     """
     count = len(starts)
     if count == 0:

@@ -4,6 +4,7 @@ from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.formats.runs import (
@@ -14,6 +15,7 @@ from pyrocket.formats.runs import (
     run_offsets,
     runs_equal,
     text_bytes,
+    text_runs,
     to_text,
 )
 
@@ -28,7 +30,16 @@ def test_two_words_are_equal_only_if_every_byte_is(word, at, bit):
     assert equal.tolist() == [True, False, True]
 
 
-@given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=5)), max_size=6))
+def pieces_of(run):
+    return st.lists(st.tuples(st.binary(max_size=3), run), max_size=6)
+
+
+# Arrow keeps up to 12 bytes in another way: short runs, long ones, and both in one array.
+@given(
+    pieces_of(st.binary(max_size=5))
+    | pieces_of(st.binary(min_size=11, max_size=14))
+    | pieces_of(st.binary(min_size=13, max_size=40))
+)
 def test_runs_are_taken_without_the_gaps(pieces):
     data, bounds = b"", []
     for gap, run in pieces:
@@ -41,6 +52,38 @@ def test_runs_are_taken_without_the_gaps(pieces):
     assert runs.to_pylist() == expected
     sums = crc32_of_runs(pa.py_buffer(data), starts, ends)
     assert sums.tolist() == list(map(crc32, expected))
+
+
+@given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=20)), max_size=6))
+def test_text_is_taken_without_the_gaps(pieces):
+    data, bounds = b"", []
+    for gap, run in pieces:
+        first = len(data) + len(gap.encode())
+        data += (gap + run).encode()
+        bounds.append((first, len(data)))
+    starts, ends = np.array(bounds, np.int64).reshape(-1, 2).T
+    runs = text_runs(pa.py_buffer(data), starts, ends)
+    runs.validate(full=True)
+    assert (runs.type, runs.to_pylist()) == (pa.string(), [run for _, run in pieces])
+
+
+@pytest.mark.parametrize(("run", "gap"), [(1024, 120), (1024, 1300), (40, 4000)])
+def test_arrow_allocates_what_long_runs_need_and_no_more(run, gap):
+    rows = 1000
+    data = pa.py_buffer(bytes((run + gap) * rows))
+    starts = np.arange(rows) * (run + gap) + gap
+    pool = pa.default_memory_pool()
+    before = pool.total_bytes_allocated()
+    runs = binary_runs(data, starts, starts + run)
+    assert len(runs) == rows
+    # Offsets take 8 bytes a row while they are made; buffers are padded to 64 bytes.
+    assert pool.total_bytes_allocated() - before <= rows * (run + 8) + 256
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 20), (0, 41), (30, 2**31)])
+def test_long_runs_outside_of_the_buffer_are_refused_instead_of_read(first, last):
+    with pytest.raises(IndexError, match="in a buffer of 40 bytes"):
+        binary_runs(pa.py_buffer(bytes(40)), np.array([first]), np.array([last]))
 
 
 @given(st.binary(min_size=8, max_size=40), st.data())
