@@ -5,7 +5,6 @@ Reads never change anything; writes create files as they need them. A new file i
 a scratch folder and renamed in, so that no other process ever meets a short one.
 """
 
-import mmap
 import os
 import uuid
 from collections import OrderedDict
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from pyrocket.disk import io
 from pyrocket.disk.file_sizes import check_length
+from pyrocket.disk.kept_window import KeptWindow
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.disk.sparse import Filled, data_from
@@ -47,7 +47,7 @@ class FileRun:
         self._writable, self._turn = writable, turn
         self._open: OrderedDict[int, tuple[int, tuple[int, int]]] = OrderedDict()
         self._looked_at: dict[int, tuple[int, int]] = {}
-        self._filled = Filled()
+        self._filled, self._window = Filled(), KeptWindow()
         self._lock = Lock()
 
     @naming_obstacles
@@ -108,25 +108,25 @@ class FileRun:
             return self._filled.length(self._descriptor(start), offset - start, length)
 
     def window(self, offset: int, length: int) -> tuple[pa.Buffer, int]:
-        """Map `length` bytes (within one file) for reading; return them and the first offset.
+        """Map `length` bytes (within one file) for reading; return them and their offset.
 
-        The mapping begins at a page and lives as long as the buffer.
+        They live as long as the buffer. What is mapped is kept for the next window: see
+        `KeptWindow`.
         """
         start = self.start_of(offset)
         first = offset - start
-        aligned = first - first % mmap.ALLOCATIONGRANULARITY
         with self._lock:
-            descriptor = self._descriptor(start)
             try:
-                mapped = mmap.mmap(
-                    descriptor, first + length - aligned, access=mmap.ACCESS_READ, offset=aligned
-                )
+                descriptor = self._descriptor(start)
+                return self._window.get(descriptor, self._open[start][1], first, length), offset
+            except FileNotFoundError:
+                self._window.drop()
+                raise
             except ValueError as error:
                 raise StoreDamagedError(
                     f"{self.folder / file_name(start)} is shorter than {first + length} bytes.",
                     remedy="Restore it from a backup: files of a run never change their length.",
                 ) from error
-        return pa.py_buffer(mapped), start + aligned
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Write at `offset`, within one file that exists.
@@ -225,6 +225,7 @@ class FileRun:
         with self._lock:
             known = self._open.pop(start, None)
             self._looked_at.pop(start, None)
+            self._window.drop()
         if known is not None:
             os.close(known[0])
         io.unlink(self.folder / file_name(start))
@@ -257,6 +258,7 @@ class FileRun:
                 os.close(descriptor)
             self._open.clear()
             self._looked_at.clear()
+            self._window.drop()
 
     def _path(self, start: int) -> Path:
         return self.folder / file_name(start)

@@ -71,7 +71,7 @@ class _Places:
 
 
 class Scanner:
-    """Reads runs of queues. Holds no state between slices."""
+    """Reads runs of queues. Between slices only the log's last window is kept."""
 
     def __init__(
         self, log: CommitLog, broker_name: str, settle: Callable[[], None] = lambda: None
