@@ -100,6 +100,14 @@ def crash(store, path):
     reboot(path)
 
 
+class OpenedKeyFile(KeyFile):
+    """A file by an open descriptor, wherever its name is now."""
+
+    def __init__(self, descriptor):
+        self.path, self._geometry = f"descriptor {descriptor}", GEOMETRY
+        self._descriptor, self.inode = os.dup(descriptor), os.fstat(descriptor).st_ino
+
+
 class Refused:
     """What a RocketMQ broker does to the index of a store that it will find locked.
 
@@ -128,7 +136,7 @@ class Refused:
         while len(items):
             if not self.made or self._is_full(self.made[-1]):
                 self.made.append(self._new())
-            with KeyFile(f"/proc/self/fd/{self.made[-1]}", GEOMETRY, writable=True) as file:
+            with OpenedKeyFile(self.made[-1]) as file:
                 done = file.put(items)
             items = items[done:]
 

@@ -113,6 +113,8 @@ class JsonTable(Generic[Table]):
         try:
             data = read_or_none(path)
         except StoreDamagedError as error:
+            if error.code == "STORE_LINKED":
+                raise
             return f"is no file ({error.message})"
         if not data:
             return MISSING if data is None else EMPTY

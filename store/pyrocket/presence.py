@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 
 from pyrocket.disk import io
+from pyrocket.disk.fixed_names import check_fixed_names
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
@@ -106,11 +107,13 @@ class Presence:
 
 
 def make_folders(layout: Layout, mode: int | None) -> None:
-    """Make the folders of a store where they are missing. Raises UnsupportedError.
+    """Make the folders of a store where they are missing.
 
+    Raises UnsupportedError, StoreDamagedError where links or devices have names of the store.
     A directory that is no store yet gets the permissions `mode`.
     """
     io.make_directory(layout.root)
+    check_fixed_names(layout)
     if mode is not None and not layout.looks_like_a_store:
         io.set_mode(layout.root, mode)
     refuse_network_file_system(layout.root)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pyrocket.cursors import restore_cursors, save_cursors
-from pyrocket.disk.durable import clear_folder
+from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import (
     CHECKPOINT_TIME,
@@ -48,7 +48,7 @@ def recover_alone(
     """
     page.distrust()
     noted = QueueEnds(layout).read()
-    clear_folder(layout.scratch)
+    io.clear_directory(layout.scratch)
     clean = not layout.abort.exists() and not page[FAILED]
     checkpoint = read_checkpoint(layout)
     try:

@@ -16,10 +16,9 @@ for a whole one.
 """
 
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +28,12 @@ from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout, file_name
-from pyrocket.errors import InvalidInputError, StoreDamagedError, StoreUnavailableError
+from pyrocket.errors import (
+    InvalidInputError,
+    PyrocketError,
+    StoreDamagedError,
+    StoreUnavailableError,
+)
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.key_table import Geometry
 from pyrocket.formats.queue_entry import ENTRY_BYTES
@@ -92,7 +96,8 @@ def take_snapshot(
             disturbed = error
             continue
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            with suppress(OSError, PyrocketError):
+                io.remove_tree(draft)
         return replace(report, path=target)
     raise StoreUnavailableError(
         f"topics or files of {layout.root} come and go all the time.",

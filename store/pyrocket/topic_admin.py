@@ -1,6 +1,5 @@
 """Making, changing and deleting topics, each in one section so that all processes agree."""
 
-import shutil
 import uuid
 from dataclasses import replace
 
@@ -92,7 +91,7 @@ class TopicAdmin:
             grave = self._layout.scratch / uuid.uuid4().hex
             io.rename(folder, grave)
             io.sync_directory(folder.parent)
-            shutil.rmtree(grave)
+            io.remove_tree(grave)
 
     def _save(self, topic: TopicConfig) -> TopicConfig:
         saved = self._topics.put(topic)

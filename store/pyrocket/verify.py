@@ -28,8 +28,9 @@ from pyrocket.checks.topics import check_offsets, missing_topics, report_deleted
 from pyrocket.config import StoreConfig
 from pyrocket.cursors import read_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.os_errors import naming_obstacles
+from pyrocket.disk.os_errors import linked, naming_obstacles
 from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
+from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.key_table import Geometry
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
@@ -61,6 +62,8 @@ def verify(
     """
     layout = Layout(Path(path).absolute())
     check_directory(layout, create=False)
+    if links := list(links_of(layout.root, everywhere=True)):
+        return _with_links(layout, links)
     report, disturbed = None, None
     for _ in range(_ATTEMPTS):
         try:
@@ -277,7 +280,20 @@ class _Check:
 
 def _unreadable(layout: Layout, error: StoreDamagedError) -> Report:
     """Return what is to be said of a store of which nothing tells how its log is cut into files."""
-    code, findings = "LOG_FILE_LENGTH", Findings()
-    findings.add(code, Severity.ERROR, "commitlog", error.message, error.remedy)
-    kept = tuple(findings.kept)
-    return Report(layout.root, kept, {code: 1}, 0, 0, 0, 0, 0, 0, (), frozenset(), ())
+    findings = Findings()
+    findings.add("LOG_FILE_LENGTH", Severity.ERROR, "commitlog", error.message, error.remedy)
+    return _not_looked_at(layout, findings)
+
+
+def _with_links(layout: Layout, links: list[Path]) -> Report:
+    """Return what is to be said of a store with links in it: what they lead to is not looked at."""
+    findings = Findings()
+    for link in links:
+        error, file = linked(link), str(link.relative_to(layout.root))
+        findings.add(error.code, Severity.ERROR, file, error.message, error.remedy)
+    return _not_looked_at(layout, findings)
+
+
+def _not_looked_at(layout: Layout, findings: Findings) -> Report:
+    kept, counts = tuple(findings.kept), dict(findings.counts)
+    return Report(layout.root, kept, counts, 0, 0, 0, 0, 0, 0, (), frozenset(), ())

@@ -12,7 +12,7 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.cursors import save_levels, save_transaction_cursors
 from pyrocket.disk import io
-from pyrocket.disk.durable import clear_folder, replace_file
+from pyrocket.disk.durable import replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
@@ -284,7 +284,7 @@ class Writer:
             end, stored, cursors = self.page[PUBLISHED], self.page[STORE_TIME], self.page.cursors()
             self._checkpointer.advance(end, stored, cursors, index_timestamp=self._keys.complete())
         save_transaction_cursors(self._layout, cursors)
-        clear_folder(self._layout.scratch)
+        io.clear_directory(self._layout.scratch)
         self.page.rest()
         io.unlink(self._layout.abort)
         io.sync_directory(self._layout.root)

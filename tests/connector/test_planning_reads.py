@@ -1,9 +1,9 @@
 """To plan is to look at words and queues: it costs the same however large the messages are."""
 
 import json
-import os
 
 import pytest
+from pyrocket.disk import io
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.frame.columns import default_columns
@@ -20,14 +20,14 @@ def log_is_closed(box, monkeypatch):
         box.send(*[body] * 30, queue=0)
         box.send(body, queue=1)
     forget(box.path)
-    real = os.open
+    real = io.open_file
 
-    def guarded(path, *more, **named):
+    def guarded(path, flags):
         if "/commitlog/" in str(path):
             pytest.fail(f"opened {path}")
-        return real(path, *more, **named)
+        return real(path, flags)
 
-    monkeypatch.setattr(os, "open", guarded)
+    monkeypatch.setattr(io, "open_file", guarded)
     yield monkeypatch
     forget(box.path)
 

@@ -35,6 +35,7 @@ class Recorder:
             "rename": self._rename,
             "link": self._link,
             "unlink": self._unlink,
+            "clear_directory": self._clear_directory,
             "set_length": self._set_length,
             "make_directory": self._make_directory,
         }
@@ -118,6 +119,14 @@ class Recorder:
             self._real["unlink"](path)
             name = self._name(path)
             if name in self._nodes:
+                self.ops.append(("unlink", *self._folder(name)))
+                self._forget(name)
+
+    def _clear_directory(self, path):
+        with self._lock:
+            self._real["clear_directory"](path)
+            folder = self._name(path)
+            for name in [one for one in self._nodes if one.rpartition("/")[0] == folder]:
                 self.ops.append(("unlink", *self._folder(name)))
                 self._forget(name)
 

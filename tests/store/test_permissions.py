@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.os_errors import permission_denied
+from pyrocket.disk.os_errors import naming_obstacles, permission_denied
 from pyrocket.errors import OptionError, StorePermissionError, StoreUnavailableError
 from stores import batch, bodies, filled, numbered
 
@@ -178,16 +178,15 @@ def test_who_may_not_write_is_told_whose_the_store_is(place, action):
 def deny(monkeypatch, part):
     """Have files whose path has the part not be opened, as a kernel would say it."""
 
-    def refusing(real):
-        def refuse(path, *arguments, **options):
-            if part in str(path):
-                raise PermissionError(13, "Permission denied", str(path))
-            return real(path, *arguments, **options)
+    real = io.open_file
 
-        return refuse
+    @naming_obstacles
+    def refuse(path, flags):
+        if part in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags)
 
-    monkeypatch.setattr(os, "open", refusing(os.open))
-    monkeypatch.setattr(Path, "read_bytes", refusing(Path.read_bytes))
+    monkeypatch.setattr(io, "open_file", refuse)
 
 
 @pytest.mark.parametrize("part", ["/commitlog/", "/consumequeue/", "/config/topics.json"])
@@ -244,10 +243,10 @@ def test_the_time_of_anothers_file_is_now(tmp_path, monkeypatch):
     file.touch()
     real(file, (1, 1))
 
-    def owned_by_another(path, times=None, *, ns=None):
+    def owned_by_another(path, times=None, *, ns=None, **options):
         if ns:
             raise PermissionError(1, "Operation not permitted", str(path))
-        real(path)
+        real(path, **options)
 
     monkeypatch.setattr(os, "utime", owned_by_another)
     io.set_time(file, 5_000)

@@ -1,7 +1,6 @@
 """Topics: made, changed, deleted, made again."""
 
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -172,7 +171,7 @@ def test_writer_with_files_of_a_half_deleted_topic_open_lets_them_go(open_store,
     first.create_topic("t", read_queues=1, write_queues=1)
     first.append(message(b"old"))
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", lambda folder: (_ for _ in ()).throw(OSError(5, "EIO")))
+        patch.setattr(io, "remove_tree", lambda folder: (_ for _ in ()).throw(OSError(5, "EIO")))
         with pytest.raises(PyrocketError):
             second.delete_topic("t")
     second.delete_topic("t")

@@ -1,7 +1,9 @@
 """Bytes as files: names, fixed-size files, locks, the shared words. No formats.
 
 layout      every file and folder name of a store, built and parsed
+tree        paths walked without following links
 io          the few operations that change a disk: the seam for fault injection
+fixed_names names that are checked before a writer changes anything
 file_sizes  what size files have where nobody has noted it
 file_run    fixed-size files behind one growing offset
 whole_run   the same, as it will be without last files that are empty

@@ -206,8 +206,11 @@ class FileRun:
         """
         for start in self.starts():
             self._sync_file(start)
-            with open(self._path(start), "rb") as file:
-                io.drop_cached(file.fileno())
+            descriptor = io.open_file(self._path(start), os.O_RDONLY)
+            try:
+                io.drop_cached(descriptor)
+            finally:
+                os.close(descriptor)
 
     def zero(self, start: int, end: int) -> None:
         """Make [start, end) read as zeros, leaving holes as they are."""

@@ -1,36 +1,44 @@
 """The operations that change a disk, and nothing else: the seam where tests inject faults.
 
 Every write to a store goes through these functions. Files are written with pwrite only: on a full
-disk a store to a mapping of a sparse file kills the process, pwrite says ENOSPC.
+disk a store to a mapping of a sparse file kills the process, pwrite says ENOSPC. No symbolic link
+below a store's root is followed (`tree`), and only regular files are opened.
 """
 
 import errno
 import os
 import stat
+import uuid
+from contextlib import suppress
 from pathlib import Path
 
-from pyrocket.disk.os_errors import naming_obstacles
+from pyrocket.disk.os_errors import naming_obstacles, wrong_kind
+from pyrocket.disk.tree import entered, open_folder
 
 _OF_FILES = stat.S_IRGRP | stat.S_IWGRP
 _OF_FOLDERS = stat.S_IRWXG | stat.S_ISGID
+_SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK
+"""Without O_NONBLOCK opening a FIFO waits for its other end."""
 
 
 @naming_obstacles
 def open_file(path: str | Path, flags: int) -> int:
-    """Open a file, made if `flags` say so; return its descriptor.
+    """Open a regular file, made if `flags` say so; return its descriptor.
 
-    Raises StorePermissionError, and StoreDamagedError (STORE_FILE_KIND) for a folder, which could
-    be opened for reading: but one asks for that with O_DIRECTORY.
+    Raises StorePermissionError, and StoreDamagedError (STORE_LINKED, STORE_FILE_KIND) for what is
+    no regular file.
     """
-    descriptor = os.open(path, flags, 0o666)
-    try:
-        if flags & os.O_CREAT:
-            _share_with_group(descriptor, os.path.dirname(path))
-        elif not flags & os.O_DIRECTORY and stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    except BaseException:
-        os.close(descriptor)
-        raise
+    with entered(path) as (folder, name):
+        descriptor = os.open(name, flags | _SAFELY, 0o666, dir_fd=folder)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise wrong_kind(path)
+            os.set_blocking(descriptor, True)
+            if flags & os.O_CREAT:
+                _share_with_group(descriptor, os.path.dirname(path) if folder is None else folder)
+        except BaseException:
+            os.close(descriptor)
+            raise
     return descriptor
 
 
@@ -51,9 +59,10 @@ def sync(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+@naming_obstacles
 def sync_directory(path: Path) -> None:
     """Make names made or removed in the folder durable."""
-    descriptor = open_file(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = open_folder(path)
     try:
         os.fsync(descriptor)
     finally:
@@ -62,19 +71,83 @@ def sync_directory(path: Path) -> None:
 
 @naming_obstacles
 def rename(source: Path, target: Path) -> None:
-    """Move a file into place, over what is there."""
-    os.rename(source, target)
+    """Move a file or folder into place, over a file that is there."""
+    with entered(source) as (folder, name), entered(target) as (target_folder, target_name):
+        try:
+            os.rename(name, target_name, src_dir_fd=folder, dst_dir_fd=target_folder)
+        except OSError as error:
+            error.filename, error.filename2 = str(source), str(target)
+            raise
 
 
 def link(source: Path, target: Path) -> None:
     """Give a file a second name on the same file system."""
-    os.link(source, target)
+    with entered(source) as (folder, name), entered(target) as (target_folder, target_name):
+        try:
+            if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                raise wrong_kind(source)
+            os.link(
+                name,
+                target_name,
+                src_dir_fd=folder,
+                dst_dir_fd=target_folder,
+                follow_symlinks=False,
+            )
+        except OSError as error:
+            error.filename, error.filename2 = str(source), str(target)
+            raise
 
 
 @naming_obstacles
 def unlink(path: Path) -> None:
-    """Remove a name if it is there."""
-    path.unlink(missing_ok=True)
+    """Remove a name if it is there; of a link that is the link."""
+    with suppress(FileNotFoundError), entered(path) as (folder, name):
+        os.unlink(name, dir_fd=folder)
+
+
+@naming_obstacles
+def remove_directory(path: Path) -> None:
+    """Remove an empty folder. Raises FileNotFoundError, OSError if it is not empty."""
+    with entered(path) as (folder, name):
+        os.rmdir(name, dir_fd=folder)
+
+
+@naming_obstacles
+def clear_directory(path: Path) -> None:
+    """Remove all that is in a folder, through descriptors: links in it go, not what they lead to.
+
+    What lies in a folder in it is moved up first, so that neither its depth nor its size counts.
+    """
+    top = open_folder(path)
+    try:
+        while names := os.listdir(top):
+            for name in names:
+                if stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
+                    _empty(name, top)
+                else:
+                    os.unlink(name, dir_fd=top)
+    except OSError as error:
+        error.filename = f"{path}/{error.filename}"
+        raise
+    finally:
+        os.close(top)
+
+
+def _empty(name: str, top: int) -> None:
+    """Move all that is in a folder up into the folder `top` that it lies in, and remove it."""
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    try:
+        for inner in os.listdir(folder):
+            os.rename(inner, uuid.uuid4().hex, src_dir_fd=folder, dst_dir_fd=top)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=top)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and all that is in it: see `clear_directory`."""
+    clear_directory(path)
+    remove_directory(path)
 
 
 def set_length(descriptor: int, length: int) -> None:
@@ -85,15 +158,17 @@ def set_length(descriptor: int, length: int) -> None:
 @naming_obstacles
 def set_time(path: Path, ms: int) -> None:
     """Give a file the modification time `ms`, epoch milliseconds; another user's file has now."""
-    try:
-        os.utime(path, ns=(ms * 1_000_000, ms * 1_000_000))
-    except PermissionError:
-        os.utime(path)
+    with entered(path) as (folder, name):
+        try:
+            times = ms * 1_000_000, ms * 1_000_000
+            os.utime(name, ns=times, dir_fd=folder, follow_symlinks=False)
+        except PermissionError:
+            os.utime(name, dir_fd=folder, follow_symlinks=False)
 
 
 @naming_obstacles
 def set_mode(path: Path, mode: int) -> None:
-    """Give a folder its permissions."""
+    """Give a store's root its permissions."""
     if path.stat().st_mode & 0o7777 != mode:
         path.chmod(mode)
 
@@ -111,15 +186,23 @@ def make_directory(path: Path) -> None:
         return
     make_directory(path.parent)
     try:
-        path.mkdir(exist_ok=True)
+        with entered(path) as (folder, name):
+            os.mkdir(name, dir_fd=folder)
     except FileExistsError as error:
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
-    _share_with_group(path, path.parent)
+        if not path.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)
+            ) from error
+    made = open_folder(path)
+    try:
+        _share_with_group(made, path.parent)
+    finally:
+        os.close(made)
     sync_directory(path.parent)
 
 
-def _share_with_group(made: int | Path, folder: str | Path) -> None:
-    """Let the folder's group use what was made in it: a file's descriptor, or a folder's path.
+def _share_with_group(made: int, folder: int | str | Path) -> None:
+    """Let the folder's group use the file or folder that was made in it.
 
     A folder with the set-group-id bit belongs to a group, and so does what is made in it, which the
     kernel sees to. What the group may do with it the kernel leaves to the umask: one of 022 would
@@ -128,8 +211,8 @@ def _share_with_group(made: int | Path, folder: str | Path) -> None:
     given = os.stat(folder).st_mode
     if not given & stat.S_ISGID:
         return
-    status = os.stat(made)
+    status = os.fstat(made)
     passed_on = given & (_OF_FOLDERS if stat.S_ISDIR(status.st_mode) else _OF_FILES)
     mode = stat.S_IMODE(status.st_mode | passed_on)
     if mode != stat.S_IMODE(status.st_mode) and status.st_uid == os.geteuid():
-        os.chmod(made, mode)
+        os.fchmod(made, mode)

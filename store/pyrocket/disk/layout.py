@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from pyrocket.disk.tree import protect
+
 _DIGITS = 20
 
 
@@ -54,6 +56,10 @@ class Layout:
     """The paths of the store at `root`."""
 
     root: Path
+
+    def __post_init__(self) -> None:
+        """Have no link below the root be followed."""
+        protect(self.root)
 
     @cached_property
     def abort(self) -> Path:

@@ -44,8 +44,20 @@ _FIRST = {
     errno.ENAMETOOLONG: "Use a shorter path for the store, or a shorter name",
     **dict.fromkeys((errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR), _PLACE),
 }
-_LINK_ERRORS = errno.ENOTDIR, errno.ELOOP, errno.EMLINK
-"""What opening a link without following it gives, on Linux, macOS and other BSDs."""
+_WRONG_KINDS = (
+    *(errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EMLINK),
+    *(errno.ENXIO, errno.EOPNOTSUPP),
+)
+"""What opening gives: a folder; a link that is not followed, on Linux, macOS and other BSDs; a
+FIFO or a device without its other end, or a socket."""
+
+_KINDS = {
+    stat.S_IFDIR: "folder",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
 
 
 @contextmanager
@@ -111,9 +123,8 @@ def obstacle(error: OSError) -> PyrocketError | None:
         return error
     if isinstance(error, PermissionError):
         return permission_denied(error)
-    is_kind = isinstance(error, IsADirectoryError) or error.errno in _LINK_ERRORS
-    if is_kind and (told := error.filename2 or error.filename):
-        return _wrong_kind(Path(os.path.abspath(os.fsdecode(told))))
+    if error.errno in _WRONG_KINDS and (told := error.filename2 or error.filename):
+        return wrong_kind(os.fsdecode(told))
     return None
 
 
@@ -133,17 +144,18 @@ def way_out(error: OSError, then: str) -> str:
     return f"{first}, then {then}."
 
 
-def _wrong_kind(path: Path) -> StoreDamagedError:
-    """Return the error that names the link, or the folder in a file's place or the reverse.
+def wrong_kind(path: str | Path) -> StoreDamagedError:
+    """Return the error that names a link, or what lies in the place of a file or a folder.
 
-    `path` is where that is, or below it.
+    That is at `path`, or a file in the place of a folder above it.
     """
+    path = Path(os.path.abspath(path))
     place = next((each for each in reversed(path.parents) if not each.is_dir()), path)
     if place.is_symlink():
         return linked(place)
-    what, wanted = ("folder", "file") if place.is_dir() else ("file", "folder")
+    kind = _KINDS.get(stat.S_IFMT(place.lstat().st_mode), "file") if place.exists() else "file"
     return StoreDamagedError(
-        f"{place} is a {what}; a store has a {wanted} there.",
+        f"{place} is a {kind}; a store has a {'folder' if kind == 'file' else 'file'} there.",
         remedy="Move it away; `pyrocket verify` says what is missing then.",
         code="STORE_FILE_KIND",
     )

@@ -4,13 +4,15 @@ import errno
 import os
 from pathlib import Path
 
+from pyrocket.disk import io
+
 
 def data_from(path: Path, offset: int) -> int:
     """Return where the next written part of the file begins; its length if there is none.
 
     `offset` itself where the system cannot tell.
     """
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = io.open_file(path, os.O_RDONLY)
     try:
         return os.lseek(descriptor, offset, os.SEEK_DATA)
     except OSError as error:

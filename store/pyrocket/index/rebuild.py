@@ -69,10 +69,8 @@ def recover(
     Nothing is changed before the log is known to be sound but for its tail. Raises
     StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
     """
-    root, what = (
-        log.run.folder.parent,
-        "{root} could not be recovered: {error}. Nothing is lost by it.",
-    )
+    root = log.run.folder.parent
+    what = "{root} could not be recovered: {error}. Nothing is lost by it."
     recovery = _Recovery(log, queues, dispatcher, page, checkpoint, clean, topics, known or {})
     with translating_os_errors(root, "open it again", what=what):
         try:

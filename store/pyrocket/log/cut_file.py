@@ -4,9 +4,11 @@ A record never straddles files, and a blank record says how far its file goes: w
 file and would end behind it was cut off.
 """
 
+import os
 from pathlib import Path
 
 from pyrocket.config import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES
+from pyrocket.disk import io
 from pyrocket.formats.record import BLANK_BYTES, HEADER_BYTES, MAX_TOPIC_BYTES, read_header
 from pyrocket.formats.record_chain import find_record, follow
 
@@ -21,7 +23,7 @@ def is_cut(path: Path, start: int) -> bool:
 
     A file that ends in zeros is taken to be whole: nothing was lost. Reads 4 KiB of most files.
     """
-    with path.open("rb") as file:
+    with os.fdopen(io.open_file(path, os.O_RDONLY), "rb") as file:
         length = file.seek(0, 2)
         file.seek(max(0, length - _GLANCE_BYTES))
         if not file.read().strip(b"\0"):

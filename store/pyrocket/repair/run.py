@@ -12,6 +12,7 @@ from pyrocket.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.durable import replace_file
+from pyrocket.disk.fixed_names import check_fixed_names
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, Turns
 from pyrocket.disk.os_errors import naming_obstacles
@@ -62,6 +63,7 @@ def repair(
     if dry_run:
         before = look()
         return RepairReport(plan_repair(before), False, before, before)
+    check_fixed_names(layout)
     with _alone(layout):
         before = look()
         actions = plan_repair(before)

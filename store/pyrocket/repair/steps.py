@@ -10,7 +10,7 @@ from pyrocket.checks.report import Report
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.durable import replace_file
+from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import StatePage
@@ -116,7 +116,8 @@ class Steps:
             if path == self._layout.config("topics") and self._report.missing_topics:
                 continue  # The backup with those takes its place, all at once.
             backup = path.with_name(path.name + ".bak")
-            replace_file(path, backup.read_bytes(), self._layout.scratch)
+            if (content := read_or_none(backup)) is not None:
+                replace_file(path, content, self._layout.scratch)
 
     def _restore_topics(self, _: list[str]) -> None:
         self._topics.restore(self._report.missing_topics)

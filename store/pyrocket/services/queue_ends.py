@@ -239,14 +239,15 @@ def _has_all_files(
 def _has_entry(folder: int, file: str, end: int) -> bool:
     """Whether a queue's last file has its last entry."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(file, flags, dir_fd=folder)
+        try:
+            position = (end - 1) * ENTRY_BYTES - int(file.rpartition("/")[2])
+            entry = parse_entries(os.pread(descriptor, ENTRY_BYTES, position))
+        finally:
+            os.close(descriptor)
     except PermissionError:
         raise
     except OSError:
         return False
-    try:
-        position = (end - 1) * ENTRY_BYTES - int(file.rpartition("/")[2])
-        entry = parse_entries(os.pread(descriptor, ENTRY_BYTES, position))
-    finally:
-        os.close(descriptor)
     return bool(len(entry) and entry["size"][0] > 0)

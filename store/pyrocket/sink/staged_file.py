@@ -124,7 +124,7 @@ class StagedReader:
     def __init__(self, path: Path, length: int, checksum: int) -> None:
         """Open it; raises FileNotFoundError."""
         self._path = path
-        self._files = {0: FileIO(path)}
+        self._files = {0: FileIO(io.open_file(path, os.O_RDONLY))}
         self._buffer = bytearray()
         try:
             self.blocks = self._read_index(length, checksum)
@@ -148,7 +148,9 @@ class StagedReader:
 
     def _open_segment(self, segment: int) -> None:
         try:
-            self._files[segment] = FileIO(segment_path(self._path, segment))
+            self._files[segment] = FileIO(
+                io.open_file(segment_path(self._path, segment), os.O_RDONLY)
+            )
         except FileNotFoundError:
             raise self._broken(f"segment {segment}, which is missing,") from None
 

@@ -111,7 +111,7 @@ class StagingArea:
     def remove_folder_of(self, name: str) -> None:
         """Remove the folder of a file that has gone, unless there are others in it."""
         with suppress(OSError):
-            self.path(name).parent.rmdir()
+            io.remove_directory(self.path(name).parent)
 
     def clean(self, now_ms: int, *, at_once: bool = False) -> Leftovers:
         """Remove files that are left over; return how many there were.
@@ -125,7 +125,7 @@ class StagingArea:
             io.unlink(path)
         for folder in self._folders():
             with suppress(OSError):
-                folder.rmdir()
+                io.remove_directory(folder)
         return _sum(old)
 
     def _is_due(self, now_ms: int) -> bool:

@@ -5,7 +5,7 @@ import os
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.durable import clear_folder, read_or_none, replace_file
+from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.machine import refuse_network_file_system
@@ -149,7 +149,7 @@ def test_replaced_file_is_the_old_or_the_new_one(tmp_path, monkeypatch):
 def test_scratch_folder_is_cleared(tmp_path):
     (tmp_path / "grave" / "deep").mkdir(parents=True)
     (tmp_path / "draft").touch()
-    clear_folder(tmp_path)
+    io.clear_directory(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

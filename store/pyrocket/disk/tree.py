@@ -1,0 +1,172 @@
+"""The directory tree of a store, walked without following symbolic links.
+
+Anybody who may write into the directory could link one of its names elsewhere and have the next
+writer overwrite or delete what only that writer may. So a path below a store's root is opened one
+folder at a time, each by the descriptor of the one before it (openat), and a link on the way is
+refused by name (STORE_LINKED). The path of the store itself may lead over links. So may its folders
+commitlog, consumequeue and index, which RocketMQ can be told to keep on another disk
+(`storePathCommitLog`, `storePathConsumeQueue`, `storePathIndex`): if the link and its target belong
+to the store's owner.
+
+No descriptor of a folder is kept: each would be an open file more for each store.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pyrocket.disk.os_errors import linked
+from pyrocket.errors import StoreDamagedError
+
+_PASS = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+"""Flags for a folder on the way, in which nothing is listed: to pass is enough."""
+
+_LIST = os.O_DIRECTORY | os.O_CLOEXEC | os.O_RDONLY
+_LINK_ERRORS = errno.ENOTDIR, errno.ELOOP, errno.EMLINK
+_MAY_BE_LINKS = ("commitlog", "consumequeue", "index")
+_FIXED = ("abort", "checkpoint", "config", "lock", "pyrocket", "timerlog", "timerwheel")
+
+_roots: set[str] = set()
+
+
+def protect(root: Path) -> None:
+    """Have paths below the root of a store be walked as described here, from now on."""
+    _roots.add(os.fspath(root))
+
+
+@contextmanager
+def entered(path: str | Path) -> Iterator[tuple[int | None, str]]:
+    """Yield a descriptor of the folder that holds `path`, and the name of `path` in it.
+
+    That is None and the path itself where no folder between it and a store's root is to be walked.
+    An OSError raised inside is given the whole path.
+    """
+    path = os.fspath(path)
+    at = _root_length(path)
+    folder, _, name = path.rpartition("/")
+    if at < 0 or len(folder) <= at:
+        yield None, path
+        return
+    descriptor = _walk(folder, at, _PASS)
+    try:
+        yield descriptor, name
+    except OSError as error:
+        if error.filename == name:
+            error.filename = path
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def open_folder(path: str | Path) -> int:
+    """Return a descriptor of a folder, to list or sync it."""
+    path = os.fspath(path)
+    at = _root_length(path)
+    if at < 0 or path in _roots:
+        return os.open(path, _LIST)
+    return _walk(path, at, _LIST)
+
+
+def links_of(root: Path, *, everywhere: bool) -> Iterator[Path]:
+    """Yield the links in a store that may not be there, following none.
+
+    Looks through what is small: the fixed names at the top, and all in `config`, `pyrocket` and
+    `timerlog`; with `everywhere` through the log, the queues and the key index, too.
+    """
+    for name in _FIXED + _MAY_BE_LINKS:
+        path = root / name
+        if path.is_symlink() and (name in _FIXED or _is_refused(path)):
+            yield path
+        elif everywhere or name in _FIXED:
+            yield from _links_below(path)
+
+
+def _is_refused(folder: Path) -> bool:
+    """Whether a folder at the top is a link that is not the owner's."""
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.close(open_folder(folder))
+    except StoreDamagedError:
+        return True
+    return False
+
+
+def _links_below(top: Path) -> Iterator[Path]:
+    folders = [top]
+    while folders:
+        folder = folders.pop()
+        with suppress(FileNotFoundError, NotADirectoryError), listed(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.is_symlink():
+                    yield folder / entry.name
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(folder / entry.name)
+
+
+@contextmanager
+def listed(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """Yield what `os.scandir` does of a folder. Its `path` attributes are only names."""
+    descriptor = open_folder(folder)
+    try:
+        with os.scandir(descriptor) as entries:
+            yield entries
+    finally:
+        os.close(descriptor)
+
+
+def _root_length(path: str) -> int:
+    """Return the length of the root of the store that holds `path`; -1 if it is in none."""
+    at = len(path)
+    while at > 0:
+        if path[:at] in _roots:
+            return at
+        at = path.rfind("/", 0, at)
+    return -1
+
+
+def _walk(path: str, at: int, flags: int) -> int:
+    """Return a descriptor of the folder `path`, opened with `flags`, below the root path[:at]."""
+    first, *parts = path[at + 1 :].split("/")
+    at += 1 + len(first)
+    descriptor = _open_first(path[:at], flags if not parts else _PASS)
+    for number, part in enumerate(parts, 1):
+        above, at = descriptor, at + 1 + len(part)
+        try:
+            descriptor = os.open(
+                part,
+                (flags if number == len(parts) else _PASS) | os.O_NOFOLLOW,
+                dir_fd=above,
+            )
+        except OSError as error:
+            error.filename = path[:at]
+            raise
+        finally:
+            os.close(above)
+    return descriptor
+
+
+def _open_first(path: str, flags: int) -> int:
+    """Open a folder at the top of a store, which may be a link of the owner's."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in _LINK_ERRORS or not os.path.islink(path):
+            raise
+    root, _, name = path.rpartition("/")
+    owner = os.stat(root).st_uid
+    before, target, after = os.lstat(path), os.readlink(path), os.lstat(path)
+    # What a link leads to never changes: it was read from the link that was looked at.
+    is_owners = _identity(before) == _identity(after) and before.st_uid == owner
+    if name not in _MAY_BE_LINKS or not is_owners:
+        raise linked(path)
+    descriptor = os.open(os.path.join(root, target), flags)
+    if os.fstat(descriptor).st_uid != owner:
+        os.close(descriptor)
+        raise linked(path)
+    return descriptor
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_dev, status.st_ino, status.st_ctime_ns
