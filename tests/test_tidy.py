@@ -38,6 +38,35 @@ LAYERS += [
     ["rpc"],
 ]
 LAYERS += [["client"], ["notebook", "testing"], ["cli"], ["pytest_plugin"], ["__main__"]]
+OS_OPERATIONS = (
+    *("open", "listdir", "scandir", "walk", "fwalk", "truncate", "utime", "chmod", "chown"),
+    *("rename", "replace", "link", "symlink", "unlink", "remove", "rmdir", "removedirs"),
+    *("mkdir", "makedirs", "mkfifo", "mknod"),
+)
+PATH_OPERATIONS = (
+    *("read_bytes", "read_text", "write_bytes", "write_text", "iterdir", "glob", "rglob"),
+    *("unlink", "rename", "rmdir", "mkdir", "touch", "chmod", "symlink_to", "hardlink_to"),
+)
+PATHS_OUTSIDE_DISK = {
+    "checks.any_run": "os.scandir",
+    "checks.config": ".glob",
+    "checks.key_lag": ".glob",
+    "checks.keys": ".iterdir",
+    "cli": "os.open",
+    "cli.message": ".read_bytes",
+    "delivery.levels": "os.listdir",
+    "index.key_index": "os.scandir",
+    "index.queues": "os.listdir",
+    "index.timer_buckets": "os.listdir",
+    "services.identity": ".iterdir",
+    "services.queue_ends": "os.listdir os.open",
+    "sink.staging": ".iterdir",
+    "sizes": ".glob",
+    "snapshot": ".glob .iterdir os.walk",
+    "timers.unit_log": ".glob",
+    "topic_admin": ".glob",
+}
+"""By module, what still opens, lists or changes paths itself and is to move into `disk`."""
 RANKS = {layer: rank for rank, layers in enumerate(LAYERS) for layer in layers}
 # `pyrocket/__init__.py` names what is public; it may look as high as the façade.
 RANKS[""] = RANKS["store"]
@@ -158,6 +187,27 @@ def codes(tree):
                 yield code
 
 
+def path_operations(source):
+    """Every call in a module that opens, lists or changes a path: `os.open`, `.unlink`, `open`."""
+    for node in ast.walk(ast.parse(source)):
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        package, _, name = called.rpartition(".")
+        if (
+            called in ("open", "mmap.mmap")
+            or package == "shutil"
+            or (package == "os" and name in OS_OPERATIONS)
+        ):
+            yield called
+        elif package not in ("", "io") and name in PATH_OPERATIONS:
+            yield f".{name}"
+
+
+def path_faults(module, source):
+    allowed = PATHS_OUTSIDE_DISK.get(module.removeprefix("pyrocket."), "").split()
+    for operation in {*path_operations(source)} - {*allowed}:
+        yield f"{module}: {operation} belongs into pyrocket.disk, which follows no links"
+
+
 def public_names(package_init):
     for node in ast.parse(package_init.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
@@ -254,6 +304,28 @@ def test_long_files_and_functions_are_caught():
     method = "    def short(self):\n" + "        pass\n" * 49
     assert list(size_faults("x", "class Long:\n" + method * 6)) == ["x: Long has 301 lines"]
     assert list(size_faults("x", "pass\n" * 601)) == ["x: 601 lines"]
+
+
+def test_paths_of_a_store_are_opened_and_changed_in_disk_alone():
+    faults = [
+        fault
+        for path in sources("store")
+        if not module_name(path).startswith("pyrocket.disk.")
+        for fault in path_faults(module_name(path), path.read_text())
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("open(path)", "os.unlink(path)", "shutil.rmtree(path)", "mmap.mmap(0, 1)"),
+        *("path.read_bytes()", "layout.abort.unlink()", "folder.iterdir()"),
+    ],
+)
+def test_an_operation_on_a_path_outside_disk_is_caught(source):
+    assert list(path_faults("pyrocket.index.new", source))
+    assert not list(path_faults("pyrocket.index.new", "io.unlink(path), text.replace('a', 'b')"))
 
 
 def test_banned_names_are_caught():
