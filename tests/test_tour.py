@@ -49,9 +49,9 @@ def table(html):
 def test_one_cell_start_rich_html_and_a_live_view(kernels, checkout_in_children):
     import nbformat
     from nbclient import NotebookClient
-    from pyspark_pyrocket.java import use_java
+    from pyspark_pyrocket import configure
 
-    use_java()
+    configure()
     book = nbformat.read(TOUR, as_version=4)
     assert not [cell for cell in book.cells if cell.get("outputs")], "commit it without outputs"
     NotebookClient(book, timeout=240, resources={"metadata": {"path": str(kernels)}}).execute()

@@ -8,6 +8,8 @@ The layers, bottom-up; each imports only from those before it:
 
     support      what this needs of pyspark
     processes    the processes in which Spark runs it, and what they lack
+    java         finding a Java
+    interpreters  the Python and the Java that Spark starts: `configure`
     options      what the user asked for (pure)
     arrays       Arrow arrays seen as other types (pure)
     payload      bodies as columns, and columns as bodies (pure)
@@ -20,11 +22,16 @@ The layers, bottom-up; each imports only from those before it:
     groups       batch reads that move a group when they are done
     lag          how far queries are behind, for people and Prometheus
     checkpoints  the command `pyrocket checkpoint`
-    java, doctor  finding a Java; the command `pyrocket doctor`
+    doctor       the command `pyrocket doctor`
     notebook     a live view of a streaming DataFrame
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pyspark_pyrocket.support import missing_pyspark
+
+if TYPE_CHECKING:
+    from pyspark_pyrocket.interpreters import configure
 
 try:
     from pyspark_pyrocket.datasource import RocketDataSource as DefaultSource
@@ -32,4 +39,13 @@ except ImportError as error:
     # A stand-in that says which pyspark is needed: not a DataSource, because there is none.
     DefaultSource = missing_pyspark(error)  # type: ignore[assignment,misc]
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "configure"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `configure` when it is first used: Spark imports this in every process."""
+    if name != "configure":
+        raise AttributeError(f"module 'pyspark_pyrocket' has no attribute {name!r}")
+    from pyspark_pyrocket.interpreters import configure
+
+    return configure

@@ -80,13 +80,6 @@ def find_system_java() -> Java | None:
     return _from_java_home(notes) or _from_path(notes)
 
 
-def use_java() -> Java:
-    """Set JAVA_HOME for this process and its children; return what it is now."""
-    java = find_java()
-    os.environ["JAVA_HOME"] = str(java.home)
-    return java
-
-
 def _from_java_home(notes: list[str]) -> Java | None:
     value = os.environ.get("JAVA_HOME")
     if not value:

@@ -10,6 +10,13 @@ LOG = logging.getLogger("pyspark_pyrocket")
 _frozen = False
 
 
+def in_worker() -> bool:
+    """Tell whether Spark started this process: to look sources up, to plan, or for tasks."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = "" if spec is None else spec.name
+    return name in ("pyspark.daemon", "pyspark.worker") or name.startswith("pyspark.sql.")
+
+
 def in_source_runner() -> bool:
     """Tell whether this process answers for a streaming query, and for nothing else."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)

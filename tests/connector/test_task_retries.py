@@ -19,9 +19,9 @@ JOB = Path(__file__).with_name("cluster_job.py")
 @pytest.fixture
 def master(checkout_in_children, tmp_path):
     """A cluster of two workers with a core each; two hosts, because Spark speculates elsewhere."""
-    from pyspark_pyrocket.java import use_java
+    from pyspark_pyrocket import configure
 
-    use_java()
+    configure()
     with two_workers(tmp_path) as url:
         yield url
 

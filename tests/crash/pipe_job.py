@@ -11,7 +11,7 @@ import traceback
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark_pyrocket.java import use_java
+from pyspark_pyrocket import configure
 
 SOURCE, TARGET = "in", "out"
 ROWS_PER_BATCH = 150
@@ -34,7 +34,7 @@ def start(spark, store, checkpoint):
 
 
 def main(store, checkpoint, mode):
-    use_java()
+    configure()
     spark = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")

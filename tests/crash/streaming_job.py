@@ -6,11 +6,11 @@ Usage: streaming_job.py STORE TOPIC FOLDER once|forever
 import sys
 
 from pyspark.sql import SparkSession
-from pyspark_pyrocket.java import use_java
+from pyspark_pyrocket import configure
 
 
 def main(store, topic, folder, mode):
-    use_java()
+    configure()
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

