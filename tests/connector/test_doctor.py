@@ -204,3 +204,12 @@ def test_json_holds_every_check_of_this_machine(tmp_path, monkeypatch):
     assert names[:4] == ["python", "workers", "pyspark", "java"]
     assert str(tmp_path) in answer["checks"][-1]["found"]
     assert answer["ok"] == (done.exit_code == 0)
+
+
+def test_sources_are_looked_for_with_the_drivers_interpreter_as_spark_does(tmp_path, monkeypatch):
+    """PYSPARK_DRIVER_PYTHON=jupyter hides every Python data source."""
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", str(executable(tmp_path / "jupyter", "exit 1")))
+    found = {check.name: check for check in package.examine(None)}
+    assert found["workers"].verdict is Verdict.OK
+    assert found["discovery"].verdict is Verdict.FAIL
+    assert "jupyter" in found["discovery"].found
