@@ -107,9 +107,9 @@ class StoreConfig:
         it what it may do with the directory, whoever made it and whatever their umask.
     broker_name: kept in the directory, so that offsets survive a move of host.
     property_crc: whether records get a checksum over header, topic and properties too, as with
-        RocketMQ 5's enabledAppendPropCRC, which takes 20 bytes and about 0.4 us each; where one of
-        ours is there, it is checked. Kept in the directory, for whoever opens it later: None is
-        what was said last, at first no.
+        RocketMQ 5's enabledAppendPropCRC, which takes 20 bytes and about 0.4 us each. Kept in the
+        directory, with the log ranges written so, and obeyed by all its writers: None is what was
+        said last, at first no. A record in such a range without the right checksum is damaged.
     auto_create_topics: whether the first send to an unknown topic creates it.
     default_queues: its read and write queues then.
     flush: "sync" returns from an append only when it is durable; "async" makes it durable soon

@@ -57,7 +57,7 @@ class Lookup:
         self._layout, self._reader = layout, reader
         config = reader.identity.config
         run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self._log = CommitLog(run)
+        self._log = CommitLog(run, reader.log.sealed)
         geometry = Geometry(config.index_slots, config.index_items)
         self._index = KeyIndex(layout, geometry)
         self._span = KeySpan(self._log, self._index)
@@ -223,7 +223,7 @@ class Lookup:
                 data = self._log.read(offset, min(size, self._log.file_bytes))
         except FileNotFoundError:
             return None
-        return decode_record(data)
+        return decode_record(data, sealed=self._log.sealed())
 
 
 def _not_found(msg_id: str, layout: Layout) -> MessageNotFoundError:

@@ -129,7 +129,7 @@ class Parked:
 
 def _take(piece: Slice, rows: Ints) -> tuple[RecordFields, Ints]:
     run = piece.records
-    some = RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])
+    some = run.part(rows)
     return some, piece.tags_codes[rows]
 
 

@@ -36,7 +36,7 @@ from pyrocket.index.time_lookup import offset_by_time, store_time
 from pyrocket.index.together import Run
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
-from pyrocket.services.identity import Identity, load_identity
+from pyrocket.services.identity import Identity, SealedLog, load_identity
 from pyrocket.services.queue_ends import Shortfall
 from pyrocket.services.topics import TopicConfig, Topics
 
@@ -50,7 +50,7 @@ class Reader:
         self._layout, self.identity, self.clock = layout, identity, clock
         config = identity.config
         run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self._log = CommitLog(run)
+        self._log = CommitLog(run, SealedLog(layout))
         self._queues = Queues(layout, config.queue_file_bytes, writable=False)
         self._scanner = Scanner(self._log, config.broker_name, self._settle)
         self.topics = Topics(layout, clock)

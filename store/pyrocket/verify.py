@@ -38,7 +38,7 @@ from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.groups import GroupOffsets, Offsets
-from pyrocket.services.identity import check_directory, identify
+from pyrocket.services.identity import SealedLog, check_directory, identify
 from pyrocket.services.topics import TopicConfig, Topics
 
 _ATTEMPTS = 10
@@ -102,7 +102,7 @@ class _Check:
         self._told = config != StoreConfig() and not identify(layout, StoreConfig())[0].knows_index
         config = self._identity.config
         run = AnyRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self._run, self._log = run, CommitLog(run)
+        self._run, self._log = run, CommitLog(run, SealedLog(layout))
         self._queues = Queues(layout, config.queue_file_bytes, writable=False, run_type=AnyRun)
         self.before = Before(layout, self._identity)
         self._page, self._clean = self.before.page, self.before.clean

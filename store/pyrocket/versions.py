@@ -14,7 +14,7 @@ RELEASE = "0.1.0"
 """As in `setup.py`."""
 
 VERSIONS = {
-    "store.json": 1,
+    "store.json": 2,
     "topics.json": 1,
     "epochs.json": 1,
     "cursors.json": 1,

@@ -32,7 +32,7 @@ from pyrocket.log.flush_service import FlushPolicy, FlushService
 from pyrocket.log.flusher import Flusher, failing_for_good
 from pyrocket.presence import Presence, last_holder, make_folders
 from pyrocket.recovering import note_progress, queues_agree, recover_alone
-from pyrocket.services.identity import settle_identity
+from pyrocket.services.identity import SealedLog, settle_identity
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import Topics
 
@@ -71,13 +71,16 @@ class Writer:
             else:
                 self._log.check_whole(self.page[PUBLISHED])
                 self._keys.join()
+            if self._sealed.settle(self.page[PUBLISHED], self.identity.config.property_crc):
+                self.structure_changed()
             self._structure = self.page[STRUCTURE]
 
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout
         turn = partial(getattr, self._turns, "number")
         run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, turn=turn)
-        self._log = CommitLog(run)
+        self._sealed = SealedLog(layout)
+        self._log = CommitLog(run, self._sealed)
         self._queues = Queues(layout, config.queue_file_bytes, writable=True, turn=turn)
         self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock, config)
@@ -157,6 +160,7 @@ class Writer:
             if self.page[STRUCTURE] != self._structure:
                 self._structure = self.page[STRUCTURE]
                 self._queues.close()
+                self._appender.property_crc = self._sealed().is_open
             with translating_os_errors(self._layout.root, "try again", what=WRITE_FAILED):
                 self._appender.roll_forward()
                 yield

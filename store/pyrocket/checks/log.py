@@ -89,7 +89,7 @@ class LogCheck:
         bounds = zip(run.starts.tolist(), run.sizes.tolist(), strict=True)
         for at, (start, size) in enumerate(bounds):
             where = run.base + start
-            fault = record_fault(view[start : start + size], where)
+            fault = record_fault(view[start : start + size], where, run.sealed())
             good[at] = not fault
             if fault and at == len(run) - 1 and not self._goes_on(where + size):
                 position = where
@@ -120,7 +120,11 @@ class LogCheck:
             rest = self._log.read(position, length)
         except (FileNotFoundError, StoreDamagedError):
             return ""
-        return record_fault(memoryview(rest), position) if rest.strip(b"\0") else ""
+        return (
+            record_fault(memoryview(rest), position, self._log.sealed())
+            if rest.strip(b"\0")
+            else ""
+        )
 
     def _next_record(self, position: int, end: int) -> int:
         """Return where the next record in this or a later file begins; `end` if there is none."""

@@ -10,7 +10,7 @@ record_fields            many records: their fields, gathered and checked
 record_columns           many records: bytes → Arrow columns
 send_columns             what a batch to append may look like
 record_batch             Arrow columns → many records
-property_crc, crc_room   RocketMQ 5's checksum over a whole record
+property_crc, crc_room, sealed_ranges   RocketMQ 5's checksum over a whole record
 properties               the properties block of one record; RocketMQ's own names
 property_columns         the properties blocks of many records as columns
 compression              compressed bodies

@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.properties import CRC32, NAME_END, VALUE_END
-from pyrocket.formats.record import CRC_MASK, STORE_HOST
+from pyrocket.formats.record import BLANK_BYTES, CRC_MASK, STORE_HOST
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.runs import Ints, begin_with, crc32_of_runs, gather
 
@@ -58,13 +59,48 @@ def write_crcs(data: Bytes, bounds: Ints) -> None:
 def check_crcs(run: RecordFields) -> None:
     """Prove that bodies, and our records with a checksum of their own, are as they were written.
 
-    Raises StoreDamagedError. The structure has been checked. A broker that puts a message into
-    another queue, and makes no checksums itself, passes on that of the original.
+    Raises StoreDamagedError. The structure has been checked. In the ranges that `run.sealed` tells
+    every record with room for a checksum must have the right one. Elsewhere a checksum counts if
+    the store host is ours: a broker that puts a message into another queue, and makes no checksums
+    itself, passes on that of the original.
     """
     start = run.body_start
     bodies = _crcs(run.buffer, start, start + run.body_length)
     run.demand(bodies == run.field("crc"), "checksum mismatch of its body")
-    run.demand(_whole_hold(run), "checksum mismatch of the whole record")
+    run.demand(_whole_hold(run) & _sealed_hold(run), "checksum mismatch of the whole record")
+
+
+def _sealed_hold(run: RecordFields) -> Bools:
+    """Return whether each record that must have a checksum has the right one."""
+    sealed = run.sealed()
+    holds = np.ones(len(run), bool)
+    if not sealed.ranges:
+        return holds
+    rows = np.flatnonzero(sealed.cover(run.field("physical_offset")))
+    lengths = run.properties_length[rows]
+    rows = rows[has_room(run.sizes[rows], lengths, sealed.file_bytes)]
+    starts, tails = run.starts[rows], run.starts[rows] + run.sizes[rows] - CRC_BYTES
+    found = gather(run.data, tails, f"V{CRC_BYTES}").view(np.uint8).reshape(-1, CRC_BYTES)
+    right = (found == crc_tails(_crcs(run.buffer, starts, tails))).all(1)
+    holds[rows] = right & _are_apart(run, rows)
+    return holds
+
+
+def _are_apart(run: RecordFields, rows: Ints) -> Bools:
+    """Return whether a separator, or nothing, stands before the last 20 bytes of properties."""
+    before = run.data[run.starts[rows] + run.sizes[rows] - CRC_BYTES - 1]
+    return (before == VALUE_END) | (run.properties_length[rows] == CRC_BYTES)
+
+
+def has_room(sizes: Ints, properties_lengths: Ints, file_bytes: int) -> Bools:
+    """Return whether records that have no checksum could have one, or have one already.
+
+    The limits are those of `crc_room`: the log file's size, and the longest properties.
+    """
+    more = CRC_BYTES + 1
+    return (sizes + more <= file_bytes - BLANK_BYTES) & (
+        properties_lengths + more <= MAX_PROPERTIES_BYTES
+    )
 
 
 def _whole_hold(run: RecordFields) -> Bools:
@@ -82,8 +118,7 @@ def _whole_hold(run: RecordFields) -> Bools:
     right = crc_tails(_crcs(run.buffer, run.starts[rows], ends[rows] - CRC_BYTES))
     same = found[rows] == right
     holds[rows] = np.where(named[rows], same.all(1), ~same[:, len(_NAME) :].all(1))
-    apart = (run.data[ends - CRC_BYTES - 1] == VALUE_END) | (run.properties_length == CRC_BYTES)
-    for row in np.flatnonzero(named & ~apart).tolist():
+    for row in np.flatnonzero(named & ~_are_apart(run, np.arange(len(run)))).tolist():
         record = run.data[run.starts[row] : ends[row]].tobytes()
         holds[row] = crc_holds(record, int(run.properties_length[row]))
     return holds
@@ -95,6 +130,13 @@ def _are_shaped(tails: Bytes) -> Bools:
     if shaped.any():
         shaped &= (tails[:, len(_NAME) : -1] - np.uint8(ord("0")) < _BASE).all(1)
     return shaped
+
+
+def crc_is_right(record: bytes | memoryview, properties_length: int) -> bool:
+    """Whether one whole record ends with the right checksum."""
+    content = record[:-CRC_BYTES]
+    apart = properties_length == CRC_BYTES or content[-1] == VALUE_END
+    return apart and bytes(record[-CRC_BYTES:]) == _property(content)
 
 
 def crc_holds(record: bytes | memoryview, properties_length: int) -> bool:

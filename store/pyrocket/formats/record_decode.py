@@ -3,11 +3,13 @@
 import struct
 from dataclasses import dataclass
 
+import numpy as np
+
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.compression import inflate
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY, decode_properties
-from pyrocket.formats.property_crc import crc_holds
+from pyrocket.formats.property_crc import crc_holds, crc_is_right, has_room
 from pyrocket.formats.record import (
     FIXED_BYTES,
     HOST_V4,
@@ -26,6 +28,7 @@ from pyrocket.formats.record import (
     host_text,
     read_header,
 )
+from pyrocket.formats.sealed_ranges import NOT_SEALED, SealedRanges
 from pyrocket.message import StoredMessage
 
 _BYTE = struct.Struct(">B")
@@ -77,7 +80,9 @@ class Record:
         )
 
 
-def decode_record(data: bytes | memoryview, *, verify_crc: bool = True) -> Record:
+def decode_record(
+    data: bytes | memoryview, *, verify_crc: bool = True, sealed: SealedRanges = NOT_SEALED
+) -> Record:
     """Take one record apart; `data` begins with it and may be longer.
 
     Raises StoreDamagedError if it is not a whole, consistent v1 or v2 record.
@@ -98,10 +103,20 @@ def decode_record(data: bytes | memoryview, *, verify_crc: bool = True) -> Recor
         raise StoreDamagedError(f"record of {record.size} bytes whose fields take {end}.")
     if verify_crc and body_crc(record.body) != record.crc:
         raise StoreDamagedError("checksum mismatch of the body.")
-    is_ours = record.store_host == STORE_HOST
-    if verify_crc and is_ours and not crc_holds(data[:end], len(record.properties)):
+    if verify_crc and not _holds(record, data[:end], sealed):
         raise StoreDamagedError("checksum mismatch of the whole record.")
     return record
+
+
+def _holds(record: Record, data: bytes | memoryview, sealed: SealedRanges) -> bool:
+    """Whether a record is what its own checksum says; see `property_crc.check_crcs`."""
+    length = len(record.properties)
+    if sealed.cover(np.array([record.physical_offset])).all():
+        if crc_is_right(data, length):
+            return True
+        if has_room(np.array([len(data)]), np.array([length]), sealed.file_bytes).all():
+            return False
+    return record.store_host != STORE_HOST or crc_holds(data, length)
 
 
 def _take_apart(data: bytes) -> tuple[Record, int]:

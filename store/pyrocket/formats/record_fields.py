@@ -23,6 +23,7 @@ from pyrocket.formats.record import (
 )
 from pyrocket.formats.record_header import HEADER, offset_of
 from pyrocket.formats.runs import Ints, begin_with, binary_runs, gather, part_of
+from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 _SUM = "its lengths do not add up to its size"
 _RESTORE = "Restore the log file from a backup; what lies before this record can be read."
@@ -35,21 +36,30 @@ class RecordFields:
 
     Where they have been brought together, `base` is an array: how much farther each record lies in
     the log than in the buffer. `sizes` are what an index or a walk of the log says about them; all
-    arrays have one element a record.
+    arrays have one element a record. `sealed` tells which records must have a checksum of their
+    own.
     """
 
-    def __init__(self, buffer: pa.Buffer, base: int | Ints, starts: Ints, sizes: Ints) -> None:
+    def __init__(
+        self,
+        buffer: pa.Buffer,
+        base: int | Ints,
+        starts: Ints,
+        sizes: Ints,
+        sealed: Sealed = not_sealed,
+    ) -> None:
         self.buffer, self.base, self.starts, self.sizes = buffer, base, starts, sizes
+        self.sealed = sealed
         self.data = np.frombuffer(buffer, np.uint8)
 
     def head(self, count: int) -> "RecordFields":
         """Return the first records."""
         return self.part(slice(count))
 
-    def part(self, rows: slice | Bools) -> "RecordFields":
+    def part(self, rows: slice | Bools | Ints) -> "RecordFields":
         """Return some of the records, in the same buffer."""
         base = self.base if isinstance(self.base, int) else self.base[rows]
-        return RecordFields(self.buffer, base, self.starts[rows], self.sizes[rows])
+        return RecordFields(self.buffer, base, self.starts[rows], self.sizes[rows], self.sealed)
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -39,6 +39,7 @@ class BlockIndex:
 
     keys: how many; -1 where nobody has looked for them. due: see `EncodedBatch`.
     segment: where its records are; 0 for the file with the index.
+    crc_room: whether the records have room for checksums of their own.
     """
 
     topic: str
@@ -52,6 +53,7 @@ class BlockIndex:
     columns_at: int
     data_sum: int
     columns_crc: int
+    crc_room: bool = True
 
     @property
     def columns_bytes(self) -> int:
@@ -110,6 +112,7 @@ def index_block(
         columns_at=columns_at,
         data_sum=sum_of_words(memoryview(batch.data)),
         columns_crc=crc32(columns),
+        crc_room=batch.crc_room,
     )
 
 

@@ -81,7 +81,7 @@ class Appender:
         config: StoreConfig,
     ) -> None:
         self._log, self._dispatcher, self._page, self._clock = log, dispatcher, page, clock
-        self._property_crc = config.property_crc
+        self.property_crc = bool(config.property_crc)
 
     def append(
         self,
@@ -134,6 +134,12 @@ class Appender:
     def _end_of(self, chunks: Iterable[Chunk], start: int, preface: Preface | None) -> int:
         first: list[Chunk] = [self._with_room(preface(start, start))] if preface else []
         for chunk in chain(first, chunks):
+            if self.property_crc and not chunk.crc_room:
+                raise SinkError(
+                    "the rows were staged before the store was set to property_crc.",
+                    remedy="Run the write again: nothing of it has been published.",
+                    code="STAGED_WITHOUT_CRC",
+                )
             start = self._log.place(start, chunk.sizes).end
         return start
 
@@ -159,7 +165,7 @@ class Appender:
 
     def _with_room(self, batch: EncodedBatch) -> EncodedBatch:
         """Return a batch with room for checksums: the store's own come without."""
-        if not self._property_crc or batch.crc_room:
+        if not self.property_crc or batch.crc_room:
             return batch
         return with_crc_room(batch, self._log.file_bytes)
 

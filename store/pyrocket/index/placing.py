@@ -34,6 +34,10 @@ class Chunk(Protocol):
         """What the queue entries say besides."""
 
     @property
+    def crc_room(self) -> bool:
+        """Whether its records have room for checksums of their own."""
+
+    @property
     def delays(self) -> Ints | None:
         """With these the tags code is the store time and so many ms."""
 

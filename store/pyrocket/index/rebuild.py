@@ -99,7 +99,7 @@ class _Recovery:
             self._drop_cached()
         whole = WholeRun(self.log.run)
         try:
-            start, end, stored = replace(self, log=CommitLog(whole)).checked()
+            start, end, stored = replace(self, log=CommitLog(whole, self.log.sealed)).checked()
         finally:
             whole.close()
         self.log.run.drop_empty_last()

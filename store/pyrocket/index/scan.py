@@ -216,7 +216,7 @@ class Scanner:
             buffer, base = self._log.window(low, int(offsets[-1] + sizes[-1]) - low)
         except FileNotFoundError:
             raise self._file_gone(queue, places) from None
-        return RecordFields(buffer, base, offsets - base, sizes)
+        return RecordFields(buffer, base, offsets - base, sizes, self._log.sealed)
 
     def _file_gone(self, queue: ConsumeQueue, places: _Places) -> PyrocketError:
         """Return the error about the first of these messages whose log file is not there."""
@@ -247,7 +247,7 @@ def _message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -
         if entry["physical_offset"] < 0 or not FIXED_BYTES <= entry["size"] <= log.file_bytes:
             raise StoreDamagedError("its entry is no place in the log.", remedy=REBUILD_QUEUES)
         where_to = int(entry["physical_offset"]), int(entry["size"])
-        record = decode_record(log.read(*where_to))
+        record = decode_record(log.read(*where_to), sealed=log.sealed())
         if (record.topic, record.queue_id, record.queue_offset) != (
             queue.topic,
             queue.queue_id,

@@ -43,7 +43,7 @@ def _read(
         if not low < end <= min(log.file_end(low), low + WINDOW_BYTES):
             raise StoreDamagedError("these are no places in one window of the log.")
         buffer, base = log.filled_window(low, end - low)
-        fields = RecordFields(buffer, base, offsets[rows] - base, sizes[rows])
+        fields = RecordFields(buffer, base, offsets[rows] - base, sizes[rows], log.sealed)
         fields.check_structure()
     except (FileNotFoundError, StoreDamagedError):
         middle = len(rows) // 2

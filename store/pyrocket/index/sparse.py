@@ -46,4 +46,4 @@ def read_apart(log: CommitLog, offsets: Ints, sizes: Ints) -> RecordFields:
     piece = np.cumsum(firsts) - 1
     before = np.cumsum(lengths) - lengths
     at = offsets + (before - starts)[piece]
-    return RecordFields(pa.py_buffer(data), offsets - at, at, sizes)
+    return RecordFields(pa.py_buffer(data), offsets - at, at, sizes, log.sealed)

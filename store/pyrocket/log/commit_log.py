@@ -16,6 +16,7 @@ from pyrocket.disk.layout import file_name
 from pyrocket.errors import MessageError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, encode_blank
 from pyrocket.formats.runs import Ints
+from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,13 @@ class Placement:
 
 
 class CommitLog:
-    """Reads and writes records at log offsets. Knows no queues, takes no locks."""
+    """Reads and writes records at log offsets. Knows no queues, takes no locks.
 
-    def __init__(self, run: FileRun) -> None:
-        self.run = run
+    `sealed` tells which records must have a checksum of their own.
+    """
+
+    def __init__(self, run: FileRun, sealed: Sealed = not_sealed) -> None:
+        self.run, self.sealed = run, sealed
 
     @property
     def file_bytes(self) -> int:

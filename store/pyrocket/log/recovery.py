@@ -20,6 +20,7 @@ from pyrocket.formats.property_crc import check_crcs
 from pyrocket.formats.record import read_header
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.sealed_ranges import NOT_SEALED, SealedRanges
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import end_of, run_at, walk, walk_all
 
@@ -140,14 +141,17 @@ def whole_records(run: RecordFields) -> int:
 def _count_whole(run: RecordFields) -> int:
     view = memoryview(run.buffer)
     bounds = zip(run.starts.tolist(), run.sizes.tolist(), strict=True)
-    faults = (record_fault(view[start : start + size], run.base + start) for start, size in bounds)
+    faults = (
+        record_fault(view[start : start + size], run.base + start, run.sealed())
+        for start, size in bounds
+    )
     return next((count for count, fault in enumerate(faults) if fault), len(run))
 
 
-def record_fault(data: memoryview, offset: int) -> str:
+def record_fault(data: memoryview, offset: int, sealed: SealedRanges = NOT_SEALED) -> str:
     """Return what is wrong with the record at a log offset; empty if it counts."""
     try:
-        record = decode_record(data)
+        record = decode_record(data, sealed=sealed)
         _check_topic(record.topic.encode())
     except StoreDamagedError as error:
         return error.message

@@ -76,7 +76,7 @@ def run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None
     blank = header is not None and header.is_blank
     if starts:
         bounds = np.array([*starts, at])
-        return RecordFields(buffer, base, bounds[:-1], np.diff(bounds)), blank
+        return RecordFields(buffer, base, bounds[:-1], np.diff(bounds), log.sealed), blank
     if header is None or blank or len(view) >= end - base:
         return None, blank
     # The window may be too short for a record, or end in one at a hole: a body of zeros.
@@ -96,7 +96,7 @@ def _single(log: CommitLog, position: int, size: int) -> RecordFields | None:
     if size - int(one.body_length[0]) > _MOST_BESIDE_BODY:
         return None
     buffer, base = log.filled_window(position, size)
-    return RecordFields(buffer, base, np.array([position - base]), np.array([size]))
+    return RecordFields(buffer, base, np.array([position - base]), np.array([size]), log.sealed)
 
 
 def _filled(log: CommitLog, position: int, size: int) -> tuple[pa.Buffer, int]:

@@ -21,11 +21,13 @@ from typing import Any
 from pyrocket.config import StoreConfig
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.disk.state_page import StatePage
 from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError, StorePermissionError
 from pyrocket.formats.fastjson import in_words
 from pyrocket.formats.own_json import check_own_version
+from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
 from pyrocket.sizes import (
     TELL_INDEX,
     check_all_lengths,
@@ -47,6 +49,7 @@ _SIZES = {
 
 _DELAY_LEVELS = "messageDelayLevel"
 _PROPERTY_CRC = "enabledAppendPropCRC"
+_SEALED, _SEALED_LOCK = "propertyCrcRanges", "propertyCrcLock"
 
 _STORE_NAMES = frozenset(
     ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
@@ -205,6 +208,71 @@ def _property_crc(known: dict[str, Any], config: StoreConfig) -> bool | None:
     return bool(known[_PROPERTY_CRC]) if _PROPERTY_CRC in known else None
 
 
+class SealedLog:
+    """Tells which log ranges hold records with checksums, re-read when `store.json` changes."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._seen: tuple[object, SealedRanges] | None = None
+
+    def __call__(self) -> SealedRanges:
+        """Return the ranges; none if another program may have appended to the log since."""
+        stamp = _stamp(self._layout.identity), lock_identity(self._layout.lock)
+        seen = self._seen
+        if seen is None or seen[0] != stamp:
+            seen = self._seen = stamp, self._read()
+        return seen[1]
+
+    def _read(self) -> SealedRanges:
+        known: dict[str, Any] = {}
+        with suppress(*_NONSENSE, StoreDamagedError):  # Whoever opens the store says so.
+            known = json.loads(read_or_none(self._layout.identity) or b"{}")
+            pairs = [(int(start), _end(end)) for start, end in known.get(_SEALED, [])]
+            sealed = SealedRanges(tuple(pairs), int(known[_SIZES["log_file_bytes"]]))
+            # An earlier release changes the one and not the other.
+            agrees = sealed.is_open == bool(known.get(_PROPERTY_CRC))
+            if agrees and known.get(_SEALED_LOCK) == _lock_time(self._layout):
+                return sealed
+        return NOT_SEALED
+
+    def settle(self, log_end: int, sealing: bool | None) -> bool:
+        """Note durably whether records from the log's end on have checksums; None: nobody said.
+
+        Returns whether that was new to the directory. The caller holds the mutex, and the log ends
+        at `log_end`.
+        """
+        known = json.loads(read_or_none(self._layout.identity) or b"{}")
+        ranges = self().at(log_end, sealing=bool(sealing)).ranges
+        noted = [[start, None if end == OPEN_END else end] for start, end in ranges]
+        lock = _lock_time(self._layout)
+        before = known.get(_PROPERTY_CRC), known.get(_SEALED, []), known.get(_SEALED_LOCK, lock)
+        if before == (sealing, noted, lock):
+            return False
+        content = {
+            **known,
+            "version": VERSIONS[self._layout.identity.name],
+            "release": RELEASE,
+            _PROPERTY_CRC: sealing,
+            _SEALED: noted,
+            _SEALED_LOCK: lock,
+        }
+        _save(self._layout, content)
+        return True
+
+
+def _end(end: int | None) -> int:
+    return OPEN_END if end is None else int(end)
+
+
+def _lock_time(layout: Layout) -> int:
+    """Return when `lock` was written: a Java broker does so at each start, a copy keeps it."""
+    return (lock_identity(layout.lock) or (0, 0))[0]
+
+
+def _save(layout: Layout, content: dict[str, Any]) -> None:
+    replace_file(layout.identity, json.dumps(content, indent=1).encode(), layout.scratch)
+
+
 def _check_delay_levels(layout: Layout, wanted: StoreConfig, settled: StoreConfig) -> None:
     """Refuse delay levels under which delayed messages would be due at other times."""
     if wanted.delay_levels is None or wanted.delay_levels_ms == settled.delay_levels_ms:
@@ -239,8 +307,7 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
     """
     known = load_identity(layout, config)
     content: dict[str, Any] = json.loads(read_or_none(layout.identity) or b"{}")
-    crc = known.config.property_crc
-    if {*_SIZES.values(), _DELAY_LEVELS} <= set(content) and content.get(_PROPERTY_CRC) == crc:
+    if {*_SIZES.values(), _DELAY_LEVELS} <= set(content):
         return known
     if not known.knows_index:
         raise OptionError(
@@ -262,7 +329,14 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
         **content,
         **{key: getattr(identity.config, name) for name, key in _SIZES.items()},
         _DELAY_LEVELS: identity.config.delay_levels_text,
-        **({} if crc is None else {_PROPERTY_CRC: crc}),
     }
-    replace_file(layout.identity, json.dumps(content, indent=1).encode(), layout.scratch)
+    _save(layout, content)
     return identity
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size

@@ -98,6 +98,7 @@ class StagedChunk:
         self.queue_ids, self.tags_codes = columns.queue_ids, columns.tags_codes
         self.keys: MessageKeys | None = columns.keys
         self.delays: Ints | None = columns.delays
+        self.crc_room = block.crc_room
 
     def __len__(self) -> int:
         return len(self.queue_ids)

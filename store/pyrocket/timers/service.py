@@ -54,7 +54,7 @@ class TimerService:
         self._removed = -1
         config = reader.identity.config
         run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self.log = CommitLog(run)
+        self.log = CommitLog(run, reader.log.sealed)
         self._queues = Queues(layout, config.queue_file_bytes, writable=False)
         self.buckets = TimerBuckets(layout.timers)
         self._upcoming = Upcoming(self.buckets)

@@ -185,7 +185,9 @@ def record_of(reader: Reader, half: HalfMessage) -> Record:
     at = half.queue_offset
     run = next(reader.records(HALF_TOPIC, 0, at, at + 1)).records
     start = int(run.starts[0])
-    return decode_record(run.buffer.slice(start, half.size).to_pybytes())
+    return decode_record(
+        run.buffer.slice(start, half.size).to_pybytes(), sealed=reader.log.sealed()
+    )
 
 
 def _keys_of(topic: str, properties: Mapping[str, str]) -> MessageKeys:

@@ -1,0 +1,58 @@
+"""Ranges of the log in which every record has a checksum of its own: see `property_crc`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrocket.formats.runs import Ints
+
+OPEN_END = 2**63 - 1
+"""The end of a range to which records are still appended."""
+
+
+@dataclass(frozen=True)
+class SealedRanges:
+    """Half-open ranges of log offsets, ascending; `file_bytes` is the size of the log's files.
+
+    A record without a checksum in one of them is damaged, unless it had no room for one.
+    """
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    file_bytes: int = 0
+
+    def cover(self, offsets: Ints) -> npt.NDArray[np.bool_]:
+        """Return whether each log offset lies in a range."""
+        covered = np.zeros(len(offsets), bool)
+        for start, end in self.ranges:
+            covered |= (offsets >= start) & (offsets < end)
+        return covered
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is appended next has a checksum."""
+        return bool(self.ranges) and self.ranges[-1][1] == OPEN_END
+
+    def at(self, log_end: int, *, sealing: bool) -> "SealedRanges":
+        """Return the ranges as they are once the log ends there and goes on so.
+
+        Records at or after `log_end` are to be written: with checksums if `sealing`.
+        """
+        kept = [(start, min(end, log_end)) for start, end in self.ranges if start < log_end]
+        if sealing and kept and kept[-1][1] == log_end:
+            kept[-1] = (kept[-1][0], OPEN_END)
+        elif sealing:
+            kept.append((log_end, OPEN_END))
+        return SealedRanges(tuple(kept), self.file_bytes)
+
+
+NOT_SEALED = SealedRanges()
+
+Sealed = Callable[[], SealedRanges]
+"""Returns the ranges as they are now."""
+
+
+def not_sealed() -> SealedRanges:
+    """Return no ranges."""
+    return NOT_SEALED
