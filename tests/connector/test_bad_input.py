@@ -17,10 +17,23 @@ from pyspark_pyrocket.stores import forget
 READS = [
     # what, changed options (None removes one), schema, error
     ("no target", {"path": None}, None, "OPTION_MISSING.*PYROCKET_STORE"),
-    ("both targets", {"endpoint": "localhost:8081"}, None, "OPTION_CONFLICT.*one target"),
+    (
+        "both targets",
+        {"endpoint": "localhost:8081"},
+        None,
+        "OPTION_UNSUPPORTED.*'endpoint' is to come",
+    ),
     ("a later target", {"path": None, "endpoint": "h:1"}, None, "OPTION_UNSUPPORTED"),
     ("a missing directory", {"path": "/no/such/store"}, None, "STORE_NOT_FOUND.*/no/such/store"),
     ("a file", {"path": __file__}, None, "STORE_NOT_A_DIRECTORY"),
+    (
+        "a folder of other files",
+        {"path": str(Path(__file__).parent)},
+        None,
+        "not a store: it holds",
+    ),
+    ("a path of Windows", {"path": "C:\\store"}, None, "OPTION_INVALID.*Windows"),
+    ("tags with a comma", {"tags": "a,b"}, None, r"OPTION_INVALID.*'a \|\| b'"),
     ("another scheme", {"path": "s3a://bucket/x"}, None, "OPTION_INVALID.*scheme 's3a'"),
     ("no topic", {"topic": None}, None, "OPTION_MISSING.*subscribe"),
     ("a missing topic", {"topic": "tt"}, None, "TOPIC_NOT_FOUND.*'tt'.*Did you mean 't'"),
@@ -64,7 +77,7 @@ ONLY_STREAM = [
 ]
 WRITES = [
     ("no target", {"path": None}, "'x' AS body", "OPTION_MISSING.*PYROCKET_STORE"),
-    ("both targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_CONFLICT"),
+    ("both targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_UNSUPPORTED.*to come"),
     ("a file", {"path": __file__}, "'x' AS body", "STORE_NOT_A_DIRECTORY"),
     ("an illegal topic", {"topic": "a b"}, "'x' AS body", "TOPIC_ILLEGAL"),
     ("a system topic", {"topic": "SCHEDULE_TOPIC_XXXX"}, "'x' AS body", "TOPIC_ILLEGAL"),

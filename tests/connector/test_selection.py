@@ -109,11 +109,30 @@ def test_tags_and_sql_have_to_be_true_both(filled):
     assert numbers(directly(filled, tags="paid", sql="price > 5")) == [6, 9]
 
 
-def test_messages_with_bars_in_their_tags_are_read_with_sql():
-    for option in ("tags", "subExpression"):
-        with pytest.raises(OptionError, match=r"Separate tags by \|\|.*TAGS = 'a \| b'"):
-            read(**{option: "a | b"})
-    assert read(sql="TAGS = 'a | b'").selection.where.matches({"TAGS": "a | b"})
+@pytest.mark.parametrize(
+    ("tags", "meant"),
+    [
+        ("a | b", "a || b"),
+        ("a,b", "a || b"),
+        ("a, b ,c", "a || b || c"),
+        ("a OR b", "a || b"),
+        ("a or b and c", "a || b || c"),
+        ("x || a,b", "a || b"),
+    ],
+)
+@pytest.mark.parametrize("option", ["tags", "subExpression"])
+def test_tags_that_are_separated_in_another_way_are_refused(option, tags, meant):
+    tag = tags.split("||")[-1].strip()
+    with pytest.raises(OptionError, match=f"'{option}' is") as info:
+        read(**{option: tags})
+    assert repr(meant) in info.value.remedy
+    assert f"TAGS = '{tag}'" in info.value.remedy
+    assert read(sql=f"TAGS = '{tag}'").selection.where.matches({"TAGS": tag})
+
+
+@pytest.mark.parametrize("tag", ["order", "new order", "band-or", "and", "or", "a;b", "ORDER"])
+def test_tags_that_hold_such_letters_are_tags(tag):
+    assert read(tags=tag).selection.where.tags == {tag}
 
 
 @pytest.mark.parametrize(

@@ -51,17 +51,20 @@ def test_no_target_explains_the_create_table_trap(options):
     assert info.value.code == "OPTION_MISSING"
 
 
+@pytest.mark.parametrize("options", [{}, {"path": "/a"}])
 @pytest.mark.parametrize("name", ["endpoint", "namesrv", "EndPoint"])
-def test_two_targets_are_a_conflict(name):
-    with pytest.raises(OptionError, match="Both 'path' and") as info:
-        target(path="/a", **{name: "localhost:8081"})
-    assert info.value.code == "OPTION_CONFLICT"
+def test_a_target_of_later_versions_is_said_to_be_to_come(name, options):
+    with pytest.raises(OptionError, match=f"'{name.lower()}' is to come") as info:
+        target(default_store="/b", **options, **{name: "localhost:8081"})
+    assert info.value.code == "OPTION_UNSUPPORTED"
+    assert f"Remove '{name.lower()}'" in info.value.remedy
 
 
-@pytest.mark.parametrize("name", ["endpoint", "namesrv"])
-def test_a_target_of_later_versions_says_so(name):
-    with pytest.raises(OptionError, match="not available yet"):
-        target(default_store="/b", **{name: "localhost:8081"})
+@pytest.mark.parametrize("path", ["C:\\store", "c:/store", "D:store", "C:"])
+def test_a_path_of_windows_is_named_as_that(path):
+    with pytest.raises(OptionError, match="Windows") as info:
+        absolute_path(path, "/work")
+    assert f"/mnt/{path[0].lower()}/" in info.value.remedy
 
 
 def test_a_list_of_one_path_is_that_path():

@@ -1,5 +1,6 @@
 """Which messages of a topic a read wants."""
 
+import re
 from dataclasses import dataclass, field
 
 from pyrocket import MessageFilter
@@ -25,6 +26,9 @@ ROWS = (
         "`region = 'EU' AND price BETWEEN 10 AND 20`.",
     ),
 )
+
+_OTHER_SEPARATOR = re.compile(r"[|,]|\s(?:or|and)\s", re.IGNORECASE)
+"""What is written for || by mistake."""
 
 _NO_FILTER = ("keys", "msgId")
 
@@ -53,11 +57,12 @@ class Selection:
                 _refuse_other_views(name, given)
         selection = cls(where=_filter(option, tags, sql), tags=tags, sql=sql)
         for tag in selection.where.tags or ():
-            if "|" in tag:
+            if _OTHER_SEPARATOR.search(tag):
+                several = " || ".join(filter(None, map(str.strip, _OTHER_SEPARATOR.split(tag))))
                 raise given.wrong(
                     option,
-                    f"Separate tags by ||. To read messages tagged {tag!r}, use 'sql': "
-                    f"TAGS = '{tag}'.",
+                    f"Separate tags by ||, as in {several!r}. To read messages tagged {tag!r}, use "
+                    f"'sql': TAGS = '{tag}'.",
                 )
         return selection
 

@@ -47,7 +47,7 @@ def split_target(request: Request) -> tuple[str, dict[str, str]]:
     """Return the absolute path of the store, and the options that are not about the target."""
     rest = {key.lower(): value for key, value in request.options.items()}
     path = _one_path(rest)
-    _refuse_later_targets(path, rest)
+    _refuse_later_targets(rest)
     return absolute_path(path or request.default_store, request.directory), rest
 
 
@@ -79,24 +79,24 @@ def _one_path(options: dict[str, str]) -> str:
     return str(several[0]) if several else path
 
 
-def _refuse_later_targets(path: str, options: dict[str, str]) -> None:
+def _refuse_later_targets(options: dict[str, str]) -> None:
     for name in _LATER:
-        if name not in options:
-            continue
-        if path:
+        if name in options:
             raise OptionError(
-                f"Both 'path' and {name!r} are given.",
-                remedy="A query has one target: keep one of them.",
-                code="OPTION_CONFLICT",
+                f"Option {name!r} is to come: this version reads and writes no broker over the "
+                "network.",
+                remedy=f"Remove {name!r}, and name the directory of a store with 'path'.",
+                code="OPTION_UNSUPPORTED",
             )
-        raise OptionError(
-            f"Option {name!r} is not available yet in this version.",
-            remedy="Name the store's directory with 'path'.",
-            code="OPTION_UNSUPPORTED",
-        )
 
 
 def _path_of_uri(uri: str, scheme: str) -> str:
+    if len(scheme) == 1:
+        raise OptionError(
+            f"The path {uri!r} is one of Windows, where pyrocket does not run.",
+            remedy=f"In WSL write /mnt/{scheme}/... for what is on drive {scheme.upper()}:, or "
+            "better a directory of Linux's own, such as ~/store.",
+        )
     if scheme != "file":
         raise OptionError(
             f"The path {uri!r} has the scheme {scheme!r}.",

@@ -20,6 +20,7 @@ from typing import Any
 
 from pyrocket.config import StoreConfig
 from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.foreign_directory import refuse_foreign, refuse_inside_store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles
@@ -51,9 +52,6 @@ _DELAY_LEVELS = "messageDelayLevel"
 _PROPERTY_CRC = "enabledAppendPropCRC"
 _SEALED, _SEALED_LOCK = "propertyCrcRanges", "propertyCrcLock"
 
-_STORE_NAMES = frozenset(
-    ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
-)
 _SINCE_FIRST = ("log_file_bytes", "queue_file_entries")
 _UNREAD = (StoreDamagedError, StorePermissionError, PermissionError)
 _NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OptionError)
@@ -102,17 +100,12 @@ def check_directory(layout: Layout, *, create: bool) -> None:
     if layout.looks_like_a_store:
         _check_versions(layout)
         return
+    refuse_inside_store(root)
+    refuse_foreign(root)
     if not create:
         raise StoreNotFoundError(
             f"there is no store at {root}.",
             remedy="Check the path; `Store.open(path, create=True)`, for writing, makes one there.",
-        )
-    foreign = {entry.name for entry in root.iterdir()} - _STORE_NAMES if root.exists() else set()
-    if foreign:
-        raise StoreNotFoundError(
-            f"{root} is no store and holds other files, such as {min(foreign)!r}.",
-            remedy="Name an empty or a new directory.",
-            code="STORE_DIRECTORY_NOT_EMPTY",
         )
 
 

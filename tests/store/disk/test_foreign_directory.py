@@ -1,0 +1,74 @@
+"""A path that is something else than a store is named as what it is, to readers and to writers."""
+
+import re
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import StoreNotFoundError
+
+PLACES = [
+    # what lies there, what it is called, the way out
+    (["part-0.parquet", "_SUCCESS"], "Parquet files", "parquet"),
+    (["_SUCCESS", "part-0.csv"], "files written by Spark", "directory of its own"),
+    (["day=1/part-0.parquet", "day=2/part-1.parquet"], "partitions", "directory of its own"),
+    (["_delta_log/0.json", "part-0.parquet"], "Delta table", "delta"),
+    (["offsets/0", "commits/0", "metadata", "state/0"], "checkpoint of a stream", "directory of"),
+    (["thesis.tex"], r"other files, such as 'thesis\.tex'", "directory of its own"),
+    ([".hidden"], r"other files, such as '\.hidden'", "directory of its own"),
+]
+
+
+def lay(root, names):
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+
+
+def refused(path, **how):
+    with pytest.raises(StoreNotFoundError) as caught:
+        Store.open(path, **how)
+    return caught.value
+
+
+@pytest.mark.parametrize("how", [{"read_only": True}, {}, {"create": True}])
+@pytest.mark.parametrize(("names", "what", "way_out"), PLACES)
+def test_a_folder_of_something_else_is_named(tmp_path, names, what, way_out, how):
+    lay(tmp_path, names)
+    before = sorted(tmp_path.rglob("*"))
+    error = refused(tmp_path, **how)
+    assert error.code == "STORE_DIRECTORY_NOT_EMPTY"
+    assert re.search(what, error.message), error.message
+    assert way_out in error.remedy
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("how", [{"read_only": True}, {}, {"create": True}])
+@pytest.mark.parametrize("inside", ["commitlog", "pyrocket", "config", "commitlog/0", "new", "a/b"])
+def test_a_path_inside_a_store_is_named_with_the_store(tmp_path, inside, how):
+    Store.open(tmp_path / "s", create=True).close()
+    error = refused(tmp_path / "s" / inside, **how)
+    assert error.code == "STORE_PATH"
+    assert f"inside the store {tmp_path / 's'}" in error.message
+    assert f"Name {tmp_path / 's'}," in error.remedy
+
+
+@pytest.mark.parametrize("how", [{"read_only": True}, {}, {"create": True}])
+def test_the_folder_above_a_store_names_the_store(tmp_path, how):
+    Store.open(tmp_path / "s", create=True).close()
+    error = refused(tmp_path, **how)
+    assert error.code == "STORE_DIRECTORY_NOT_EMPTY"
+    assert error.remedy == f"Name {tmp_path / 's'}."
+
+
+def test_what_is_no_store_and_no_other_folder_is_a_path_to_check(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", tmp_path / "missing"):
+        error = refused(path)
+        assert error.code == "STORE_NOT_FOUND"
+        assert "Check the path" in error.remedy
+
+
+def test_a_folder_of_very_many_files_is_looked_at_in_part_only(tmp_path, monkeypatch):
+    lay(tmp_path, [f"{number}.csv" for number in range(50)])
+    monkeypatch.setattr("pyrocket.disk.foreign_directory._MAX_NAMES", 10)
+    assert ".csv" in refused(tmp_path).message
