@@ -32,10 +32,11 @@ def stage_tasks(store, batch, bodies, tasks=2, **more):
     return [stage(store, batch, part, number, **more) for number, part in enumerate(parts)]
 
 
-def publish(store, number, bodies, run="run-1", **more):
-    """Stage and publish one batch of a query."""
+def publish(store, number, bodies, run="run-1", *, on_difference="fail", on_gap="accept", **more):
+    """Stage and publish one batch of a query, wherever the test begins to count."""
     one = numbered(number, run)
-    return store.sink.publish(one, stage_tasks(store, one, bodies, **more))
+    staged = stage_tasks(store, one, bodies, **more)
+    return store.sink.publish(one, staged, on_difference=on_difference, on_gap=on_gap)
 
 
 def staged_files(path):

@@ -27,7 +27,7 @@ from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.file_run import FileRun
-from pyrocket.disk.layout import Layout, file_name
+from pyrocket.disk.layout import Layout, file_name, listed
 from pyrocket.errors import (
     InvalidInputError,
     PyrocketError,
@@ -181,6 +181,7 @@ class _Snapshot:
     def _copy_small_files(self) -> None:
         layout = self._layout
         names = [layout.identity, layout.topic_ids, layout.epochs, layout.sink_ledger]
+        names += sorted(listed(layout.sink_notes))
         for source in [*names, *sorted(self._layout.config("x").parent.glob("*.json*"))]:
             if source.is_file():
                 target = self._draft.root / source.relative_to(self._layout.root)

@@ -18,14 +18,16 @@ VERSIONS = {
     "topics.json": 1,
     "epochs.json": 1,
     "cursors.json": 1,
-    "sink.json": 1,
+    "sink.json": 2,
+    "empty.json": 1,
+    "unclean.json": 1,
     "ends.json": 1,
     "handed.json": 1,
     "state": 2,
 }
 """The version of each file that this release writes, and the latest one that it reads."""
 
-HINTS = frozenset({"ends.json", "handed.json"})
+HINTS = frozenset({"ends.json", "handed.json", "empty.json", "unclean.json"})
 """Files that are ignored if they are of a later version: the store works without them."""
 
 

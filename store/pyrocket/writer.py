@@ -32,6 +32,7 @@ from pyrocket.log.flush_service import FlushPolicy, FlushService
 from pyrocket.log.flusher import Flusher, failing_for_good
 from pyrocket.presence import Presence, last_holder, make_folders
 from pyrocket.recovering import note_progress, queues_agree, recover_alone
+from pyrocket.services.empty_batches import EmptyBatches
 from pyrocket.services.identity import SealedLog, settle_identity
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import Topics
@@ -113,6 +114,10 @@ class Writer:
                 remedy="Close it everywhere first.",
                 code="STORE_NEEDS_RECOVERY",
             )
+        if self.page.was_cut_off():
+            # Before the recovery, which makes the words those of this boot.
+            now = max(self._clock(), self.page[STORE_TIME])
+            EmptyBatches(self._layout, self._clock).note_unclean_end(now)
         recover_alone(
             self._layout,
             self._log,

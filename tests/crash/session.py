@@ -96,7 +96,7 @@ class Session:
         for queue, offset in before.items():
             mine[queue] = [row for row, q in zip(rows, queue_ids, strict=True) if q == queue[1]]
             bounds[queue] = offset, offset + len(mine[queue])
-        told = store.sink.publish(one, staged)
+        told = store.sink.publish(one, staged, on_difference="drop")
         if not told.dropped:
             for queue, bodies in mine.items():
                 self.note(Promises.is_offered, queue, before[queue], bodies, at=begin)

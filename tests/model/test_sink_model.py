@@ -19,11 +19,18 @@ class SinkMachine(StoreMachine):
 
     @initialize()
     def begin(self):
-        self.last, self.run, self.past = {}, {}, {}
+        self.last, self.empty, self.run, self.past = {}, {}, {}, {}
         self.moves, self.held, self.runs = {}, {}, 0
 
     def batch_of(self, sink, number, run=None):
         return numbered(number, f"run-{self.run.get(sink, 0) if run is None else run}", sink, "")
+
+    def counted(self, sink):
+        """The newest batch, with rows or without."""
+        return self.last.get(sink, -1) + self.empty.get(sink, 0)
+
+    def is_published(self, sink, number):
+        self.last[sink], self.empty[sink] = number, 0
 
     def moved(self, sink, run=None):
         """Note that the log says something new of the sink, and whose run is current."""
@@ -57,10 +64,13 @@ class SinkMachine(StoreMachine):
     @rule(data=st.data(), sink=SINKS, rows=ROWS, step=st.integers(1, 3), which=st.integers(0, 1))
     def publish(self, data, sink, rows, step, which):
         topic = data.draw(st.sampled_from(sorted(self.topics)))
-        one = self.batch_of(sink, self.last.get(sink, -1) + step)
+        for _ in range(step - 1):
+            self.writers[which].sink.publish(self.batch_of(sink, self.counted(sink) + 1), [])
+            self.empty[sink] = self.empty.get(sink, 0) + 1
+        one = self.batch_of(sink, self.counted(sink) + 1)
         told = self.writers[which].sink.publish(one, self.staged(one, topic, rows))
         assert (told.rows, told.dropped) == (len(rows), False)
-        self.last[sink] = one.batch
+        self.is_published(sink, one.batch)
         self.moved(sink)
         self.add(topic, rows)
 
@@ -69,7 +79,7 @@ class SinkMachine(StoreMachine):
     def begin_and_stall(self, sink):
         """A new run begins the next batch, and is held up."""
         run = self.new_run()
-        one = self.batch_of(sink, self.last.get(sink, -1) + 1, run)
+        one = self.batch_of(sink, self.counted(sink) + 1, run)
         self.held[sink] = run, one, self.moves.get(sink, 0)
 
     @precondition(lambda self: self.topics and self.held)
@@ -83,7 +93,7 @@ class SinkMachine(StoreMachine):
         if self.moves.get(sink, 0) == moves:
             assert self.writers[which].sink.publish(one, staged).rows == len(rows)
             self.moved(sink, run)
-            self.last[sink] = one.batch
+            self.is_published(sink, one.batch)
             self.add(topic, rows)
             return
         with pytest.raises(SinkError, match="SINK_FENCED"):
@@ -93,13 +103,14 @@ class SinkMachine(StoreMachine):
     @precondition(lambda self: self.topics and self.last)
     @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1), new_run=st.booleans())
     def repeat(self, data, rows, which, new_run):
-        """Nothing but the number counts; a new run takes over by it."""
+        """The number counts, where other rows are allowed; a new run takes over by it."""
         topic = data.draw(st.sampled_from(sorted(self.topics)))
         sink = data.draw(st.sampled_from(sorted(self.last)))
         if new_run:
             self.moved(sink, self.new_run())
         one = self.batch_of(sink, self.last[sink])
-        assert self.writers[which].sink.publish(one, self.staged(one, topic, rows)).dropped
+        staged = self.staged(one, topic, rows)
+        assert self.writers[which].sink.publish(one, staged, on_difference="drop").dropped
 
     @precondition(lambda self: self.topics and self.last)
     @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1), fenced=st.booleans())
@@ -108,7 +119,7 @@ class SinkMachine(StoreMachine):
         sink = data.draw(st.sampled_from(sorted(self.last)))
         if fenced and self.past.get(sink):
             run = data.draw(st.sampled_from(self.past[sink]))
-            one, code = self.batch_of(sink, self.last[sink] + 1, run), "SINK_FENCED"
+            one, code = self.batch_of(sink, self.counted(sink) + 1, run), "SINK_FENCED"
         elif self.last[sink]:
             one, code = self.batch_of(sink, self.last[sink] - 1), "SINK_BATCH_BEHIND"
         else:
@@ -124,7 +135,7 @@ class SinkMachine(StoreMachine):
     def publish_on_a_full_disk(self, data, sink, rows, at):
         """It fails somewhere, and is done again: then all is there, whatever had failed."""
         topic = data.draw(st.sampled_from(sorted(self.topics)))
-        one = self.batch_of(sink, self.last.get(sink, -1) + 1)
+        one = self.batch_of(sink, self.counted(sink) + 1)
         staged = self.staged(one, topic, rows)
         real, calls = io.write_at, []
 
@@ -143,7 +154,7 @@ class SinkMachine(StoreMachine):
         assert failed in (None, "WRITE_FAILED", "QUEUES_NOT_WRITTEN")
         told = self.writers[1].sink.publish(one, self.staged(one, topic, rows))
         assert told.dropped == (failed != "WRITE_FAILED")
-        self.last[sink] = one.batch
+        self.is_published(sink, one.batch)
         self.moved(sink)
         self.add(topic, rows)
 

@@ -11,6 +11,8 @@
     pyrocket/checkpoint                           a copy of ours
     pyrocket/cursors.json                         how far the services have come
     pyrocket/sink.json                            what sinks have published
+    pyrocket/sink/<32 hex digits>                 batches of a query without rows
+    pyrocket/sink/unclean.json                    when the machine last ended while in use
     config/timercheck  timerlog/  timerwheel      RocketMQ 5's, for timers
     pyrocket/handed.json                          which timers those are
     pyrocket/timers/<20 digits>                   timers, by hours of due times
@@ -141,6 +143,16 @@ class Layout:
     def sink_ledger(self) -> Path:
         """The last batch that each query has published whole."""
         return self.own / "sink.json"
+
+    @cached_property
+    def sink_notes(self) -> Path:
+        """Folder of notes of batches without rows."""
+        return self.own / "sink"
+
+    @cached_property
+    def unclean_end(self) -> Path:
+        """When the machine last ended while the store was in use."""
+        return self.sink_notes / "unclean.json"
 
     @cached_property
     def staging(self) -> Path:

@@ -235,6 +235,13 @@ class StatePage:
             and all(words[at] == seal[at] for at in seal if at not in (_BOOT, _BOOT + 1))
         )
 
+    def was_cut_off(self) -> bool:
+        """Whether the machine ended while the store was in use, here: not that of a copy."""
+        words = self._words
+        inode = _signed(self._identity[1])
+        of_other_boot = words[_BOOT : _BOOT + 2].tolist() != _halves(boot_id())
+        return words[0] != 0 and words[RESTED] == 0 and words[_INODE] == inode and of_other_boot
+
     def is_at(self, path: Path) -> bool:
         """Whether this is the page at `path`, and not one of a directory that was replaced."""
         try:

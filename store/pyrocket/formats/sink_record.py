@@ -2,8 +2,11 @@
 
 Each is found by its KEYS, the key of its query. The body is JSON. The tag BEGIN is for the first
 record of a batch; then follow, up to `end`, exactly `rows` records. FENCE says only that another
-run of the query has come, which found the batch published. Records of before there were `boot` and
-`began` lack them.
+run of the query has come, which found the batch published.
+
+Version 2 records have a content sum (`formats.content_sum`), and batches without rows are noted
+beside the ledger. In version 1, which is not named, `content` was a sum over stored bodies, and the
+first ones lack `boot` and `began`.
 """
 
 import json
@@ -26,7 +29,10 @@ from pyrocket.formats.system_topics import SINK_TOPIC
 BEGIN, FENCE = "BEGIN", "FENCE"
 _DIGITS = 20
 _PLACES = ("start", "end")
-_ADDED: dict[str, str | int] = {"boot": "", "began": 0}
+_ADDED: dict[str, str | int] = {"version": 1, "boot": "", "began": 0, "content_bytes": 0}
+
+RECORD_VERSION = 2
+"""From this version on records have a content sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +42,8 @@ class SinkRecord:
     key: of the query, with `identity` and `target` in clear text beside it.
     batch, run: of the batch; see `SinkBatch`. rows, bytes: of its records.
     boot, began: when work on it began, nanoseconds after that boot; "" and 0 if that is not known.
-    content: a sum over the bodies. start, end: where it lies in the log, this record included.
+    content_bytes, content: a `ContentSum` of its rows, from version 2 on.
+    start, end: where it lies in the log, this record included.
     offset, time_ms: where this record lies and when it was stored, as read from the log.
     """
 
@@ -53,8 +60,16 @@ class SinkRecord:
     end: int = 0
     boot: str = ""
     began: int = 0
+    version: int = RECORD_VERSION
+    content_bytes: int = 0
     offset: int = 0
     time_ms: int = 0
+
+    @property
+    def name(self) -> str:
+        """The query, as error messages name it."""
+        target = f" into {self.target!r}" if self.target else ""
+        return f"the query {self.identity!r}{target}"
 
     def at(self, start: int, end: int) -> "SinkRecord":
         """Return it for a batch that lies there; its record is as long as this one's."""

@@ -150,11 +150,6 @@ def sum_of_words(data: memoryview) -> int:
     return total + int.from_bytes(data[whole:], "little") & _WORD_MASK
 
 
-def sum_of_bodies(batch: EncodedBatch) -> int:
-    """Return the sum of the bodies' checksums: that of all bodies in whatever order, modulo 2⁶⁴."""
-    return int(batch.headers()["crc"][batch.bounds[:-1]].sum(dtype=np.uint64))
-
-
 def encode_index(blocks: Sequence[BlockIndex]) -> tuple[bytes, int]:
     """Return the index of a file's blocks, and the file's checksum."""
     index = json.dumps([asdict(block) for block in blocks]).encode()

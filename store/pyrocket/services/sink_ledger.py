@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from enum import Enum
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -19,15 +18,12 @@ from typing import Any
 from pyrocket.clock import Clock
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.machine import Moment
-from pyrocket.errors import OffsetOutOfRangeError, SinkError, StoreDamagedError
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.fastjson import BROKEN, in_words
 from pyrocket.formats.own_json import decode_own, encode_own
-from pyrocket.formats.sink_record import SinkRecord
+from pyrocket.formats.sink_record import BEGIN, SinkRecord
 
 _log = logging.getLogger(__name__)
-_told_gaps: dict[tuple[str, str, str], int] = {}
-"""Identity, target and run → the batch before which a gap has been told of."""
 
 LONG_TAIL = 64
 """So many records of the log make it worth while to save the file."""
@@ -45,18 +41,12 @@ Ends = Callable[[], tuple[int, int]]
 """Returns the queue's first offset in the log and its end."""
 
 
-class Verdict(Enum):
-    """What is to become of a batch."""
-
-    PUBLISH = "publish"
-    DROP = "drop"
-
-
 @dataclass(frozen=True)
 class LedgerEntry:
     """The last batch of one query, its run, and the runs that were current before.
 
-    boot, began: when work on the batch began; see `SinkRecord`.
+    rows, bytes, content_bytes, content, version, boot, began: of the batch; see `SinkRecord`. In a
+    file of version 1 there are no bytes (0).
     """
 
     identity: str
@@ -70,6 +60,9 @@ class LedgerEntry:
     past_runs: tuple[str, ...] = ()
     boot: str = ""
     began: int = 0
+    version: int = 1
+    bytes: int = 0
+    content_bytes: int = 0
 
     def after(self, record: SinkRecord) -> "LedgerEntry":
         """Return the entry that a later record of the query makes of it."""
@@ -77,8 +70,13 @@ class LedgerEntry:
         if self.run and record.run != self.run:
             past.append(self.run)
         later = replace(_entry_of(record), past_runs=tuple(past[-_RUNS_KEPT:]))
-        # What says that a run has come says nothing of the batch.
-        return later if record.rows else replace(later, rows=self.rows, content=self.content)
+        if record.kind == BEGIN:
+            return later
+        # A FENCE says nothing of the batch.
+        return replace(later, **{name: getattr(self, name) for name in _OF_BATCH})
+
+
+_OF_BATCH = ("rows", "bytes", "content_bytes", "content", "version")
 
 
 @dataclass
@@ -105,21 +103,10 @@ class _State:
         self.entries = kept
 
 
-def _tell_gap(known: LedgerEntry, batch: int, run: str) -> None:
-    """Warn of it once a run: a query whose batches are often without rows has many."""
-    whose = known.identity, known.target, run
-    if _told_gaps.get(whose) == batch:
-        return  # A batch is decided about more than once.
-    level = logging.INFO if whose in _told_gaps else logging.WARNING
-    _told_gaps[whose] = batch
-    text = "%s goes on with batch %d after %d: those between had no rows, or were lost elsewhere"
-    _log.log(level, text, _name(known), batch, known.batch)
-
-
 class SinkLedger:
     """The ledger of one store; threads may share it.
 
-    Looking takes no turn; what is decided counts, and is saved, in a section.
+    Looking takes no turn; it is saved in a section.
     """
 
     def __init__(self, layout: Layout, ends: Ends, tail: Tail, clock: Clock) -> None:
@@ -132,29 +119,9 @@ class SinkLedger:
         """Return what is known of a query. Raises StoreDamagedError."""
         return self._read().entries.get(key)
 
-    def decide(
-        self, key: str, batch: int, run: str, began: Moment
-    ) -> tuple[Verdict, LedgerEntry | None]:
-        """Return what is to become of a batch, and the last one of its query.
-
-        `began` says when work on the batch began. Raises SinkError: SINK_FENCED for a run after
-        which another has come, SINK_BATCH_BEHIND for a batch before the last one.
-        """
-        known = self.last(key)
-        if known is None:
-            return Verdict.PUBLISH, None
-        check_run(known, run, began)
-        if batch < known.batch:
-            raise SinkError(
-                f"{_name(known)} has published batch {known.batch} already, and now comes batch"
-                f" {batch}: its checkpoint has been removed or is an old one.",
-                remedy="Restore the checkpoint. To publish everything again, and so twice, give the"
-                " sink another identity: a new checkpoint location, or another txnAppId.",
-                code="SINK_BATCH_BEHIND",
-            )
-        if batch > known.batch + 1:
-            _tell_gap(known, batch, run)
-        return (Verdict.DROP if batch == known.batch else Verdict.PUBLISH), known
+    def knows(self, identity: str) -> bool:
+        """Whether a query has published here, into whatever target. Raises StoreDamagedError."""
+        return any(one.identity == identity for one in self._read().entries.values())
 
     def save_if_long(self) -> None:
         """Save the file if many records have come since. The caller is in a section."""
@@ -240,27 +207,6 @@ def _load(path: Path) -> _State:
         ) from error
 
 
-def check_run(known: LedgerEntry, run: str, began: Moment) -> None:
-    """Raise SinkError (SINK_FENCED) if another run of the query has come after this one.
-
-    A run that has published nothing yet is told by when its batch began: a run that repeats what a
-    dead one has left begins after it, one that was held up and comes too late began before.
-    """
-    if not run or run == known.run:
-        return
-    if run in known.past_runs or began.before(Moment(known.boot, known.began)):
-        raise SinkError(
-            f"{_name(known)} runs twice: run {known.run} has taken over from run {run}.",
-            remedy="Stop one of them; the later one goes on.",
-            code="SINK_FENCED",
-        )
-
-
-def _name(known: LedgerEntry) -> str:
-    target = f" into {known.target!r}" if known.target else ""
-    return f"the query {known.identity!r}{target}"
-
-
 def _entry_of(record: SinkRecord) -> LedgerEntry:
     return LedgerEntry(
         identity=record.identity,
@@ -273,6 +219,9 @@ def _entry_of(record: SinkRecord) -> LedgerEntry:
         time_ms=record.time_ms,
         boot=record.boot,
         began=record.began,
+        version=record.version,
+        bytes=record.bytes,
+        content_bytes=record.content_bytes,
     )
 
 

@@ -5,9 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyrocket.disk.machine import Moment, moment
-from pyrocket.errors import SinkError
+from pyrocket.errors import OptionError, SinkError
+from pyrocket.formats.content_sum import ContentSum
 
 _MOST_BATCH = 2**63 - 1
+
+FAIL, DROP, PUBLISH, ACCEPT = "fail", "drop", "publish", "accept"
+ON_DIFFERENCE = (FAIL, DROP, PUBLISH)
+ON_GAP = (FAIL, ACCEPT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,27 @@ class SinkBatch:
         return hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PublishPolicy:
+    """What becomes of a batch that cannot be the next one. Raises OptionError.
+
+    on_difference: for a replay whose rows differ from what was published: FAIL; DROP keeps what
+        was published, and logs an error; PUBLISH publishes the new rows, too, some of them twice.
+    on_gap: where batches before it are missing in this store: FAIL; ACCEPT logs an error.
+    """
+
+    on_difference: str = FAIL
+    on_gap: str = FAIL
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("on_difference", ON_DIFFERENCE), ("on_gap", ON_GAP)):
+            given = getattr(self, name)
+            if given not in allowed:
+                raise OptionError(
+                    f"{name} is {given!r}.", remedy=f"Use one of {', '.join(allowed)}."
+                )
+
+
 @dataclass(frozen=True)
 class Staged:
     """What one task has staged; small, so that it can travel to whoever publishes.
@@ -55,7 +81,7 @@ class Staged:
     name: of the file, below the folder of staged files; "" where there were no rows.
     rows, bytes: messages, and bytes of log without what joins files.
     file_bytes, checksum: of the file.
-    content: a sum over the bodies, which a task that does the same again comes to again.
+    content: what the rows say; a replay that makes the same rows makes the same sum.
     store: the store's uuid.
     topics: write queues of each topic, as the rows were routed.
     left_out: rows that the task did not write.
@@ -66,7 +92,7 @@ class Staged:
     bytes: int
     file_bytes: int
     checksum: int
-    content: int
+    content: ContentSum
     store: str
     topics: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0

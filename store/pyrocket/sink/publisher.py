@@ -1,26 +1,23 @@
 """Publication: staged files become the log's, all at once, and never twice."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from pyrocket.clock import Clock
-from pyrocket.disk.machine import Moment
 from pyrocket.errors import PyrocketError, StoreNotSharedError
+from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.sink_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.index.appender import Preface, Streamed
 from pyrocket.index.placing import Chunk
 from pyrocket.services.delays import Delays
-from pyrocket.services.sink_ledger import LedgerEntry, SinkLedger, Verdict
+from pyrocket.services.sink_ledger import SinkLedger
 from pyrocket.services.topics import Topics
-from pyrocket.sink.batch import Published, SinkBatch, Staged
+from pyrocket.sink.batch import Published, PublishPolicy, SinkBatch, Staged
+from pyrocket.sink.decision import Decision, Decisions
 from pyrocket.sink.staged_file import StagedReader
 from pyrocket.sink.staged_topics import StagedTopics
 from pyrocket.sink.staging import StagingArea
 from pyrocket.writer import Writer
-
-_log = logging.getLogger(__name__)
-_CONTENT_MASK = 2**63 - 1
 
 
 class Publisher:
@@ -31,6 +28,7 @@ class Publisher:
         writer: Writer,
         topics: Topics,
         ledger: SinkLedger,
+        decisions: Decisions,
         area: StagingArea,
         delays: Delays,
         clock: Clock,
@@ -39,38 +37,37 @@ class Publisher:
     ) -> None:
         """Make one; without `create_topics` topics that are missing are missed."""
         self._writer, self._ledger, self._area, self._clock = writer, ledger, area, clock
+        self._decisions = decisions
         self._staged_topics = StagedTopics(topics, writer, delays, create=create_topics)
 
-    def publish(self, batch: SinkBatch, staged: Sequence[Staged]) -> Published:
+    def publish(
+        self, batch: SinkBatch, staged: Sequence[Staged], policy: PublishPolicy
+    ) -> Published:
         """Publish the rows, of which there are some, or find that they have been published."""
-        record = _record_of(batch, staged)
+        record = record_of(batch, staged)
         # A look before the turn: who is too late need not read anything.
-        if self._decide(record) is Verdict.DROP:
-            return self._drop(record)
+        decision = self._decisions.decide(record, policy)
+        if decision.drop:
+            return self._drop(record, decision)
         with ExitStack() as stack:
             try:
                 files = self._open(staged, stack)
             except PyrocketError:
                 # Another run may have published the batch meanwhile, and removed the files.
-                if self._decide(record) is Verdict.DROP:
-                    return self._drop(record)
+                decision = self._decisions.decide(record, policy)
+                if decision.drop:
+                    return self._drop(record, decision)
                 raise
             with self._writer.section():
-                verdict = self._decide(record)
-                if verdict is Verdict.PUBLISH:
+                decision = self._decisions.decide(record, policy)
+                if not decision.drop:
                     streamed = self._append(staged, files, self._preface(record))
                     self._ledger.save_if_long()
-        if verdict is Verdict.DROP:
-            return self._drop(record)
+        if decision.drop:
+            return self._drop(record, decision)
+        decision.log()
         self._writer.flush()
         return _published(record.rows, streamed)
-
-    def _decide(self, record: SinkRecord) -> Verdict:
-        return self._look_up(record)[0]
-
-    def _look_up(self, record: SinkRecord) -> tuple[Verdict, LedgerEntry | None]:
-        began = Moment(record.boot, record.began)
-        return self._ledger.decide(record.key, record.batch, record.run, began)
 
     def publish_once(self, staged: Sequence[Staged]) -> Published:
         """Publish rows of nobody whom anyone would know again."""
@@ -81,20 +78,14 @@ class Publisher:
         self._writer.flush()
         return _published(sum(one.rows for one in staged), streamed)
 
-    def _drop(self, record: SinkRecord) -> Published:
+    def _drop(self, record: SinkRecord, decision: Decision) -> Published:
         """Publish nothing, since all of it is there; a new run takes over all the same."""
         with self._writer.section():
-            _, known = self._look_up(record)
+            known = self._ledger.last(record.key)
             if known and record.run and known.run != record.run:
                 fence = encode_sink_record(_fence(record), self._clock())
                 self._writer.append([fence], whole=True)
-        if known and (known.rows, known.content) != (record.rows, record.content):
-            _log.error(
-                "batch %d of %r into %r was published before with other bodies (%d rows then, %d"
-                " now). What was published stays, this is dropped. A query that makes something"
-                " else of the same input cannot be run exactly once.",
-                *(record.batch, record.identity, record.target, known.rows, record.rows),
-            )
+        decision.log()
         # What is repeated must be durable before it counts as done.
         self._writer.flush()
         return Published(0, 0, True, self._writer.log_end)
@@ -142,7 +133,11 @@ class _Chunks:
         return {block.topic for file in self._files for block in file.blocks}
 
 
-def _record_of(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
+def record_of(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
+    """Return the record that says whose batch it is, and what is in it."""
+    content = ContentSum()
+    for one in staged:
+        content = content.plus(one.content)
     return SinkRecord(
         kind=BEGIN,
         key=batch.key,
@@ -154,7 +149,8 @@ def _record_of(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
         began=batch.began.ns,
         rows=sum(one.rows for one in staged),
         bytes=sum(one.bytes for one in staged),
-        content=sum(one.content for one in staged) & _CONTENT_MASK,
+        content_bytes=content.bytes,
+        content=content.sum,
     )
 
 

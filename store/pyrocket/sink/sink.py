@@ -20,10 +20,12 @@ from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.hooks import Hooks
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.reader import Reader
-from pyrocket.services.sink_ledger import SinkLedger
+from pyrocket.services.empty_batches import EmptyBatches
+from pyrocket.services.sink_ledger import FORGET_AFTER_MS, SinkLedger
 from pyrocket.services.topics import check_topic_name
-from pyrocket.sink.batch import Published, SinkBatch, Staged
-from pyrocket.sink.publisher import Publisher
+from pyrocket.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
+from pyrocket.sink.decision import Decisions
+from pyrocket.sink.publisher import Publisher, record_of
 from pyrocket.sink.stager import Stager
 from pyrocket.sink.staging import Leftovers, StagingArea
 from pyrocket.writer import Writer
@@ -45,6 +47,7 @@ class Sink:
         self._area = StagingArea(layout)
         self._outgoing = Outgoing(config, clock)
         self._ledger = SinkLedger(layout, self._ends, self._tail, clock)
+        self._empty = EmptyBatches(layout, clock)
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
         """Return what takes the rows of one task, to be used in a `with` block."""
@@ -58,21 +61,43 @@ class Sink:
             self._clock,
         )
 
-    def publish(self, batch: SinkBatch, staged: Sequence[Staged]) -> Published:
+    def publish(
+        self,
+        batch: SinkBatch,
+        staged: Sequence[Staged],
+        *,
+        on_difference: str = FAIL,
+        on_gap: str = FAIL,
+    ) -> Published:
         """Make all rows visible together, durably, unless the batch has been published before.
 
-        In the order of `staged`. Without rows nothing is written at all, and a store that is open
-        for reading will do. Raises SinkError (SINK_FENCED, SINK_BATCH_BEHIND, TOPIC_CHANGED,
-        STAGED_BROKEN), TopicNotFoundError, StoreNotSharedError, StoreLockedError,
-        StoreUnavailableError; nothing is visible then, but for QUEUES_NOT_WRITTEN.
+        In the order of `staged`. A batch without rows appends nothing, and a store that is open
+        for reading will do; that it had none is noted. `on_difference` and `on_gap`: see
+        `PublishPolicy`. Raises SinkError (SINK_FENCED, SINK_BATCH_BEHIND, SINK_BATCH_DIFFERS,
+        SINK_BATCH_GAP, SINK_STORE_CHANGED, TOPIC_CHANGED, STAGED_BROKEN), OptionError,
+        TopicNotFoundError, StoreNotSharedError, StoreLockedError, StoreUnavailableError; nothing
+        is visible then, but for QUEUES_NOT_WRITTEN.
         """
+        policy = PublishPolicy(on_difference=on_difference, on_gap=on_gap)
         with_rows = [one for one in staged if one.rows]
         if not with_rows:
-            self._check_run(batch)
-            return self._nothing(staged)
-        published = self._publisher().publish(batch, with_rows)
+            published = self._publish_nothing(batch, policy)
+            return replace(published, left_out=_left_out(staged))
+        published = self._publisher().publish(batch, with_rows, policy)
         self._tidy_up(with_rows)
         return replace(published, left_out=_left_out(staged))
+
+    def _publish_nothing(self, batch: SinkBatch, policy: PublishPolicy) -> Published:
+        record = record_of(batch, [])
+        decisions = self._decisions()
+        decision = decisions.decide(record, policy)
+        if record.run and not decision.drop:
+            try:
+                decisions.note_empty(record, decision)
+            except OSError as error:
+                write_failed(self._layout.root, error)
+        decision.log()
+        return Published(0, 0, decision.drop, self._reader.position().published)
 
     def publish_once(self, staged: Sequence[Staged]) -> Published:
         """Make all rows visible together, durably; nobody will know them again. As `publish`."""
@@ -117,12 +142,14 @@ class Sink:
         hooks.leftovers.append(self._remove_leftovers)
         hooks.before_removal.append(lambda _: self._ledger.save())
         hooks.before_rest.append(self._ledger.save)
+        hooks.before_rest.append(lambda: self._empty.forget(self._clock() - FORGET_AFTER_MS))
 
     def _publisher(self) -> Publisher:
         return Publisher(
             self._writing(),
             self._reader.topics,
             self._ledger,
+            self._decisions(),
             self._area,
             self._outgoing.delays,
             self._clock,
@@ -145,9 +172,9 @@ class Sink:
         if full:
             self._area.remove_free()
 
-    def _check_run(self, batch: SinkBatch) -> None:
-        """Raise SinkError if another run of the query has come, or a later batch."""
-        self._ledger.decide(batch.key, batch.batch, batch.run, batch.began)
+    def _decisions(self) -> Decisions:
+        store = self._reader.identity.store_id
+        return Decisions(self._layout.root, store, self._ledger, self._empty)
 
     def _route(self, name: str) -> Route:
         """Return where rows of a topic go; one that is missing is made when they are published."""

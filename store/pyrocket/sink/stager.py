@@ -10,15 +10,13 @@ import pyarrow as pa
 from pyrocket.clock import Clock
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.encoding import encode_rows
+from pyrocket.formats.content_sum import ContentSum, content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.formats.staged_block import sum_of_bodies
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.sink.batch import SinkBatch, Staged
 from pyrocket.sink.staged_file import StagedWriter
 from pyrocket.sink.staging import StagingArea
-
-_CONTENT_MASK = 2**63 - 1
 
 _failing_whole = partial(
     translating_os_errors,
@@ -50,7 +48,8 @@ class Stager:
         self._routes: dict[str, int] = {}
         self._name = ""
         self._file: StagedWriter | None = None
-        self._rows = self._bytes = self._content = self._left_out = 0
+        self._rows = self._bytes = self._left_out = 0
+        self._content = ContentSum()
 
     def __enter__(self) -> "Stager":
         return self
@@ -92,6 +91,8 @@ class Stager:
         with _failing_whole(self._area.root):
             for one in encoded:
                 self._add(one)
+        topics = batch.column("topic") if topic is None else None
+        self._content = self._content.plus(content_sum(columns, topics))
         self._rows += len(columns)
         return len(columns)
 
@@ -110,7 +111,6 @@ class Stager:
             self._name, self._file = self._area.create(self._batch, *self._place)
         self._file.add(encoded)
         self._bytes += encoded.data.size
-        self._content = self._content + sum_of_bodies(encoded) & _CONTENT_MASK
 
     def finish(self) -> Staged:
         """Return what has been staged, to be published; without rows there is no file."""

@@ -1,7 +1,5 @@
 """A batch is published once, whatever comes again, from whom, and when."""
 
-import logging
-
 import pytest
 from pyrocket import SinkBatch, Store
 from pyrocket.disk import io
@@ -43,14 +41,6 @@ def test_the_next_batches_are_published_gaps_or_not(store):
     assert store.sink.last(QUERY, "t") == 7
 
 
-def test_a_gap_is_warned_of_once_a_run(store, caplog):
-    caplog.set_level(logging.INFO, "pyrocket")
-    for number, run in ((0, "gaps-1"), (1, "gaps-1"), (5, "gaps-1"), (9, "gaps-1"), (12, "gaps-2")):
-        publish(store, number, [b"x"], run)
-    told = [(r.levelname, r.args[1:]) for r in caplog.records if "goes on with" in r.msg]
-    assert told == [("WARNING", (5, 1)), ("INFO", (9, 5)), ("WARNING", (12, 9))]
-
-
 def test_an_earlier_batch_is_refused_with_a_way_out(store):
     publish(store, 5, ROWS)
     assert refused(store, 4) == "SINK_BATCH_BEHIND"
@@ -85,19 +75,6 @@ def test_a_batch_without_an_identity_is_refused(wrong):
     with pytest.raises(SinkError) as caught:
         SinkBatch(**{"identity": "q", "target": "t", "batch": 0, **wrong})
     assert caught.value.code == "SINK_NO_IDENTITY"
-
-
-def test_other_rows_under_the_same_number_are_dropped_loudly(store, caplog):
-    publish(store, 0, ROWS)
-    with caplog.at_level(logging.ERROR):
-        publish(store, 0, ROWS[::-1])
-        for _ in range(2):
-            publish(store, 0, ROWS, "run-2")
-        assert not caplog.records
-        publish(store, 0, ROWS[1:], "run-2")
-        publish(store, 0, [b"other", *ROWS[1:]], "run-2")
-    assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
-    assert all_bodies(store) == ROWS
 
 
 def test_a_repeated_batch_is_dropped_only_when_it_is_durable(path, store):
@@ -180,13 +157,13 @@ def test_a_query_is_forgotten_after_more_than_a_year(path, store, clock):
 def test_who_looks_rarely_knows_of_records_that_came_and_went_meanwhile(path, store, reader):
     publish(store, 0, ROWS)
     assert reader.sink.last(QUERY, "t") == 0
-    other = numbered(4, identity="other")
+    other = numbered(0, identity="other")
     store.sink.publish(other, stage_tasks(store, other, ROWS))
     publish(store, 1, ROWS)
     for _ in range(10):
         store.append_batch(FILLER, topic="t")
     store.clean(total_bytes=2 * SMALL.log_file_bytes)
-    assert reader.sink.last("other", "t") == 4
+    assert reader.sink.last("other", "t") == 0
     assert reader.sink.last(QUERY, "t") == 1
 
 

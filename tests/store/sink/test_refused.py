@@ -62,6 +62,7 @@ def test_a_topic_that_was_deleted_is_made_again_or_missed(path, clock, reader):
         with pytest.raises(TopicNotFoundError):
             store.sink.publish(one, staged[:1])
     with Store.open(path, config=SMALL, clock=clock) as store:
+        store.sink.publish(one, [])
         store.sink.publish(two, staged[1:])
         assert all_bodies(store) == ROWS
 

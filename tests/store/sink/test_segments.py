@@ -109,7 +109,7 @@ def test_segments_go_with_their_file(path, store, reader, how):
     elif how == "left":
         publish(store, 1, ROWS)
     else:
-        assert store.sink.publish(one, [staged]).dropped
+        assert store.sink.publish(one, [staged], on_difference="drop").dropped
     assert staged_files(path) == []
 
 

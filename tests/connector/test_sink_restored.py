@@ -1,0 +1,104 @@
+"""A checkpoint or a sink's store from a backup: no row is lost without an error."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyrocket import Store
+
+
+class Piped:
+    """Copies one topic to a topic of another store, until nothing is left."""
+
+    def __init__(self, spark, source, sink, checkpoint):
+        self._spark, self.source, self.sink, self.checkpoint = spark, source, sink, checkpoint
+        self.sent = []
+
+    def run(self, *bodies, columns="body", where="true", named=True, **options):
+        """Send the bodies, and have the query process all there is."""
+        if bodies:
+            self.source.send(*bodies)
+            self.sent += [body.encode() for body in bodies]
+        query = (
+            self._spark.readStream.format("pyrocket")
+            .options(**self.source.options, startingOffsets="earliest")
+            .schema("body STRING")
+            .load()
+            .where(where)
+            .selectExpr(*columns.split(", "))
+            .writeStream.format("pyrocket")
+            .options(**self.sink.options, **options)
+            .trigger(availableNow=True)
+        )
+        if named:
+            query = query.option("checkpointLocation", str(self.checkpoint))
+        running = query.start()
+        try:
+            running.awaitTermination(120)
+        finally:
+            running.stop()
+
+    def forget(self, batch):
+        """Make it look as if the driver had died before it noted this micro-batch."""
+        for name in (str(batch), f".{batch}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def piped(spark, box, tmp_path):
+    sink = type(box)(str(tmp_path / "sink"), "copy")
+    return Piped(spark, box, sink, tmp_path / "checkpoint")
+
+
+def put_back(path, backup):
+    shutil.rmtree(path)
+    shutil.copytree(backup, path)
+
+
+def test_a_checkpoint_of_one_batch_before_loses_no_rows_in_silence(piped, tmp_path):
+    """Spark plans the last micro-batch again, with what has come since."""
+    piped.run("a", "b")
+    shutil.copytree(piped.checkpoint, tmp_path / "backup")
+    piped.run(*map(str, range(40)))
+    put_back(piped.checkpoint, tmp_path / "backup")
+    with pytest.raises(Exception, match=r"SINK_BATCH_DIFFERS.*batch 1.*40 rows.*80 rows"):
+        piped.run(*map(str, range(40, 80)))
+    piped.run(onReplayDifference="publish")
+    assert set(piped.sink.bodies()) == set(piped.sent)
+
+
+def test_a_sink_of_an_older_copy_is_told_which_batches_it_lacks(piped, tmp_path):
+    piped.run("a")
+    shutil.copytree(piped.sink.path, tmp_path / "backup")
+    piped.run("b")
+    piped.run("c")
+    put_back(piped.sink.path, tmp_path / "backup")
+    with pytest.raises(Exception, match=r"SINK_BATCH_GAP.*batches 1 to 2 are missing"):
+        piped.run("d")
+    assert piped.sink.bodies() == [b"a"]
+    piped.run(onBatchGap="accept")
+    assert piped.sink.bodies() == [b"a", b"d"]
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["checkpoint in an option", "in the session"])
+def test_a_sink_whose_store_is_gone_is_not_begun_again(spark, piped, tmp_path, named):
+    """As where a disk is not mounted: rows would be missing when it is."""
+    if not named:
+        spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
+    try:
+        name = {} if named else {"queryName": "gone"}
+        piped.run("a", named=named, **name)
+        elsewhere = shutil.move(piped.sink.path, tmp_path / "elsewhere")
+        with pytest.raises(Exception, match=r"SINK_STORE_CHANGED.*there is no store"):
+            piped.run("b", named=named, **name)
+        assert not Path(piped.sink.path).exists()
+        with Store.open(piped.sink.path, create=True) as store:
+            other = store.uuid
+        with pytest.raises(Exception, match=f"SINK_STORE_CHANGED.*{other}"):
+            piped.run(named=named, **name)
+        shutil.rmtree(piped.sink.path)
+        shutil.move(elsewhere, piped.sink.path)
+        piped.run(named=named, **name)
+        assert piped.sink.bodies() == [b"a", b"b"]
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")

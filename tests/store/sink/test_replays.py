@@ -1,0 +1,370 @@
+"""Replays that differ, batches that are missing, and stores that are not the query's."""
+
+import json
+import logging
+import shutil
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from pyrocket import SinkBatch, Store
+from pyrocket.disk import io
+from pyrocket.errors import OptionError, SinkError, StoreUnavailableError
+from pyrocket.formats import sink_record
+from pyrocket.formats.own_json import decode_own, encode_own
+from pyrocket.services.sink_ledger import FORGET_AFTER_MS
+from sinks import QUERY, numbered, publish, stage, stage_tasks
+from stores import SMALL, FakeClock, bodies, reboot
+
+ROWS = [b"%03d" % number for number in range(40)]
+
+
+def strictly(store, number, rows, run="run-1", **policy):
+    return publish(store, number, rows, run, **{"on_gap": "fail", **policy})
+
+
+def refused(store, number, rows=ROWS, run="run-1", **policy):
+    with pytest.raises(SinkError) as caught:
+        strictly(store, number, rows, run, **policy)
+    return caught.value
+
+
+def all_bodies(store):
+    return sorted(body for rows in bodies(store).values() for body in rows)
+
+
+def errors(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+@contextmanager
+def an_earlier_release(monkeypatch):
+    """Records are written as in version 1, which had neither field."""
+
+    def dumps(content):
+        return json.dumps({k: v for k, v in content.items() if k not in NEW})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sink_record, "json", SimpleNamespace(dumps=dumps, loads=json.loads))
+        yield
+
+
+NEW = ("version", "content_bytes")
+
+
+# A replay that differs
+
+
+OTHERS = {
+    "more rows": [*ROWS, b"more"],
+    "fewer rows": ROWS[1:],
+    "other rows": [b"other", *ROWS[1:]],
+    "no rows": [],
+}
+
+
+@pytest.mark.parametrize("rows", OTHERS.values(), ids=OTHERS)
+def test_a_replay_with_other_rows_is_refused_with_both_figures(store, rows):
+    strictly(store, 0, ROWS)
+    error = refused(store, 0, rows, "run-2")
+    assert error.code == "SINK_BATCH_DIFFERS"
+    assert "with 40 rows of 120 bytes" in error.message
+    assert f"comes with {len(rows)} rows of {sum(map(len, rows))} bytes" in error.message
+    assert "onReplayDifference" in error.remedy
+    assert all_bodies(store) == ROWS
+
+
+@pytest.mark.parametrize("rows", OTHERS.values(), ids=OTHERS)
+def test_a_replay_with_other_rows_may_be_dropped_and_is_logged_then(store, caplog, rows):
+    strictly(store, 0, ROWS)
+    assert strictly(store, 0, rows, "run-2", on_difference="drop").dropped
+    (logged,) = errors(caplog)
+    assert "40 rows" in logged
+    assert f"{len(rows)} rows" in logged
+    assert all_bodies(store) == ROWS
+    assert strictly(store, 1, [b"next"], "run-2").rows == 1
+
+
+def test_a_replay_with_other_rows_may_be_published_as_well(store, caplog):
+    strictly(store, 0, ROWS)
+    more = [*ROWS, b"more"]
+    assert strictly(store, 0, more, "run-2", on_difference="publish").rows == 41
+    assert len(errors(caplog)) == 1
+    assert all_bodies(store) == sorted(ROWS + more)
+    assert strictly(store, 0, more, "run-3").dropped, "now it is what was published"
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_an_exact_replay_is_dropped_in_silence_however_its_rows_are_split(store, caplog, tasks):
+    caplog.set_level(logging.INFO, "pyrocket")
+    strictly(store, 0, ROWS)
+    assert strictly(store, 0, ROWS[::-1], "run-2", tasks=tasks).dropped
+    assert not caplog.records
+
+
+def test_an_application_is_told_of_a_repetition_with_other_rows(store):
+    strictly(store, 3, ROWS, run="")
+    assert refused(store, 3, ROWS[1:], run="").code == "SINK_BATCH_DIFFERS"
+    assert strictly(store, 3, ROWS, run="").dropped
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["by the log", "by the file"])
+def test_what_an_earlier_release_published_is_compared_by_its_rows(
+    path, store, clock, monkeypatch, saved
+):
+    with an_earlier_release(monkeypatch):
+        strictly(store, 0, ROWS)
+        store.close()
+    ledger = path / "pyrocket" / "sink.json"
+    content = decode_own(ledger.read_bytes())
+    for entry in content["queries"].values():
+        assert (entry.pop("version"), entry.pop("content_bytes")) == (1, 0)
+        del entry["bytes"]
+    ledger.write_bytes(encode_own({**content, "version": 1}))
+    if not saved:
+        ledger.unlink()
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        assert refused(store, 0, ROWS[1:], "run-2").code == "SINK_BATCH_DIFFERS"
+        assert strictly(store, 0, ROWS, "run-2").dropped
+        assert strictly(store, 1, ROWS, "run-2").rows == 40
+
+
+# Batches that are missing
+
+
+def test_batches_without_rows_are_no_gap_and_nothing_is_logged(store, reader, caplog):
+    caplog.set_level(logging.INFO, "pyrocket")
+    for number in range(12):
+        rows, run = ROWS if number % 4 == 3 else [], f"run-{number // 3}"
+        for _ in range(2):
+            strictly(store if rows else reader, number, rows, run)
+    assert not caplog.records
+    assert store.sink.last(QUERY, "t") == 11
+
+
+@pytest.mark.parametrize("rows", [ROWS, []], ids=["rows", "no rows"])
+def test_a_gap_names_the_batches_that_are_missing(store, rows):
+    strictly(store, 0, ROWS)
+    strictly(store, 1, [])
+    error = refused(store, 4, rows)
+    assert error.code == "SINK_BATCH_GAP"
+    assert "batches 2 to 3 are missing here" in error.message
+    assert "batch 2 is missing here" in refused(store, 3, rows).message
+    assert "onBatchGap" in error.remedy
+    assert all_bodies(store) == ROWS
+
+
+@pytest.mark.parametrize("rows", [ROWS, []], ids=["rows", "no rows"])
+def test_a_gap_may_be_accepted_once(store, caplog, rows):
+    strictly(store, 0, [b"first"])
+    strictly(store, 4, rows, on_gap="accept")
+    assert len(errors(caplog)) == 1
+    strictly(store, 5, [b"next"])
+    assert len(errors(caplog)) == 1
+    assert all_bodies(store) == sorted([b"first", *rows, b"next"])
+
+
+def test_a_copy_of_before_is_told_by_its_gap(path, store, clock, tmp_path):
+    """`cp -a` while the store is open, a snapshot, and a copy of a closed store."""
+    strictly(store, 0, ROWS)
+    strictly(store, 1, [])
+    shutil.copytree(path, tmp_path / "running")
+    store.snapshot(tmp_path / "snapshot")
+    store.close()
+    shutil.copytree(path, tmp_path / "closed")
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        strictly(store, 2, ROWS)
+    for name in ("running", "snapshot", "closed"):
+        with Store.open(tmp_path / name, config=SMALL, clock=clock) as copy:
+            assert "batch 2 is missing" in refused(copy, 3).message
+            assert strictly(copy, 2, ROWS).rows == 40, "nothing is missing before it"
+
+
+def test_after_an_unclean_end_of_the_machine_a_gap_is_logged(path, store, clock, caplog):
+    """Notes are not fsynced: a power failure takes the last ones."""
+    strictly(store, 0, ROWS)
+    note = path / "pyrocket" / "sink" / numbered(0).key
+    strictly(store, 1, [])
+    as_on_disk = note.read_bytes()
+    strictly(store, 2, [])
+    store.close(clean=False)
+    note.write_bytes(as_on_disk)
+    reboot(path)
+    with Store.open(path, config=SMALL, clock=clock) as again:
+        clock.now += 1000
+        assert strictly(again, 3, [b"next"]).rows == 1
+        (logged,) = errors(caplog)
+        assert "batch 2 is missing" in logged
+        assert "ended uncleanly" in logged
+        clock.now += 1000
+        assert refused(again, 6).code == "SINK_BATCH_GAP", "nothing has been lost since"
+
+
+def test_a_process_that_is_killed_loses_no_note(path, store, clock, caplog):
+    strictly(store, 0, ROWS)
+    strictly(store, 1, [])
+    store.close(clean=False)
+    with Store.open(path, config=SMALL, clock=clock) as again:
+        assert refused(again, 3).code == "SINK_BATCH_GAP"
+        assert strictly(again, 2, ROWS).rows == 40
+    assert not errors(caplog)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 192, b'{"version": 1}', b'{"version": 9}', b"[]"])
+def test_a_note_that_cannot_be_read_counts_as_missing(path, store, content):
+    strictly(store, 0, ROWS)
+    strictly(store, 1, [])
+    note = path / "pyrocket" / "sink" / numbered(0).key
+    note.write_bytes(content)
+    assert refused(store, 2).code == "SINK_BATCH_GAP"
+    assert strictly(store, 1, ROWS).rows == 40
+
+
+def test_a_gap_after_a_batch_of_an_earlier_release_is_a_warning(store, monkeypatch, caplog):
+    """It did not note batches without rows."""
+    with an_earlier_release(monkeypatch):
+        strictly(store, 0, ROWS)
+    strictly(store, 4, [])
+    strictly(store, 5, [b"next"])
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert refused(store, 8).code == "SINK_BATCH_GAP"
+
+
+def test_a_checkpoint_of_before_a_batch_without_rows_goes_on(store):
+    """Nothing was published under these numbers."""
+    strictly(store, 0, [b"0"])
+    for number in (1, 2, 3):
+        strictly(store, number, [])
+    strictly(store, 2, [b"2"])
+    assert refused(store, 4).code == "SINK_BATCH_GAP", "the notes were of another course"
+    strictly(store, 3, [b"3"])
+    assert all_bodies(store) == [b"0", b"2", b"3"]
+
+
+def test_an_application_may_leave_out_numbers(store, caplog):
+    for number in (3, 7, 20):
+        assert strictly(store, number, [b"%d" % number], run="").rows == 1
+    assert not caplog.records
+
+
+def test_a_note_that_cannot_be_written_fails_the_batch_by_name(store, monkeypatch):
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    strictly(store, 0, ROWS)
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "write_at", full)
+        with pytest.raises(StoreUnavailableError) as caught:
+            strictly(store, 1, [])
+    assert caught.value.code == "WRITE_FAILED"
+
+
+def test_notes_are_forgotten_after_more_than_a_year(path, store, clock):
+    strictly(store, 0, ROWS)
+    strictly(store, 1, [])
+    clock.now += FORGET_AFTER_MS + 1
+    other = numbered(0, identity="other")
+    store.sink.publish(other, [])
+    store.append_batch(pa.record_batch({"body": [b"x"]}), topic="t")
+    store.close()
+    assert [file.name for file in (path / "pyrocket" / "sink").iterdir()] == [other.key]
+
+
+# Another store
+
+
+@pytest.mark.parametrize("rows", [ROWS, []], ids=["rows", "no rows"])
+def test_a_store_without_a_batch_of_the_query_is_not_its_store(store, rows):
+    error = refused(store, 3, rows)
+    assert error.code == "SINK_STORE_CHANGED"
+    assert store.uuid in error.message
+    assert str(store.path) in error.message
+    assert all_bodies(store) == []
+
+
+def test_another_store_may_be_accepted(store, caplog):
+    strictly(store, 3, ROWS, on_gap="accept")
+    assert len(errors(caplog)) == 1
+    strictly(store, 4, ROWS)
+    assert len(errors(caplog)) == 1
+
+
+def test_a_query_may_go_on_with_another_topic(store, caplog):
+    strictly(store, 0, ROWS)
+    other = SinkBatch(identity=QUERY, target="u", batch=1, run="run-1")
+    staged = stage_tasks(store, other, ROWS, topic="u")
+    assert store.sink.publish(other, staged).rows == 40
+    assert not caplog.records
+
+
+def test_a_policy_that_is_none_is_refused(store):
+    for policy in ({"on_difference": "ignore"}, {"on_gap": "drop"}, {"on_gap": None}):
+        with pytest.raises(OptionError):
+            store.sink.publish(numbered(0), [], **policy)
+
+
+# What the sum of a batch covers
+
+
+COLUMNS = {
+    "tags": pa.array(["a", "b"]),
+    "keys": pa.array(["k1", "k2"]),
+    "properties": pa.array([[("p", "1")], [("p", "2")]], pa.map_(pa.string(), pa.string())),
+    "shardingKey": pa.array(["s1", "s2"]),
+    "flag": pa.array([1, 2], pa.int32()),
+    "delayLevel": pa.array([1, 2], pa.int32()),
+    "delay": pa.array(["1h", "2h"]),
+    "deliverTimestamp": pa.array([1_700_000_001_000, None], pa.timestamp("ms", "UTC")),
+}
+
+
+def staged_sum(store, swapped=False, **columns):
+    taken = {name: column[::-1] if swapped else column for name, column in columns.items()}
+    return stage(store, numbered(0), [b"x", b"y"], **taken).content
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_other_attributes_are_a_difference(store, name):
+    """Also where only two rows have exchanged them."""
+    column = {name: COLUMNS[name]}
+    known = staged_sum(store, **column)
+    assert known == staged_sum(store, **column)
+    assert known != staged_sum(store)
+    assert known.bytes > staged_sum(store).bytes
+    assert known != staged_sum(store, swapped=True, **column)
+
+
+def test_the_queue_that_a_row_names_and_the_topic_of_a_column_count(store):
+    known = {staged_sum(store, queue_id=[0, 1]), staged_sum(store, queue_id=[1, 0])}
+    known |= {
+        stage(store, numbered(0), [b"x", b"y"], topics=topics).content
+        for topics in (["t", "u"], ["u", "t"])
+    }
+    assert len(known | {staged_sum(store)}) == 5
+
+
+def test_null_attributes_and_none_are_the_same(store):
+    nothing = pa.array([None, None], pa.string())
+    empty = pa.array(["", ""])
+    known = staged_sum(store)
+    assert staged_sum(store, tags=nothing, keys=nothing, shardingKey=empty) == known
+
+
+def test_what_differs_in_an_exact_replay_does_not_count(path, clock):
+    """Time, the queues chosen, a due time that has passed meanwhile, the split into batches."""
+    big = [b"z" * 9000, b"x", b"y"]
+    columns = {"deliverTimestamp": pa.array([clock.now + 5] * 3, pa.timestamp("ms", "UTC"))}
+    with Store.open(path, read_only=True, clock=clock) as store:
+        known = stage(store, numbered(0), big, **columns)
+    later = FakeClock(clock.now + 1_000)
+    with Store.open(path, read_only=True, clock=later) as store:
+        again = stage(store, numbered(0), big[::-1], **columns)
+        assert known.content == again.content
+        assert known.bytes != again.bytes, "fewer properties"
+        parts = [
+            stage(store, numbered(0), [body], deliverTimestamp=columns["deliverTimestamp"][:1])
+            for body in big
+        ]
+        total = parts[0].content.plus(parts[1].content).plus(parts[2].content)
+        assert total == known.content
