@@ -19,7 +19,8 @@ PyrocketError                      code, what happened, the way out
 │   ├── LogTruncatedError          LOG_TRUNCATED: a crash cut what had been read
 │   └── TopicRecreatedError        TOPIC_RECREATED
 ├── SinkError                      a batch cannot be published whole, once
-│                                  SINK_BATCH_BEHIND, SINK_FENCED, SINK_NO_IDENTITY, TOPIC_CHANGED
+│                                  SINK_BATCH_BEHIND, SINK_BATCH_DIFFERS, SINK_BATCH_GAP,
+│                                  SINK_FENCED, SINK_NO_IDENTITY, SINK_STORE_CHANGED, TOPIC_CHANGED
 ├── TransactionError               a half message cannot be decided: TRANSACTION_NOT_FOUND, _ENDED,
 │                                  _GROUP_WRONG, _OFFSET_WRONG, _TOO_LATE, _TOPIC_GONE;
 │                                  PRODUCER_CLOSED

@@ -1,13 +1,14 @@
 """The two halves of an exactly-once write, as Spark calls them, without Spark."""
 
 import pickle
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from dying import STEPS
 from pyrocket import SinkBatch, Store
 from pyrocket.disk import io
-from pyrocket.errors import SinkError, StoreNotSharedError
+from pyrocket.errors import InvalidInputError, SinkError, StoreNotSharedError
 from pyrocket.testing import FileClock
 from pyspark import TaskContext
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
@@ -62,12 +63,12 @@ def test_rows_are_invisible_until_the_commit_and_then_all_there(box, request_to)
 
 def test_a_stream_is_published_by_its_commit_and_dropped_by_the_next(box, request_to, in_task):
     for _ in range(2):
-        in_task(batch=7)
+        in_task(batch=0)
         staged = through_spark(
             [stream_writer(request_to(), SCHEMA, overwrite=False).write(rows("a", "b"))]
         )
         in_task(batch=None)  # The driver is told nothing.
-        stream_writer(request_to(), SCHEMA, overwrite=False).commit(staged, 7)
+        stream_writer(request_to(), SCHEMA, overwrite=False).commit(staged, 0)
         assert box.bodies() == [b"a", b"b"]
 
 
@@ -121,19 +122,22 @@ def test_a_run_that_is_fenced_fails_without_rows_too(box, request_to, in_task):
         writer.commit([writer.write(iter([]))], 2)
 
 
-def test_a_micro_batch_without_rows_changes_nothing_on_the_disk(
+def test_a_micro_batch_without_rows_is_one_small_write_without_a_flush(
     box, request_to, in_task, monkeypatch
 ):
     in_task(batch=0)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     writer.commit([writer.write(rows("x"))], 0)
+    in_task(batch=1)
+    writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+    writer.commit([writer.write(iter([]))], 1)
     changes = []
     for name in {*STEPS, "sync"} - {"make_directory"}:  # It makes only what is missing.
         monkeypatch.setattr(io, name, lambda *given, name=name: changes.append(name))
-    in_task(batch=1)
+    in_task(batch=2)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
-    writer.commit([writer.write(iter([])), writer.write(rows())], 1)
-    assert changes == []
+    writer.commit([writer.write(iter([])), writer.write(rows())], 2)
+    assert changes == ["write_at"]
 
 
 @pytest.mark.parametrize("missing", [{"batch": None}, {"query": None}, {"run": ""}])
@@ -191,3 +195,103 @@ def test_a_row_that_is_to_wait_is_published_and_dropped_like_others(box, request
     with Store.open(box.path) as store:
         store.advance()
     assert box.bodies() == [b"later", b"now"]
+
+
+def checkpoint_at(tmp_path, batch):
+    """A checkpoint in which Spark has planned this micro-batch."""
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True, exist_ok=True)
+    (offsets / str(batch)).touch()
+    return {"checkpointLocation": (tmp_path / "checkpoint").as_uri()}
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("known", [True, False], ids=["checkpoint known", "not known"])
+def test_only_the_first_micro_batch_begins_a_store(
+    box, request_to, in_task, tmp_path, known, delivery
+):
+    in_task(batch=5)
+    options = checkpoint_at(tmp_path, 5) if known else {}
+    request = request_to(delivery=delivery, **options)
+    with pytest.raises(SinkError, match=r"SINK_STORE_CHANGED.*there is no store"):
+        stream_writer(request, SCHEMA, False).write(rows("a"))
+    assert not Path(box.path).exists()
+
+
+def test_a_later_micro_batch_without_rows_begins_no_store(box, request_to, in_task):
+    in_task(batch=5)
+    writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+    with pytest.raises(SinkError, match=r"SINK_STORE_CHANGED.*there is no store"):
+        writer.commit([writer.write(iter([]))], 5)
+    assert not Path(box.path).exists()
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("bodies", [("a",), ()], ids=["rows", "no rows"])
+def test_the_first_micro_batch_begins_a_store_where_the_checkpoint_is_not_known(
+    box, request_to, in_task, bodies, delivery
+):
+    in_task(batch=0)
+    request = request_to(delivery=delivery)
+    told = [stream_writer(request, SCHEMA, False).write(rows(*bodies) if bodies else iter([]))]
+    in_task(batch=None)
+    stream_writer(request, SCHEMA, False).commit(through_spark(told), 0)
+    assert box.bodies() == [body.encode() for body in bodies]
+
+
+def test_a_task_on_another_machine_begins_no_store(box, request_to, in_task, monkeypatch):
+    in_task(batch=0)
+    writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    with pytest.raises(StoreNotSharedError, match="there is no store"):
+        writer.write(rows("a"))
+    assert not Path(box.path).exists()
+
+
+@pytest.mark.parametrize("there", ["nothing", "another store"])
+def test_a_store_that_vanishes_under_a_running_query_is_named_as_that(
+    box, request_to, in_task, tmp_path, there
+):
+    in_task(batch=0)
+    writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+    box.create()
+    writer = stream_writer(request_to(), SCHEMA, overwrite=False)
+    told = writer.write(rows("a"))
+    Path(box.path).rename(tmp_path / "elsewhere")
+    if there == "another store":
+        box.create()
+    for step in (lambda: writer.write(rows("a")), lambda: writer.commit([told], 0)):
+        with pytest.raises(SinkError, match="SINK_STORE_CHANGED"):
+            step()
+
+
+def test_a_query_keeps_in_its_checkpoint_which_store_it_writes_to(
+    box, request_to, in_task, tmp_path
+):
+    def run(batch, **options):
+        in_task(batch=batch)
+        request = request_to(**checkpoint_at(tmp_path, batch), **options)
+        writer = stream_writer(request, SCHEMA, overwrite=False)
+        writer.commit([writer.write(rows(str(batch)))], batch)
+
+    run(0)
+    first = Path(box.path).rename(tmp_path / "first")
+    box.create()
+    with Store.open(box.path) as other:
+        uuid = other.uuid
+    with pytest.raises(SinkError, match=f"SINK_STORE_CHANGED.*now there is the store {uuid}"):
+        run(1)
+    assert box.bodies() == []
+    run(1, onBatchGap="accept")
+    assert box.bodies() == [b"1"]
+    run(2, path=box.path)
+    with pytest.raises(SinkError, match="SINK_STORE_CHANGED"):
+        run(3, path=str(first))
+
+
+def test_a_note_in_the_checkpoint_that_cannot_be_read_is_named(box, request_to, in_task, tmp_path):
+    options = checkpoint_at(tmp_path, 0)
+    (tmp_path / "checkpoint" / "pyrocket-sink.json").write_text('{"version": 2}')
+    box.create()
+    with pytest.raises(InvalidInputError, match=r"CHECKPOINT_DAMAGED.*pyrocket-sink\.json"):
+        stream_writer(request_to(**options), SCHEMA, overwrite=False)

@@ -25,6 +25,9 @@ OPENINGS = {
     "verify": verify,
     "repair": repair,
 }
+IN_FOLDERS = {"empty.json": f"sink/{'0' * 32}", "unclean.json": "sink/unclean.json"}
+"""Files that the golden store lacks, and where they lie below `pyrocket/`."""
+
 NEEDED = sorted(VERSIONS.keys() - HINTS)
 
 
@@ -32,7 +35,8 @@ NEEDED = sorted(VERSIONS.keys() - HINTS)
 def root(tmp_path):
     """A closed store with each of our files that has a version."""
     path = shutil.copytree(GOLDEN, tmp_path / "store")
-    assert {one.name for one in (path / "pyrocket").iterdir()} >= set(VERSIONS)
+    names = {one.name for one in (path / "pyrocket").iterdir()}
+    assert names | IN_FOLDERS.keys() >= VERSIONS.keys()
     return path
 
 
@@ -41,7 +45,8 @@ def make_later(root, monkeypatch):
     """Makes one file that of a later release."""
 
     def make(name):
-        file = root / "pyrocket" / name
+        file = root / "pyrocket" / IN_FOLDERS.get(name, name)
+        file.parent.mkdir(exist_ok=True)
         if name == "state":
             page = words(root)
             page[FORMAT_WORD] = 0x7079726F_00000009
@@ -53,7 +58,7 @@ def make_later(root, monkeypatch):
             with monkeypatch.context() as later:
                 later.setitem(VERSIONS, name, 9)
                 later.setattr(own_json, "RELEASE", LATER)
-                file.write_bytes(encode_own(file, {"unknown": {"x": 1}}))
+                file.write_bytes(encode_own(file.with_name(name), {"unknown": {"x": 1}}))
 
     return make
 

@@ -21,11 +21,12 @@ from pyrocket.errors import DataLossError, InvalidInputError, OptionError
 
 from pyspark_pyrocket.options.target import absolute_path
 from pyspark_pyrocket.planning.checkpoint import StreamOffset, is_ours
+from pyspark_pyrocket.writing.sink_checkpoint import SINK_FILE
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
 BACKUPS = "pyrocket-backup"
 _VERSION = "v1"
-_KNOWN = {OFFSETS, COMMITS, METADATA, "sources", "state", "operators", BACKUPS}
+_KNOWN = {OFFSETS, COMMITS, METADATA, "sources", "state", "operators", BACKUPS, SINK_FILE}
 _CRC_HEADER, _CRC_CHUNK = 8, 512
 
 

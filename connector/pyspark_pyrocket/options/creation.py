@@ -11,7 +11,8 @@ ROWS = (
         "createIfMissing",
         "`true`",
         (SINK,),
-        "Create the store and the topics that do not exist yet.",
+        "Create the store and the topics that do not exist yet. A stream creates a store only "
+        "for its first micro-batch.",
     ),
     Option(
         "directoryMode",

@@ -8,6 +8,7 @@ from pyrocket.errors import OptionError
 from pyspark_pyrocket.options.given import Given
 from pyspark_pyrocket.options.option import SINK, Option
 
+FAIL, DROP, PUBLISH, ACCEPT = "fail", "drop", "publish", "accept"
 FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC = "task", "sync", "async"
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 
@@ -34,6 +35,22 @@ ROWS = (
         "grow; the same one again is dropped, a smaller one refused.",
     ),
     Option(
+        "onReplayDifference",
+        "`fail`",
+        (SINK,),
+        "What to do when a batch that was published before comes again with other rows. `fail`: "
+        "`SINK_BATCH_DIFFERS`. `drop`: keep what was published, and log an error. `publish`: "
+        "publish these rows as well, so that some are there twice.",
+    ),
+    Option(
+        "onBatchGap",
+        "`fail`",
+        (SINK,),
+        "What to do when a stream's earlier micro-batches are missing in the store. `fail`: "
+        "`SINK_BATCH_GAP`, or `SINK_STORE_CHANGED` if all are. `accept`: go on without them, and "
+        "log an error.",
+    ),
+    Option(
         "flush",
         "`task`",
         (SINK,),
@@ -47,6 +64,23 @@ ROWS = (
         "How far ahead `delay` and `deliverTimestamp` may lie; what is further fails the write.",
     ),
 )
+
+
+def on_replay_difference(given: Given, delivery: str) -> str:
+    """Return FAIL, DROP or PUBLISH."""
+    if "onReplayDifference" in given and delivery != EXACTLY_ONCE:
+        raise OptionError(
+            f"Option 'onReplayDifference' is given with delivery={delivery}, which compares no "
+            "repetition.",
+            remedy="Remove one of them.",
+            code="OPTION_CONFLICT",
+        )
+    return given.one_of("onReplayDifference", (FAIL, DROP, PUBLISH))
+
+
+def on_batch_gap(given: Given) -> str:
+    """Return FAIL or ACCEPT."""
+    return given.one_of("onBatchGap", (FAIL, ACCEPT))
 
 
 def timer_max_delay_ms(given: Given) -> int:

@@ -13,6 +13,8 @@ from pyspark_pyrocket.options.delivery import (
     FLUSH_SYNC,
     FLUSH_TASK,
     Transaction,
+    on_batch_gap,
+    on_replay_difference,
     timer_max_delay_ms,
     transaction_of,
 )
@@ -41,6 +43,8 @@ class WriteOptions:
     directory_mode: permissions of a store that is made then; None: as the umask says.
     delivery: EXACTLY_ONCE or AT_LEAST_ONCE.
     transaction: what makes a batch write the same one again; None where the user gave nothing.
+    on_replay_difference: FAIL, DROP or PUBLISH a repetition with other rows.
+    on_batch_gap: FAIL or ACCEPT where earlier micro-batches are missing in the store.
     flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC; at-least-once only.
     timer_max_delay_ms: how far ahead due times may lie.
     encodes_json: whether bodies are made of the columns that are not a message's own.
@@ -55,6 +59,8 @@ class WriteOptions:
     directory_mode: int | None = None
     delivery: str = EXACTLY_ONCE
     transaction: Transaction | None = None
+    on_replay_difference: str = FAIL
+    on_batch_gap: str = FAIL
     flush: str = FLUSH_TASK
     timer_max_delay_ms: int = StoreConfig().timer_max_delay_ms
     encodes_json: bool = False
@@ -83,6 +89,8 @@ class WriteOptions:
             directory_mode=directory_mode(given),
             delivery=delivery,
             transaction=transaction_of(given, delivery, streaming=streaming),
+            on_replay_difference=on_replay_difference(given, delivery),
+            on_batch_gap=on_batch_gap(given),
             flush=flush,
             timer_max_delay_ms=timer_max_delay_ms(given),
             encodes_json=encodes_json(given),

@@ -1,20 +1,24 @@
 """What a sink settles on the driver, before any task runs: options, columns, store and topic."""
 
-from dataclasses import dataclass
+import socket
+from dataclasses import dataclass, replace
 
 from pyrocket import Store, StoreConfig, check_topic_name
 from pyrocket.errors import (
     InvalidInputError,
     OptionError,
+    SinkError,
     StoreNotFoundError,
     StoreNotSharedError,
 )
 from pyspark.sql.types import StructType
 
+from pyspark_pyrocket.options.delivery import ACCEPT
 from pyspark_pyrocket.options.payload import BASE64
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.stores import check_uuid, not_shared
+from pyspark_pyrocket.writing.sink_checkpoint import SinkCheckpoint
 from pyspark_pyrocket.writing.sink_columns import JsonBody, SinkColumns, plan_columns, plan_json
 
 
@@ -22,14 +26,19 @@ from pyspark_pyrocket.writing.sink_columns import JsonBody, SinkColumns, plan_co
 class Sink:
     """All that a task needs to know.
 
-    store: the uuid of the store that the driver means.
+    store: the uuid of the store that the driver means; empty where a stream has none and it is not
+        known yet whether its first batch is being written, which begins one (`settle_store`).
     json_body: what bodies are made of; None where they are a column.
+    checkpoint: of a stream, where it is known.
+    host: of a stream, the driver's.
     """
 
     options: WriteOptions
     columns: SinkColumns
     store: str
     json_body: JsonBody | None = None
+    checkpoint: SinkCheckpoint | None = None
+    host: str = ""
 
     @property
     def body_position(self) -> int | None:
@@ -57,16 +66,82 @@ def prepare_sink(
     columns, json_body = _plan(schema, options)
     if options.topic:
         check_topic_name(options.topic)
+    sink = Sink(options, columns, "", json_body)
+    if not streaming:
+        return replace(sink, store=_begin(options, create=options.create_if_missing))
+    checkpoint = SinkCheckpoint.of(request)
+    sink = replace(sink, checkpoint=checkpoint, host=socket.gethostname())
+    try:
+        store = _begin(options, create=False)
+    except StoreNotFoundError:
+        return _without_store(sink)
+    if checkpoint is not None and options.on_batch_gap != ACCEPT:
+        _check_store(sink, checkpoint.store(), store)
+    return replace(sink, store=store)
+
+
+def _begin(options: WriteOptions, *, create: bool) -> str:
+    """Make sure that the store and the topic exist; return the store's uuid.
+
+    Raises StoreNotFoundError where there is no store, without `create`.
+    """
     # Opened for writing even if nothing is missing: a store that a broker holds, or that needs
     # recovery after a crash, is dealt with here and not by several tasks at once.
     config = StoreConfig(dir_mode=options.directory_mode)
-    store = Store.open(options.path, create=options.create_if_missing, config=config)
+    store = Store.open(options.path, create=create, config=config)
     try:
         if options.topic:
             _ensure_topic(store, options)
-        return Sink(options, columns, store.uuid, json_body)
+        return store.uuid
     finally:
         store.close(clean=False)
+
+
+def _without_store(sink: Sink) -> Sink:
+    """Begin the store of a stream if this is known to be its first batch.
+
+    Raises SinkError (SINK_STORE_CHANGED) where it is known to be a later one.
+    """
+    checkpoint, options = sink.checkpoint, sink.options
+    if checkpoint is None and options.create_if_missing:
+        return sink
+    if checkpoint is not None:
+        known = checkpoint.store()
+        if known or checkpoint.batch > 0:
+            raise store_changed(sink, known, "there is no store")
+    return replace(sink, store=_begin(options, create=options.create_if_missing))
+
+
+def _check_store(sink: Sink, known: str, found: str) -> None:
+    if known and known != found:
+        raise store_changed(sink, known, f"there is the store {found}")
+
+
+def settle_store(sink: Sink, batch: int) -> Sink:
+    """Return the sink with its store, which the first batch of a stream begins if it has none.
+
+    Raises SinkError (SINK_STORE_CHANGED) for a later batch, StoreNotSharedError on another machine.
+    """
+    if sink.store:
+        return sink
+    if batch > 0:
+        raise store_changed(sink, "", "there is no store")
+    if sink.host != socket.gethostname():
+        raise not_shared(sink.options.path, "there is no store")
+    return replace(sink, store=_begin(sink.options, create=True))
+
+
+def store_changed(sink: Sink, known: str, found: str) -> SinkError:
+    """Return the error of a query whose store is gone from its path, or another one."""
+    wrote = f"the store {known}" if known else "a store"
+    return SinkError(
+        f"the query wrote to {wrote}, and now {found} at {sink.options.path}. Nothing was created"
+        " or written.",
+        remedy="Mount the disk, or restore the store. To go on in another store, which has to be "
+        "there (`Store.open(path, create=True)` makes one), set the option onBatchGap=accept; to "
+        "publish everything again give the query a new checkpoint location.",
+        code="SINK_STORE_CHANGED",
+    )
 
 
 def _plan(schema: StructType, options: WriteOptions) -> tuple[SinkColumns, JsonBody | None]:
@@ -118,10 +193,19 @@ def _open(sink: Sink, *, read_only: bool, flush: str) -> Store:
     try:
         store = Store.open(path, read_only=read_only, config=config)
     except StoreNotFoundError as error:
+        if _is_of_driver(sink):
+            raise store_changed(sink, sink.store, "there is no store") from error
         raise not_shared(path, f"there is no store: {error.message}") from error
     try:
+        if _is_of_driver(sink):
+            _check_store(sink, sink.store, store.uuid)
         check_uuid(path, sink.store, store.uuid)
-    except StoreNotSharedError:
+    except (SinkError, StoreNotSharedError):
         store.close(clean=False)
         raise
     return store
+
+
+def _is_of_driver(sink: Sink) -> bool:
+    """Whether a stream's task looks at the driver's own directory: what is gone there is gone."""
+    return sink.host == socket.gethostname()

@@ -18,7 +18,8 @@ from pyspark.sql.datasource import (
 
 from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.processes import freeze_imports
-from pyspark_pyrocket.writing.sink import Sink, open_for_writing
+from pyspark_pyrocket.writing.identity import batch_of_task
+from pyspark_pyrocket.writing.sink import Sink, open_for_writing, settle_store
 from pyspark_pyrocket.writing.task_rows import log_left_out, send_rows, with_rows
 
 
@@ -66,7 +67,10 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         return append_rows(self._sink, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing but log: the tasks' rows are visible since they were appended."""
+        """Note the store that the query writes to; the rows are visible already."""
+        sink = settle_store(self._sink, batchId)
+        if sink.checkpoint is not None:
+            sink.checkpoint.keep(sink.store)
         _log_left_out(self._sink, messages, f"micro-batch {batchId}: ")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -79,6 +83,8 @@ def append_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
     some = with_rows(batches)
     if some is None:
         return RowsAppended(sink.store, 0)
+    if not sink.store:
+        sink = settle_store(sink, batch_of_task(sink.options.topic).batch)
     flush = sink.options.flush
     store = open_for_writing(sink, flush="manual" if flush == FLUSH_TASK else flush)
     try:

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyrocket import SinkBatch, Staged
+from pyrocket import Published, SinkBatch, Staged, Store
 from pyrocket.errors import PyrocketError, StoreLockedError
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -20,7 +20,12 @@ from pyspark.sql.datasource import (
 
 from pyspark_pyrocket.processes import freeze_imports
 from pyspark_pyrocket.writing.identity import agreed, batch_of_task, batch_of_write
-from pyspark_pyrocket.writing.sink import Sink, open_for_staging, open_for_writing
+from pyspark_pyrocket.writing.sink import (
+    Sink,
+    open_for_staging,
+    open_for_writing,
+    settle_store,
+)
 from pyspark_pyrocket.writing.task_rows import log_left_out, send_rows, with_rows
 
 
@@ -55,7 +60,7 @@ class StagedWriter(DataSourceArrowWriter):
             if self._sink.options.transaction is None:
                 published = store.sink.publish_once(staged)
             else:
-                published = store.sink.publish(self._batch, staged)
+                published = _publish(store, self._sink, self._batch, staged)
             log_left_out(self._sink, published.left_out)
         except BaseException:
             store.close(clean=False)
@@ -81,12 +86,14 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the micro-batch durably, or drop it if it has been published before.
 
-        Raises SinkError: SINK_FENCED, if a later run of the query has taken over;
-        SINK_BATCH_BEHIND, if it has published later batches.
+        Raises SinkError: SINK_FENCED, if a later run of the query has taken over; and where
+        checkpoint and store do not fit together: SINK_BATCH_BEHIND, SINK_BATCH_DIFFERS,
+        SINK_BATCH_GAP, SINK_STORE_CHANGED.
         """
         told = [each.batch for each in messages if isinstance(each, RowsStaged)]
         if told:
-            publish(self._sink, agreed(told, batchId), _all_staged(messages))
+            sink = settle_store(self._sink, batchId)
+            publish(sink, agreed(told, batchId), _all_staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what is known to be staged."""
@@ -99,6 +106,7 @@ def stage_rows(sink: Sink, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) 
     some = with_rows(batches)
     if some is None:
         return RowsStaged(batch, None)
+    sink = settle_store(sink, batch.batch)
     context = TaskContext.get()
     partition, attempt = (
         (context.partitionId(), context.attemptNumber()) if context is not None else (0, 0)
@@ -114,17 +122,26 @@ def stage_rows(sink: Sink, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) 
 
 
 def publish(sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> None:
-    """Publish a micro-batch; one without rows is only asked whether it comes in its turn.
+    """Publish a micro-batch; of one without rows it is only noted that it had none.
 
     The store is not ended cleanly, the next one comes soon.
     """
     some = any(one.rows for one in staged)
     store = open_for_writing(sink) if some else open_for_staging(sink)
     try:
-        published = store.sink.publish(batch, staged)
+        if sink.checkpoint is not None:
+            sink.checkpoint.keep(sink.store)
+        published = _publish(store, sink, batch, staged)
         log_left_out(sink, published.left_out, f"micro-batch {batch.batch}: ")
     finally:
         store.close(clean=False)
+
+
+def _publish(store: Store, sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> Published:
+    options = sink.options
+    return store.sink.publish(
+        batch, staged, on_difference=options.on_replay_difference, on_gap=options.on_batch_gap
+    )
 
 
 def discard(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:

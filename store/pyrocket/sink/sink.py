@@ -13,7 +13,7 @@ from dataclasses import replace
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.os_errors import translating_os_errors
+from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
 from pyrocket.errors import MessageError
 from pyrocket.formats.sink_record import SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
@@ -92,10 +92,8 @@ class Sink:
         decisions = self._decisions()
         decision = decisions.decide(record, policy)
         if record.run and not decision.drop:
-            try:
+            with translating_os_errors(self._layout.root, "try again", what=WRITE_FAILED):
                 decisions.note_empty(record, decision)
-            except OSError as error:
-                write_failed(self._layout.root, error)
         decision.log()
         return Published(0, 0, decision.drop, self._reader.position().published)
 
