@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pyrocket.clock import Clock
 from pyrocket.disk import io
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.formats.fastjson import BROKEN, in_words
 from pyrocket.formats.own_json import decode_own, encode_own
@@ -87,7 +87,7 @@ class EmptyBatches:
 
 
 def _read(path: Path, kind: type[_Note], name: Path) -> _Note | None:
-    data = read_or_none(path)
+    data = read_or_none(path, SMALL_FILE_BYTES)
     if data is None:
         return None
     try:
