@@ -12,7 +12,7 @@ import logging
 import numpy as np
 
 from pyrocket.disk import io
-from pyrocket.disk.durable import read_or_none
+from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.state_page import (
@@ -55,7 +55,7 @@ def settle_timers(
     The caller has the store alone. Raises StoreDamagedError, StoreUnavailableError (WRITE_FAILED).
     """
     buckets, queue = TimerBuckets(layout.timers), queues.get(TIMER_TOPIC, 0)
-    java = decode_timer_check(read_or_none(layout.timer_check) or b"")
+    java = decode_timer_check(read_or_none(layout.timer_check, SMALL_FILE_BYTES) or b"")
     what = "the timers of {root} could not be recovered: {error}. Nothing is lost by it."
     with translating_os_errors(layout.root, "open it again", what=what):
         # A broker may have changed what was handed over to it.

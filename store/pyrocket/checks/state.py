@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from pyrocket.checks.finding import Findings, Severity, repair
-from pyrocket.disk.durable import read_or_none
+from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import StatePage
 from pyrocket.errors import StoreDamagedError
@@ -18,7 +18,11 @@ _WRITE = repair("writes it anew.")
 
 def read_checkpoint(layout: Layout) -> bytes | None:
     """Return the checkpoint as it is; before the log is looked at, so that it cannot be newer."""
-    return read_or_none(layout.checkpoint) if not layout.checkpoint.is_dir() else None
+    return (
+        read_or_none(layout.checkpoint, SMALL_FILE_BYTES)
+        if not layout.checkpoint.is_dir()
+        else None
+    )
 
 
 def check_checkpoint(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pyrocket.clock import Clock
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, StatePage
@@ -38,8 +38,8 @@ def read_checkpoint(layout: Layout) -> Checkpoint:
     A Java broker that finds our lock has rewritten the checkpoint by then, with times of messages
     that it has not made durable: what our own copy says counts if it says less.
     """
-    told = decode_checkpoint(read_or_none(layout.checkpoint) or b"")
-    own = read_or_none(layout.own_checkpoint)
+    told = decode_checkpoint(read_or_none(layout.checkpoint, SMALL_FILE_BYTES) or b"")
+    own = read_or_none(layout.own_checkpoint, SMALL_FILE_BYTES)
     return told if own is None else told.least(decode_checkpoint(own))
 
 

@@ -11,7 +11,7 @@ count only if they are full, which nobody changes any more; and none counts behi
 import os
 from dataclasses import replace
 
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import DISPATCHED, INDEXED, KEY_FILE, KEY_FILE_INODE, StatePage
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
@@ -123,7 +123,7 @@ class KeyFiles:
         """
         until = self.index.full_until()
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
-            checkpoint = decode_checkpoint(read_or_none(path) or b"")
+            checkpoint = decode_checkpoint(read_or_none(path, SMALL_FILE_BYTES) or b"")
             if checkpoint.index_timestamp > until:
                 content = encode_checkpoint(replace(checkpoint, index_timestamp=until))
                 replace_file(path, content, self._layout.scratch)

@@ -54,9 +54,10 @@ class KeyNotes:
         Raises OSError.
         """
         try:
-            return NotesHeader.decode(os.pread(self._file(), HEADER_BYTES, 0)) or _NOTHING
+            found = NotesHeader.decode(os.pread(self._file(), HEADER_BYTES, 0))
         except FileNotFoundError:
             return _NOTHING
+        return found if found is not None and found.total <= MOST_NOTES else _NOTHING
 
     def add(self, start: int, end: int, notes: bytes, *, keep: bool) -> int:
         """Note all keys of the log's [start, end); return how many notes there are now.

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrocket.disk import io
+from pyrocket.disk.durable import check_file_size
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.state_page import NEVER
 from pyrocket.formats.runs import Ints
@@ -32,6 +33,8 @@ from pyrocket.index.timer_tally import (
 )
 
 _ENTRIES_AT_ONCE = 32_768
+_MAX_BUCKET_BYTES = ENTRY_BYTES * 200_000_000
+"""Of one hour."""
 
 Chosen = Callable[[TimerEntries], npt.NDArray[np.bool_]]
 """Says of each entry whether it is meant."""
@@ -99,6 +102,7 @@ class TimerBuckets:
         except FileNotFoundError:
             return
         try:
+            check_file_size(self._path(start), os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
             while data := os.pread(descriptor, _ENTRIES_AT_ONCE * ENTRY_BYTES, position):
                 count = len(data) // ENTRY_BYTES
                 yield sound(np.frombuffer(data, TIMER_ENTRY, count))
@@ -155,6 +159,7 @@ class TimerBuckets:
         descriptor = io.open_file(self._path(start), os.O_RDWR)
         erased = position = 0
         try:
+            check_file_size(self._path(start), os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
             while data := os.pread(descriptor, _ENTRIES_AT_ONCE * ENTRY_BYTES, position):
                 entries = np.frombuffer(data, TIMER_ENTRY, len(data) // ENTRY_BYTES).copy()
                 meant = choose(entries) & (entries["check"] != 0)

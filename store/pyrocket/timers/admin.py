@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pyrocket.clock import Clock
 from pyrocket.cursors import read_cursors
-from pyrocket.disk.durable import read_or_none
+from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.message_keys import keys_of_message
@@ -120,7 +120,7 @@ class Timers:
             return self.service.waiting(words, end).pending
         # Nobody has opened it for writing yet: a copy, or a RocketMQ broker's.
         pending = self.service.waiting(read_cursors(self._layout), end).pending
-        java = decode_timer_check(read_or_none(self._layout.timer_check) or b"")
+        java = decode_timer_check(read_or_none(self._layout.timer_check, SMALL_FILE_BYTES) or b"")
         return pending[~delivered_by(java, pending)]
 
     def cancel(self, topic: str, msg_id: str) -> bool:

@@ -1,5 +1,7 @@
 """The files of RocketMQ 5's `timerlog/`: units written anew, or behind those that are there."""
 
+import os
+
 import numpy as np
 
 from pyrocket.disk import io
@@ -25,7 +27,8 @@ class UnitLog:
         """Take it as it is; a new one has files of `file_bytes`, or RocketMQ's size."""
         self._layout = layout
         sizes = (path.stat().st_size for path in sorted(layout.timer_log.glob("*")))
-        self._file_bytes = next(sizes, 0) or file_bytes or FILE_BYTES
+        sound = (size for size in sizes if units_per_file(size) > 0)
+        self._file_bytes = next(sound, 0) or file_bytes or FILE_BYTES
         self._per_file = units_per_file(self._file_bytes)
 
     def rewrite(self, units: Units) -> None:
@@ -51,7 +54,13 @@ class UnitLog:
         parts = [np.zeros(0, UNIT)]
         for first in range(0, count, self._per_file):
             path = self._layout.timer_log / file_name(first // self._per_file * self._file_bytes)
-            parts.append(np.fromfile(path, UNIT, min(self._per_file, count - first)))
+            descriptor = io.open_file(path, os.O_RDONLY)
+            try:
+                length = min(self._per_file, count - first) * UNIT.itemsize
+                data = os.pread(descriptor, length, 0)
+                parts.append(np.frombuffer(data, UNIT, len(data) // UNIT.itemsize))
+            finally:
+                os.close(descriptor)
         return np.concatenate(parts)
 
     def _write(

@@ -1,0 +1,90 @@
+"""A store with a file of every kind, and what is done to stores, for tests of hostile files."""
+
+from halves import UNKNOWN, Listener, producer
+from pyrocket import Message, PyrocketError, Store
+from sinks import numbered as batch_of
+from sinks import publish, stage
+from stores import SMALL, FakeClock, batch, bodies, filled, numbered, reboot
+
+
+def make_full(path):
+    """Make a store with a file of every kind, not closed cleanly; a copy of it is recovered."""
+    clock = FakeClock()
+    with filled(path, count=30, clock=clock) as store:
+        store.append(Message(topic="t", body=b"key", keys="k"))
+    reboot(path)
+    (path / "abort").touch()
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        publish(store, 1, [b"sunk"])
+        with_timers(store, clock)
+    store = Store.open(path, config=SMALL, clock=clock)
+    store.append(Message(topic="t", body=b"later", delay_level=3))
+    producer(store, listener=Listener(UNKNOWN)).send(Message(topic="t", body=b"half"))
+    store.groups.commit("g", "t", {0: 3})
+    store.groups.commit("g", "t", {0: 4})
+    publish(store, 2, [b"sunk"])
+    stage(store, batch_of(3), [b"staged"])
+    store.flush()
+    store.close(clean=False)
+    (path / "pyrocket/tmp/draft").mkdir()
+    (path / "pyrocket/tmp/draft/file").write_text("left over")
+    for name in ("timerlog", "config"):
+        (path / name).mkdir(exist_ok=True)
+    (path / "timerlog" / f"{0:020d}").write_bytes(bytes(4096))
+    (path / "timerwheel").write_bytes(bytes(64))
+    (path / "config/timercheck").write_bytes(bytes(64))
+
+
+def with_timers(store, clock):
+    """Have the store keep timers."""
+    for after in (10, 7_200_000):
+        store.append(Message(topic="t", body=b"at", deliver_at_ms=clock.now + after))
+    clock.now += 10_000
+    store.advance()
+
+
+def names_of(path):
+    """Every name of a store; of the files of one run the first and the last."""
+    names = []
+    for entry in sorted(path.rglob("*")):
+        among = sorted(each.name for each in entry.parent.iterdir())
+        if not entry.name.isdigit() or entry.name in (among[0], among[-1]):
+            names.append(str(entry.relative_to(path)))
+    return names
+
+
+def use(path):
+    """Open it for writing and do what changes most files."""
+    with Store.open(path, config=SMALL) as store:
+        store.append_batch(batch(numbered(60, 100), 0), topic="t")
+        store.append(Message(topic="t", body=b"x", keys="k"))
+        store.append(Message(topic="t", body=b"at", deliver_at_ms=store.now() + 9_200_000))
+        store.groups.commit("g", "t", {0: 5})
+        publish(store, 4, [b"sunk"])
+        store.advance()
+        store.clean(total_bytes=8192)
+        store.create_topic("gone", read_queues=1, write_queues=1)
+        store.append(Message(topic="gone", body=b"x"))
+        store.delete_topic("gone")
+        store.flush()
+
+
+def read(path):
+    with Store.open(path, read_only=True) as store:
+        bodies(store)
+        store.query("t", "k")
+        store.groups.offsets()
+
+
+def copied(path, target):
+    with Store.open(path, read_only=True) as store:
+        store.snapshot(target)
+
+
+def error_of(operation, *arguments):
+    """The error of the tree that an operation raises, None for none; others fail the test."""
+    try:
+        operation(*arguments)
+    except PyrocketError as error:
+        return error
+    return None

@@ -1,0 +1,151 @@
+"""FIFOs, sockets, devices and huge sparse files in a store: refused by name, and none hangs."""
+
+import os
+import shutil
+import signal
+import socket
+import stat
+from contextlib import contextmanager
+
+import pytest
+from full_store import copied, error_of, make_full, names_of, read, use
+from pyrocket.disk import io
+from pyrocket.disk.durable import MAX_FILE_BYTES, SMALL_FILE_BYTES, read_or_none
+from pyrocket.disk.state_page import PAGE_BYTES
+from pyrocket.errors import StoreDamagedError
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+
+SECONDS = 60
+TIB = 1 << 40
+READ_BY_WRITERS = [
+    *("abort", "checkpoint", "lock", "config/topics.json"),
+    *("pyrocket/checkpoint", "pyrocket/cursors.json", "pyrocket/epochs.json", "pyrocket/state"),
+    *("pyrocket/mutex", "pyrocket/sink.json", "pyrocket/store.json", "pyrocket/topics.json"),
+    *("pyrocket/turnstile", "pyrocket/flush"),
+]
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    path = tmp_path_factory.mktemp("special") / "full"
+    make_full(path)
+    return path
+
+
+@contextmanager
+def in_time():
+    """Fail after a minute: an operation that waits for the other end of a FIFO waits for ever."""
+
+    def late(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def make_fifo(path):
+    os.mkfifo(path)
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        # A socket's path is bounded: a short one is used for it.
+        folder = os.open(path.parent, os.O_RDONLY)
+        one.bind(f"/proc/self/fd/{folder}/{path.name}")
+        os.close(folder)
+
+
+def make_device(path):
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero, which never ends
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
+MAKERS = [
+    pytest.param(make_fifo, "FIFO", id="fifo"),
+    pytest.param(make_socket, "socket", id="socket"),
+    pytest.param(make_device, "device", id="device", marks=as_root),
+]
+
+
+@pytest.mark.parametrize(("make", "kind"), MAKERS)
+def test_nobody_hangs_on_a_special_file(full, tmp_path, make, kind):
+    files = [name for name in names_of(full) if (full / name).is_file()]
+    told = set()
+    for number, name in enumerate(files):
+        path = tmp_path / f"store-{number}"
+        shutil.copytree(full, path)
+        (path / name).unlink()
+        make(path / name)
+        with in_time():
+            errors = [
+                error_of(operation, *arguments)
+                for operation, *arguments in [
+                    (verify, path),
+                    (copied, path, tmp_path / f"copy-{number}"),
+                    (read, path),
+                    (use, path),
+                    (repair, path),
+                ]
+            ]
+        if any(f"{path / name} is a {kind}" in str(error) for error in errors):
+            told.add(name)
+    assert {*READ_BY_WRITERS} <= told
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("abort", SMALL_FILE_BYTES),
+        ("lock", SMALL_FILE_BYTES),
+        ("checkpoint", SMALL_FILE_BYTES),
+        ("pyrocket/checkpoint", SMALL_FILE_BYTES),
+        ("pyrocket/state", PAGE_BYTES),
+        ("pyrocket/store.json", MAX_FILE_BYTES),
+        ("pyrocket/epochs.json", MAX_FILE_BYTES),
+        ("pyrocket/topics.json", MAX_FILE_BYTES),
+        ("config/topics.json", MAX_FILE_BYTES),
+    ],
+)
+def test_a_huge_sparse_file_is_refused_by_its_length(full, tmp_path, name, most):
+    path = tmp_path / "store"
+    shutil.copytree(full, path)
+    (path / f"{name}.bak").unlink(missing_ok=True)
+    for length in (most + 1, TIB):
+        os.truncate(path / name, length)
+        error = error_of(use, path)
+        assert f"{path / name} has {length} bytes" in str(error)
+        assert f"at most {most}" in str(error)
+
+
+@pytest.mark.parametrize("name", ["pyrocket/timers", "pyrocket/keys", "pyrocket/ends.json"])
+def test_a_huge_index_of_our_own_is_rebuilt_from_the_log(full, tmp_path, name):
+    path = tmp_path / "store"
+    shutil.copytree(full, path)
+    files = [path / name] if (path / name).is_file() else (path / name).iterdir()
+    for file in files:
+        os.truncate(file, TIB)
+    with in_time():
+        use(path)
+        assert verify(path).ok
+
+
+def test_a_file_that_has_just_the_length_of_the_limit_is_read(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 10)
+    assert read_or_none(file, 10) == b"x" * 10
+    file.write_bytes(b"x" * 11)
+    with pytest.raises(StoreDamagedError, match="STORE_FILE_SIZE"):
+        read_or_none(file, 10)
+
+
+def test_descriptors_wait_again_once_the_file_is_known_to_be_one(tmp_path):
+    (tmp_path / "file").touch()
+    descriptor = io.open_file(tmp_path / "file", os.O_RDONLY)
+    assert os.get_blocking(descriptor)
+    os.close(descriptor)
