@@ -47,7 +47,7 @@ class RocketDataSource(DataSource):
     maxRecordsPerPartition, maxBytesPerPartition, tags, subExpression, sql, keys, msgId,
     schemaMode, includeHeaders, valueFormat, valueSchema, valueColumn, mode,
     columnNameOfCorruptRecord, badRecordsTopic, view, onDamage, verifyCrc, group, commitToGroup,
-    readOnly. Options of writes: path, topic, schemaMode, valueFormat, valueColumn,
+    readOnly, createIfMissing. Options of writes: path, topic, schemaMode, valueFormat, valueColumn,
     nullBody, keyEncoding, createIfMissing, directoryMode, delivery, txnAppId, txnVersion,
     onReplayDifference, onBatchGap, flush, timerMaxDelay. Names are case-insensitive; unknown
     ones are refused. `connector/README.md` has the table.

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from pyrocket import Store, check_group_name
-from pyrocket.errors import TopicRecreatedError
+from pyrocket.errors import TopicNotFoundError, TopicRecreatedError
 
 from pyspark_pyrocket.options.offsets import QueueNumbers
 from pyspark_pyrocket.options.option import BATCH
@@ -75,6 +75,11 @@ class BatchCommit:
         parsed = ReadOptions.parse(Request(given, os.getcwd(), default_store), BATCH)
         with Store.open(parsed.path, read_only=True) as store:
             bounds = read_bounds(store, parsed)
+            if not bounds:
+                raise TopicNotFoundError(
+                    f"None of the topics to read exists in {parsed.path}.",
+                    remedy="Plan when there is one: `missingTopic=wait` lets others come later.",
+                )
             start, end = find_span(store, parsed, bounds, Losses(parsed.loss))
             ids = {topic: store.topic(topic).topic_id for topic in bounds}
         kept = {name: value for name, value in given.items() if name.lower() not in _FIXED}

@@ -31,6 +31,16 @@ def shared_store(path: str) -> Store:
     return store
 
 
+def shared_store_or_none(path: str) -> Store | None:
+    """Return the same, or None where there is no store."""
+    try:
+        return shared_store(path)
+    except StoreNotFoundError as error:
+        if error.code != StoreNotFoundError.default_code:
+            raise
+        return None
+
+
 def store_of_driver(path: str, uuid: str) -> Store:
     """Return the store at `path` for a task, or raise StoreNotSharedError if it is another one."""
     try:

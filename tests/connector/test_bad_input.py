@@ -38,7 +38,7 @@ READS = [
     ("no topic", {"topic": None}, None, "OPTION_MISSING.*subscribe"),
     ("a missing topic", {"topic": "tt"}, None, "TOPIC_NOT_FOUND.*'tt'.*Did you mean 't'"),
     ("an illegal topic", {"topic": "a b"}, None, "TOPIC_NOT_FOUND.*'a b'"),
-    ("only missing topics", {"topic": "q", "missingTopic": "wait"}, None, "TOPIC_NOT_FOUND"),
+    ("a bare pattern", {"topic": None, "subscribePattern": "q.*"}, None, "TOPIC_NOT_FOUND"),
     ("an unknown option", {"startingOffset": "latest"}, None, "OPTION_UNKNOWN.*startingOffsets"),
     ("a Kafka option", {"kafka.bootstrap.servers": "h:1"}, None, "OPTION_UNKNOWN.*'path'"),
     ("malformed offsets", {"startingOffsets": '{"t":'}, None, "OPTION_INVALID.*not JSON"),
@@ -115,7 +115,7 @@ def test_a_batch_read_says_what_is_wrong(spark, box, jobs, changed, given, error
 # What Spark does with a mistake found where a stream is planned, of each kind one.
 THROUGH_SPARK = {
     *("an unknown option", "a missing topic", "a missing directory", "a file", "malformed offsets"),
-    *("both targets", "only missing topics"),
+    *("both targets", "a bare pattern"),
 }
 WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
 

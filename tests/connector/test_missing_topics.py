@@ -1,4 +1,223 @@
-"""Topics that a running query has been asked for, and that are created only later."""
+"""Topics, and stores, that a query is asked for before they are there."""
+
+import json
+import os
+import shutil
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import (
+    InvalidInputError,
+    OptionError,
+    SchemaError,
+    StoreNotFoundError,
+    TopicNotFoundError,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.groups import BatchCommit
+from pyspark_pyrocket.stores import forget
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture(autouse=True)
+def forgotten(box):
+    yield
+    forget(box.path)
+
+
+def source(box, **options):
+    return DefaultSource({**box.options, "startingOffsets": "earliest", **options})
+
+
+def query(box, **options):
+    return source(box, **options).streamReader(schema=SCHEMA)
+
+
+def bodies(reader, start):
+    """Run a query until nothing is left; return what it reads, and its offset."""
+    found = []
+    while (end := json.loads(json.dumps(reader.latestOffset(start, ALL)))) != start:
+        for task in reader.partitions(start, end):
+            found += [body for part in reader.read(task) for body in part["body"].to_pylist()]
+        start = end
+    return found, start
+
+
+def empty_store(box):
+    Store.open(box.path, create=True).close()
+
+
+def test_a_query_that_waits_needs_no_topic_yet_and_neither_do_its_columns(box):
+    empty_store(box)
+    waiting = source(box, missingTopic="wait")
+    assert waiting.schema() == SCHEMA
+    reader = waiting.streamReader(schema=SCHEMA)
+    initial = reader.initialOffset()
+    assert initial["offsets"] == {"t": {"broker-a": {}}}
+    assert bodies(reader, initial) == ([], initial)
+    assert reader.reportLatestOffset()["offsets"] == {}
+    box.create(queues=2).send("a", "b", queue=1)
+    read, offset = bodies(reader, initial)
+    assert read == [b"a", b"b"]
+    assert offset["offsets"] == {"t": {"broker-a": {"0": 0, "1": 2}}}
+
+
+def test_a_query_that_waits_still_needs_a_store(box):
+    with pytest.raises(StoreNotFoundError):
+        query(box, missingTopic="wait")
+
+
+def test_available_now_with_nothing_to_wait_for_ends_at_once(box):
+    empty_store(box)
+    reader = query(box, missingTopic="wait")
+    reader.prepareForTriggerAvailableNow()
+    initial = reader.initialOffset()
+    box.create(queues=1).send("later")
+    assert reader.latestOffset(initial, ALL) == initial
+
+
+def test_a_batch_that_waits_is_empty_without_its_topics(box):
+    empty_store(box)
+    assert source(box, missingTopic="wait").reader(schema=SCHEMA).partitions() == []
+    with pytest.raises(TopicNotFoundError, match="'t'"):
+        source(box).reader(schema=SCHEMA).partitions()
+
+
+def test_a_plan_of_a_batch_needs_a_topic(box):
+    empty_store(box)
+    options = {"path": box.path, "subscribe": "t", "missingTopic": "wait"}
+    with pytest.raises(TopicNotFoundError, match="None of the topics"):
+        BatchCommit.plan("g", **options)
+
+
+def test_columns_cannot_be_inferred_from_a_topic_that_is_not_there(box):
+    empty_store(box)
+    with pytest.raises(SchemaError, match=r"messages of t .*'valueSchema'"):
+        source(box, missingTopic="wait", valueFormat="json").schema()
+    shutil.rmtree(box.path)
+    with pytest.raises(SchemaError, match=r"messages of t .*'valueSchema'"):
+        source(box, createIfMissing="true", valueFormat="json").schema()
+
+
+def test_a_group_follows_a_query_that_waits_for_one_of_its_topics(box, caplog):
+    box.create(queues=1).send("a", "b")
+    options = {"subscribe": "t,later", "missingTopic": "wait", "commitToGroup": "billing"}
+    asked = {"path": box.path, "startingOffsets": "earliest", **options}
+    reader = DefaultSource(asked).streamReader(schema=SCHEMA)
+    _, offset = bodies(reader, reader.initialOffset())
+    reader.latestOffset(offset, ALL)
+    reader.stop()
+    with Store.open(box.path, read_only=True) as store:
+        assert store.groups.committed("billing", "t") == {0: 2}
+    assert "is not told" not in caplog.text
+
+
+def test_a_new_query_creates_its_store_and_topic_when_spark_asks_where_it_starts(box):
+    asked = source(box, createIfMissing="true")
+    assert asked.schema() == SCHEMA
+    reader = asked.streamReader(schema=SCHEMA)
+    reader.prepareForTriggerAvailableNow()
+    assert not os.path.exists(box.path), "a restarted query gets so far, too"
+    reader.initialOffset()
+    with Store.open(box.path, read_only=True) as store:
+        assert (store.topic("t").read_queues, store.topic("t").write_queues) == (4, 4)
+
+
+def test_what_a_query_writes_to_is_prepared_in_the_store_that_it_creates(box):
+    created = {"createIfMissing": "true", "valueFormat": "json", "valueSchema": "a INT"}
+    created |= {"badRecordsTopic": "bad", "commitToGroup": "billing"}
+    asked = source(box, **created)
+    asked.streamReader(schema=asked.schema()).initialOffset()
+    with Store.open(box.path, read_only=True) as store:
+        assert set(store.topics()) == {"t", "bad"}
+        assert list(store.groups.all()) == ["billing"]
+
+
+def test_a_restarted_query_never_creates_its_store(box):
+    """Its disk is not mounted."""
+    box.create(queues=1).send("a")
+    _, offset = bodies(reader := query(box, createIfMissing="true"), reader.initialOffset())
+    forget(box.path)
+    os.rename(box.path, f"{box.path}-elsewhere")
+    restarted = query(box, createIfMissing="true")
+    restarted.prepareForTriggerAvailableNow()
+    with pytest.raises(StoreNotFoundError):
+        restarted.latestOffset(offset, ALL)
+    with pytest.raises(StoreNotFoundError):
+        restarted.partitions(offset, offset)
+    assert not os.path.exists(box.path)
+
+
+def test_a_topic_is_created_in_a_store_that_is_there_and_an_existing_one_is_left_alone(box):
+    box.create(queues=1)
+    reader = query(box, topic="t", createIfMissing="true")
+    assert list(reader.initialOffset()["offsets"]["t"]["broker-a"]) == ["0"]
+    other = type(box)(box.path, "other")
+    assert list(query(other, createIfMissing="true").initialOffset()["offsets"]) == ["other"]
+
+
+def test_a_store_that_has_its_topics_is_not_opened_for_writing(box, monkeypatch):
+    box.create(queues=1)
+    opened = []
+    monkeypatch.setattr(Store, "advance", lambda self: False)
+    real = Store.open.__func__
+
+    def noting(cls, path, **options):
+        opened.append(options.get("read_only", False))
+        return real(cls, path, **options)
+
+    monkeypatch.setattr(Store, "open", classmethod(noting))
+    query(box, createIfMissing="true").initialOffset()
+    assert set(opened) == {True}
+
+
+def test_a_topic_gets_as_many_queues_as_are_assigned(box):
+    options = {"path": box.path, "assign": '{"t": [0, 6], "u": [1]}', "createIfMissing": "true"}
+    DefaultSource(options).streamReader(schema=SCHEMA).initialOffset()
+    with Store.open(box.path, read_only=True) as store:
+        assert (store.topic("t").read_queues, store.topic("u").read_queues) == (7, 4)
+
+
+def test_a_pattern_creates_a_store_and_no_topic(box):
+    options = {"path": box.path, "subscribePattern": "t.*", "createIfMissing": "true"}
+    reader = DefaultSource({**options, "missingTopic": "wait"}).streamReader(schema=SCHEMA)
+    initial = reader.initialOffset()
+    assert initial["offsets"] == {}
+    box.create(queues=1).send("a")
+    assert bodies(reader, initial)[0] == [b"a"]
+
+
+def test_a_folder_that_is_no_store_is_not_made_one(box):
+    os.makedirs(f"{box.path}/other")
+    with pytest.raises(StoreNotFoundError) as info:
+        query(box, createIfMissing="true").initialOffset()
+    assert info.value.code == "STORE_DIRECTORY_NOT_EMPTY"
+
+
+def test_a_topic_with_an_illegal_name_is_refused(box):
+    with pytest.raises(InvalidInputError, match="no/name"):
+        query(box, topic="no/name", createIfMissing="true").initialOffset()
+
+
+def test_by_default_a_query_creates_nothing(box):
+    with pytest.raises(StoreNotFoundError):
+        query(box)
+    with pytest.raises(StoreNotFoundError):
+        query(box, createIfMissing="false")
+    assert not os.path.exists(box.path)
+
+
+def test_creating_is_refused_where_nothing_may_be_written_and_for_batches(box):
+    with pytest.raises(OptionError, match="readOnly=true") as info:
+        query(box, createIfMissing="true", readOnly="true")
+    assert info.value.code == "OPTION_CONFLICT"
+    query_of_a_batch = source(box, createIfMissing="true")
+    with pytest.raises(OptionError, match="missingTopic=wait"):
+        query_of_a_batch.reader(schema=SCHEMA)
 
 
 def test_a_query_that_waits_for_a_topic_reads_it_from_its_first_message(box, stream):
@@ -21,3 +240,24 @@ def test_a_query_that_waits_for_a_topic_reads_it_from_its_first_message(box, str
         ("later", 1, 1, "sent after that"),
         ("t", 0, 1, "second"),
     ]
+
+
+def test_the_stages_of_a_fresh_pipeline_start_in_any_order(spark, box, stream, tmp_path):
+    """The last one first: nothing of the store is there yet, and no columns are named."""
+    stream.options |= {"topic": "out", "createIfMissing": "true"}
+    stream.schema = ""
+    last = stream.start()
+    frame = spark.readStream.format("pyrocket").options(path=box.path, topic="in")
+    frame = frame.options(createIfMissing="true", startingOffsets="earliest").load()
+    writer = frame.select("body").writeStream.format("pyrocket")
+    writer = writer.options(path=box.path, topic="out", checkpointLocation=tmp_path / "middle")
+    middle = writer.start()
+    try:
+        type(box)(box.path, "in").send("a", "b", "c")
+        middle.processAllAvailable()
+        last.processAllAvailable()
+    finally:
+        middle.stop()
+        last.stop()
+    read = spark.read.parquet(str(stream.folder / "out")).select("body").collect()
+    assert sorted(bytes(row.body) for row in read) == [b"a", b"b", b"c"]

@@ -1,6 +1,12 @@
-"""To plan is to look at words and queues: it costs the same however large the messages are."""
+"""To plan is to look at words and queues: it costs the same however large the messages are.
+
+A micro-batch also looks at the header of one message, to know the log again: its mark.
+"""
 
 import json
+import mmap
+import os
+from collections import Counter
 
 import pytest
 from pyrocket.disk import io
@@ -32,6 +38,34 @@ def log_is_closed(box, monkeypatch):
     forget(box.path)
 
 
+@pytest.fixture
+def headers_only(log_is_closed, monkeypatch):
+    """Whoever reads more of the log than a header fails the test; counts what is read."""
+    log_is_closed.undo()
+    real_open, real_pread, real_mmap = io.open_file, os.pread, mmap.mmap
+    of_the_log, counts = {}, Counter()
+
+    def noting_open(path, flags):
+        descriptor = real_open(path, flags)
+        of_the_log[descriptor] = "/commitlog/" in str(path)
+        return descriptor
+
+    def guarded_pread(descriptor, length, offset):
+        if of_the_log.get(descriptor):
+            assert length <= 103, f"read {length} bytes of the log"
+            counts["headers"] += 1
+        return real_pread(descriptor, length, offset)
+
+    def guarded_mmap(descriptor, *more, **named):
+        assert not of_the_log.get(descriptor), "mapped the log"
+        return real_mmap(descriptor, *more, **named)
+
+    monkeypatch.setattr(io, "open_file", noting_open)
+    monkeypatch.setattr(os, "pread", guarded_pread)
+    monkeypatch.setattr(mmap, "mmap", guarded_mmap)
+    return counts
+
+
 BATCHES = {
     "everything": {},
     "a span": {"startingOffsets": '{"t":{"0":3,"1":0}}', "endingOffsets": '{"t":{"0":50,"1":2}}'},
@@ -53,7 +87,7 @@ def through_spark(offset):
 
 
 @pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxBytes(20_000)], ids=["all", "20k"])
-def test_planning_micro_batches_reads_no_message(box, log_is_closed, limit):
+def test_planning_micro_batches_reads_no_message(box, headers_only, limit):
     options = {"startingOffsets": "earliest", "maxBytesPerTrigger": "20k"}
     reader = DefaultSource({**box.options, **options}).streamReader(SCHEMA)
     start, ends = through_spark(reader.initialOffset()), []
@@ -61,15 +95,18 @@ def test_planning_micro_batches_reads_no_message(box, log_is_closed, limit):
         end = through_spark(reader.latestOffset(start, limit))
         if end == start:
             break
+        headers_only["planned"] += 1
         assert reader.partitions(start, end)
         ends.append(end["offsets"])
         start = end
     assert ends[-1] == reader.reportLatestOffset()["offsets"]
     assert ends[-1] == {"t": {"broker-a": {"0": 60, "1": 2}}}
     assert (len(ends) > 3) == isinstance(limit, ReadMaxBytes)
+    # The mark is compared with the log before and after a plan, and there is a new one.
+    assert 0 < headers_only["headers"] <= 3 * headers_only["planned"] + 1
 
 
-def test_a_replayed_micro_batch_is_planned_without_reading_a_message(box, log_is_closed):
+def test_a_replayed_micro_batch_is_planned_without_reading_a_message(box, headers_only):
     first = DefaultSource({**box.options, "startingOffsets": "earliest"}).streamReader(SCHEMA)
     start = first.initialOffset()
     end = through_spark(first.latestOffset(start, ReadAllAvailable()))
@@ -85,3 +122,9 @@ def test_reading_them_does_open_the_log(box, log_is_closed):
         list(reader.read(reader.partitions()[0]))
     log_is_closed.undo()
     assert sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each)) == 62
+
+
+def test_reading_them_reads_more_than_headers(box, headers_only):
+    reader = DefaultSource(box.options).reader(SCHEMA)
+    with pytest.raises(AssertionError, match="the log"):
+        list(reader.read(reader.partitions()[0]))

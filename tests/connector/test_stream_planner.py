@@ -106,17 +106,58 @@ def test_a_topic_that_comes_later_is_read_from_its_first_message(numbers):
     assert start.topic_ids == {"t": "id-t", "u": "id-u"}
 
 
-@pytest.mark.parametrize("wait", [True, False])
-def test_no_topic_at_all_is_an_error(numbers, wait):
+def test_no_topic_at_all_is_an_error(numbers):
     with pytest.raises(TopicNotFoundError, match="'u'"):
-        initial_offset(numbers(t={0: (0, 1)}), options("u", "v", wait=wait))
+        initial_offset(numbers(t={0: (0, 1)}), options("u", "v"))
+    asked = ReadOptions(path="/s", subscription=Subscription(pattern="u.*"))
+    with pytest.raises(TopicNotFoundError, match=r"'u\.\*'"):
+        initial_offset(numbers(t={0: (0, 1)}), asked)
+
+
+@pytest.mark.parametrize("span", [LATEST_FIRST, Span()])
+def test_topics_that_are_waited_for_have_no_queues_until_they_are_there(numbers, span):
+    store, asked = numbers(), options("t", "u", wait=True, span=span)
+    initial = initial_offset(store, asked)
+    assert initial.offsets == {"t": {}, "u": {}}
+    assert next_offset(store, asked, initial) is None
+    store.grow("u", 0, 0)
+    assert next_offset(store, asked, initial) is None, "there is nothing to read yet"
+    store.grow("u", 0, maximum=9, minimum=4)
+    store.grow("u", 1, 2)
+    start, seen = store.step(initial, asked)
+    assert seen == [("u", 0, 4, 9), ("u", 1, 0, 2)]
+    assert start.offsets == {"t": {}, "u": {0: 9, 1: 2}}
+    assert start.first == {"u": {0: 4, 1: 0}}
+    store.grow("u", 0, maximum=9, minimum=6)
+    assert store.read(initial_offset(store, asked), start) == seen, "a replay has the same"
+    store.grow("t", 0, 3)
+    end, seen = store.step(start, asked)
+    assert (seen, end.first) == ([("t", 0, 0, 3)], {"t": {0: 0}})
+
+
+def test_a_pattern_may_wait_for_its_first_topic(numbers):
+    store = numbers(t={0: (0, 1)})
+    asked = ReadOptions(path="/s", subscription=Subscription(wait=True, pattern="u.*"))
+    initial = initial_offset(store, asked)
+    assert initial.offsets == {}
+    store.grow("u1", 0, 3)
+    assert store.step(initial, asked)[1] == [("u1", 0, 0, 3)]
+
+
+def test_a_topic_that_was_never_there_is_not_called_deleted(numbers):
+    """The query was started again without missingTopic=wait."""
+    store, waiting = numbers(t={0: (0, 3)}), options("t", "u", wait=True)
+    start, _ = store.step(initial_offset(store, waiting), waiting)
+    assert start.offsets == {"t": {0: 3}, "u": {}}
+    with pytest.raises(TopicNotFoundError, match="'u'"):
+        next_offset(store, options("t", "u"), start)
 
 
 def test_a_missing_topic_is_an_error_unless_it_is_waited_for(numbers):
     store = numbers(t={0: (0, 1)})
     with pytest.raises(TopicNotFoundError, match="'u'"):
         initial_offset(store, options("t", "u"))
-    assert initial_offset(store, options("t", "u", wait=True)).offsets == {"t": {0: 0}}
+    assert initial_offset(store, options("t", "u", wait=True)).offsets == {"t": {0: 0}, "u": {}}
 
 
 def test_a_topic_that_may_not_be_read_is_named(numbers):

@@ -156,7 +156,8 @@ def to_group(
     """
     check_group_name(group)
     offset = _committed(read_checkpoint(directory), source)
-    wanted = {name: q for name, q in offset.offsets.items() if not topics or name in topics}
+    known = {name: queues for name, queues in offset.offsets.items() if queues}
+    wanted = {name: queues for name, queues in known.items() if not topics or name in topics}
     with Store.open(_store_path(store), read_only=dry_run) as opened:
         counts_in = offset.source.store
         if counts_in and opened.uuid and counts_in != opened.uuid:

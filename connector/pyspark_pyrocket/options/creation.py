@@ -1,18 +1,21 @@
-"""Whether a write makes what is not there, and for whom."""
+"""Whether a write, or a stream, makes what is not there, and for whom."""
 
 from pyrocket import StoreConfig
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.given import Given
-from pyspark_pyrocket.options.option import SINK, Option
+from pyspark_pyrocket.options.option import SINK, STREAM, Option
 
 ROWS = (
     Option(
         "createIfMissing",
-        "`true`",
-        (SINK,),
+        "`true` (sink), `false` (stream)",
+        (STREAM, SINK),
         "Create the store and the topics that do not exist yet. A stream creates a store only "
-        "for its first micro-batch.",
+        "where it begins: a query that is restarted while its disk is not mounted makes no empty "
+        "one. A source with `subscribePattern` creates no topics.",
+        instead="A batch reads what is there: with missingTopic=wait it is empty without its "
+        "topics.",
     ),
     Option(
         "directoryMode",
@@ -27,7 +30,19 @@ ROWS = (
 
 def creates(given: Given) -> bool:
     """Tell whether the store and its topics are made when they are missing."""
-    return given.boolean("createIfMissing", default=True)
+    return given.boolean("createIfMissing", default=given.query == SINK)
+
+
+def source_creates(given: Given) -> bool:
+    """Tell the same for a read, which may have to leave the store alone."""
+    wanted = creates(given)
+    if wanted and given.boolean("readOnly", default=False):
+        raise OptionError(
+            "Both createIfMissing=true and readOnly=true are given, and it writes to the store.",
+            remedy="Keep one of them.",
+            code="OPTION_CONFLICT",
+        )
+    return wanted
 
 
 def directory_mode(given: Given) -> int | None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from pyspark_pyrocket.options.admission import Admission
+from pyspark_pyrocket.options.creation import source_creates
 from pyspark_pyrocket.options.lookup import Lookup
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.option import READ
@@ -24,6 +25,7 @@ class ReadOptions:
     path: the store's directory, absolute.
     view: MESSAGES, or another of VIEWS; skips_damage: whether it leaves out what is damaged.
     verify_crc: whether bodies are checked against their checksums.
+    create_if_missing: whether a new query makes the store and the topics that are not there.
     """
 
     path: str
@@ -39,6 +41,7 @@ class ReadOptions:
     view: str = MESSAGES
     skips_damage: bool = False
     verify_crc: bool = False
+    create_if_missing: bool = False
 
     @classmethod
     def parse(cls, request: Request, query: str = READ) -> "ReadOptions":
@@ -59,4 +62,5 @@ class ReadOptions:
             view=view.name,
             skips_damage=view.skips_damage,
             verify_crc=given.boolean("verifyCrc", default=False),
+            create_if_missing=source_creates(given),
         )

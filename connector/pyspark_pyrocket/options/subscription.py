@@ -43,7 +43,8 @@ ROWS = (
         "missingTopic",
         "`fail`",
         READS,
-        "`wait` lets some of the topics be created later; at least one must exist.",
+        "`wait` lets topics be created later, even all of them. Their messages are read from the "
+        "first one on. The store must exist.",
     ),
 )
 

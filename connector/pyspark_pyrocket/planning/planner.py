@@ -23,15 +23,17 @@ _MANY = 20
 def topics_to_read(store: Store, options: ReadOptions, known: Collection[str] = ()) -> list[str]:
     """Return those of the topics asked for that exist, or raise about one that should.
 
-    All that are named have to be there, with `missingTopic=wait` or a pattern one of them. That
-    one of the `known` is not is no mistake: it was there, and is a loss.
+    All that are named have to be there, or one that the pattern matches, unless the query waits for
+    them or makes them itself. That one of the `known` is not is no mistake: it was there, and is a
+    loss.
     """
     existing, asked = store.topics(), options.subscription
     if asked.pattern:
         return _matching(store, existing, asked, known)
+    waits = asked.wait or options.create_if_missing
     found = [name for name in asked.topics if name in existing]
     missing = [name for name in asked.topics if name not in existing and name not in known]
-    if missing and not (asked.wait and len(missing) < len(asked.topics)):
+    if missing and not waits:
         store.topic(missing[0])  # Raises, naming the nearest topic.
     for name in found:
         _check_readable(existing[name])
@@ -99,7 +101,7 @@ def _matching(
         if asked.covers(name) and not is_system_topic(name, store.broker_name, existing)
     ]
     found = [name for name in matching if existing[name].readable or name in known]
-    if not found and not known:
+    if not found and not known and not asked.wait:
         raise TopicNotFoundError(
             f"No topic of {store.path} has a name that {asked.pattern!r} matches as a whole.",
             remedy=f"Topics: {', '.join(list(existing)[:_MANY]) or 'none'}. RocketMQ's own, and "

@@ -23,10 +23,14 @@ Take = Callable[[QueueNumbers, QueueNumbers], QueueNumbers]
 
 
 def initial_offset(store: Store, options: ReadOptions) -> StreamOffset:
-    """Return where a new query starts, as its options say."""
+    """Return where a new query starts, as its options say.
+
+    A topic that it waits for is there without queues: whatever it has is read from the beginning.
+    """
     counts_in = _CountsIn.now(store)
     losses = Losses(options.loss)
-    offsets = find_start(store, options, read_bounds(store, options), losses)
+    offsets: QueueNumbers = {topic: {} for topic in options.subscription.topics}
+    offsets |= find_start(store, options, read_bounds(store, options), losses)
     mark = store.mark(offsets)
     return counts_in.offset(offsets, mark=mark, initial=True, lost=losses.counts)
 
@@ -78,6 +82,7 @@ def next_offset(
     if end == begin and not resumed.moved:
         return None
     first, offsets = _merge(resumed.stopped, begin), _merge(resumed.stopped, end)
+    first = {topic: queues for topic, queues in first.items() if queues}
     return counts_in.offset(
         offsets,
         mark=_newest_mark(store, start, offsets, is_restored=resumed.is_restored),

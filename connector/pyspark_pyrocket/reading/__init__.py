@@ -9,6 +9,7 @@ sampling          a few bodies of what a batch reads
 value_fields      the columns of bodies where the user gives no schema
 group_progress    the group that follows a stream
 reader            a batch
+source_creation   the store and topics that a new query creates
 stream_reader     a stream
 stream_start      everything that is checked before Spark asks a stream for an offset
 """

@@ -112,7 +112,7 @@ class GroupFollower:
         return {
             topic: queues
             for topic, queues in offsets.items()
-            if queues != self._committed.get(topic)
+            if queues and queues != self._committed.get(topic)
         }
 
     def _commit(self, store: Store, topic: str) -> None:

@@ -25,17 +25,23 @@ from pyspark_pyrocket.reading.pending import pending_partitions, read_pending
 from pyspark_pyrocket.reading.task import read_partition
 from pyspark_pyrocket.reading.value_fields import value_fields
 from pyspark_pyrocket.reading.view_read import read_view, view_partitions
-from pyspark_pyrocket.stores import shared_store
+from pyspark_pyrocket.stores import shared_store, shared_store_or_none
 
 
 def default_schema(request: Request) -> StructType:
-    """Return the columns of a read without `.schema(...)`, if its store and topics exist."""
+    """Return the columns of a read without `.schema(...)`, if its store and topics exist.
+
+    What a new query creates need not be there: columns depend on topics only where they are
+    inferred from messages.
+    """
     options = ReadOptions.parse(request, READ)
-    store = shared_store(options.path)
+    find = shared_store_or_none if options.create_if_missing else shared_store
+    store = find(options.path)
     if options.view in TABLES:
         return table_schema(options.view)
     # The log has topics that have been deleted since.
-    topics = [] if options.view == COMMITLOG else topics_to_read(store, options)
+    is_log = options.view == COMMITLOG
+    topics = [] if is_log or store is None else topics_to_read(store, options)
     columns = default_columns(
         kafka=options.payload.kafka_columns,
         headers=options.payload.include_headers,

@@ -37,8 +37,9 @@ from pyspark_pyrocket.planning.stream_planner import (
 )
 from pyspark_pyrocket.processes import LOG
 from pyspark_pyrocket.reading.group_progress import GroupFollower
+from pyspark_pyrocket.reading.source_creation import prepare_source
 from pyspark_pyrocket.reading.task import read_partition
-from pyspark_pyrocket.stores import forget, shared_store
+from pyspark_pyrocket.stores import forget, shared_store, shared_store_or_none
 
 Json = dict[str, Any]
 
@@ -62,6 +63,10 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the offsets at which `Trigger.AvailableNow` will end: those of this moment."""
+        options = self._options
+        if options.create_if_missing and shared_store_or_none(options.path) is None:
+            self._target = {}  # A new query creates the store; for a restarted one it is missing.
+            return
         self._advance()
         self._target = maxima(read_bounds(self._store, self._options))
 
@@ -75,8 +80,13 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.min_rows is None else ReadMinRows(limits.min_rows)
 
     def initialOffset(self) -> Json:
-        """Return where a new query starts: the same each time this query asks."""
+        """Return where a new query starts: the same each time this query asks.
+
+        Only a new query is asked, so with `createIfMissing` this creates the store.
+        """
         if self._initial is None:
+            if self._options.create_if_missing:
+                prepare_source(self._options, may_create_store=True)
             offset = initial_offset(self._store, self._options)
             self._log_start(offset)
             self._initial = offset.to_json()

@@ -14,12 +14,9 @@ from pyspark_pyrocket.frame.view_columns import check_columns
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.planning.planner import topics_to_read
 from pyspark_pyrocket.processes import exit_on_sigterm, in_source_runner, log_to_stderr
-from pyspark_pyrocket.reading.bad_records import prepare_bad_records
-from pyspark_pyrocket.reading.group_progress import check_group_can_follow
+from pyspark_pyrocket.reading.source_creation import prepare_source
 from pyspark_pyrocket.reading.stream_reader import Json, RocketStreamReader
-from pyspark_pyrocket.stores import shared_store
 
 
 class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -57,9 +54,7 @@ def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReade
         require_value_schema(options.payload, schema)
         check_columns(options.view, projection.scan)
         reader = RocketStreamReader(options, projection)
-        topics_to_read(shared_store(options.path), options)
-        check_group_can_follow(options)
-        prepare_bad_records(options)
+        prepare_source(options)
     except PyrocketError as error:
         if not in_source_runner():
             raise

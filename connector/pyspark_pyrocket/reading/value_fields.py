@@ -16,11 +16,11 @@ from pyspark_pyrocket.reading.sampling import SAMPLED, bodies_to_read, oldest_bo
 
 
 def value_fields(
-    store: Store, topics: Iterable[str], options: ReadOptions
+    store: Store | None, topics: Iterable[str], options: ReadOptions
 ) -> list[StructField] | None:
     """Return the columns that stand where the body would, or None where it stays.
 
-    Raises SchemaError if they cannot be known, or have names that are taken.
+    Raises SchemaError if they cannot be known, as without a store, or have names that are taken.
     """
     payload = options.payload
     if payload.value_format != JSON:
@@ -37,11 +37,12 @@ def value_fields(
     return fields
 
 
-def _inferred(store: Store, topics: list[str], options: ReadOptions) -> StructType:
-    where = ", ".join(topics) or f"view={options.view}"
+def _inferred(store: Store | None, topics: list[str], options: ReadOptions) -> StructType:
+    asked = ", ".join(options.subscription.topics) or options.subscription.pattern
+    where = ", ".join(topics) or asked or f"view={options.view}"
     looked_at = f"the first messages to read of {where}"
-    schema = infer_schema(bodies_to_read(store, options))
-    if schema is None:
+    schema = None if store is None else infer_schema(bodies_to_read(store, options))
+    if schema is None and store is not None:
         looked_at = f"none of those to read is a JSON object, but the first of all of {where}"
         schema = infer_schema(oldest_bodies(store, topics, options))
     if schema is None:
