@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     TaskID,
     TextColumn,
@@ -19,31 +18,35 @@ from rich.progress import (
 
 T = TypeVar("T")
 
+Done = tuple[int, int, str]
+"""How much of a step is done, of how much in all, and of what; 0 in all is not known yet."""
+
 _POLL_SECONDS = 0.2
 
 
 class Steps:
-    """Runs one step after the other; `seconds` holds what each took."""
+    """Runs a known number of steps one after the other; `seconds` holds what each took.
 
-    def __init__(self) -> None:
+    A terminal sees a bar for the step that runs; elsewhere each step leaves one line.
+    """
+
+    def __init__(self, count: int) -> None:
         self.console = Console(highlight=False)
         self.seconds: dict[str, float] = {}
+        self._count = count
 
-    def run(
-        self,
-        label: str,
-        work: Callable[[], T],
-        total: int | None = None,
-        rows: Callable[[], int] | None = None,
-    ) -> T:
-        """Return what `work` returns, showing meanwhile how many of the rows are done."""
+    def run(self, label: str, work: Callable[[], T], done: Callable[[], Done] | None = None) -> T:
+        """Return what `work` returns, showing meanwhile how much of it is done."""
         started = time.monotonic()
+        number = f"{len(self.seconds) + 1}/{self._count}"
         with self._bar() as bar:
-            task = bar.add_task(label, total=total, rows="")
-            with _repeating(lambda: _show(bar, task, rows()) if rows else None):
+            task = bar.add_task(f"{number} {label}", total=None, amount="")
+            with _repeating(lambda: _show(bar, task, done()) if done else None):
                 result = work()
-            _show(bar, task, total or 0, total or 1)
-        self.seconds[label] = time.monotonic() - started
+        self.seconds[label] = taken = time.monotonic() - started
+        count, total, unit = done() if done else (0, 0, "")
+        amount = f"  {count:,} {unit}" if total else ""
+        self.say(f"{number} {label:<26}{taken:6.1f} s{amount}")
         return result
 
     def say(self, line: str) -> None:
@@ -52,11 +55,13 @@ class Steps:
 
     def _bar(self) -> Progress:
         return Progress(
-            TextColumn("{task.description:<34}"),
+            TextColumn("{task.description:<30}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[rows]:>12}"),
+            TextColumn("{task.fields[amount]:<24}"),
             TimeElapsedColumn(),
             console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
         )
 
 
@@ -78,27 +83,26 @@ def _repeating(look: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def _show(bar: Progress, task: TaskID, rows: int, total: int | None = None) -> None:
-    text = f"{rows:,} rows" if rows else ""
-    bar.update(task, completed=rows or total, rows=text, total=total)
+def _show(bar: Progress, task: TaskID, done: Done) -> None:
+    count, total, unit = done
+    amount = f"{count:,} of {total:,} {unit}" if total else ""
+    bar.update(task, completed=count, total=total or None, amount=amount)
 
 
 def with_bar_of_tasks(spark: SparkSession, label: str, work: Callable[[], T]) -> T:
     """Return what `work` returns; a terminal sees meanwhile how many of Spark's tasks are done."""
     console = Console(stderr=True)
-    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    parts = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"))
     with Progress(*parts, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(label, total=None)
-        with _repeating(lambda: _show_tasks(bar, task, spark)):
+        task = bar.add_task(label, total=None, amount="")
+        with _repeating(lambda: _show(bar, task, tasks_done(spark))):
             return work()
 
 
-def _show_tasks(bar: Progress, task: TaskID, spark: SparkSession) -> None:
-    """Show how many tasks of the stages that run now are done, and how many there are."""
+def tasks_done(spark: SparkSession) -> Done:
+    """Return how many tasks of the stages that run now are done, and how many there are."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
     counts = [(stage.numCompletedTasks, stage.numTasks) for stage in known]
-    bar.update(
-        task, completed=sum(done for done, _ in counts), total=sum(count for _, count in counts)
-    )
+    return sum(done for done, _ in counts), sum(count for _, count in counts), "tasks"

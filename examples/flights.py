@@ -4,14 +4,17 @@ DataFrame → topic → two streaming queries, and an export with spark-submit �
 """
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from console import Steps
+from console import Done, Steps, tasks_done
 from flights_check import count_differences, differences, flights_of, table_of
 from flights_source import load_flights, to_messages
 from flights_stream import Jobs, counts_by_carrier, rows_read
@@ -23,55 +26,85 @@ from session import describe, spark_submit, start_spark
 
 TOPIC = "flights"
 MICRO_BATCHES = 6
+STEPS = 7
+TASKS = 8
+"""Of the publication: more than cores, so that the bar of tasks moves."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run every step; return 1 if anything differs from the source."""
-    started = time.monotonic()
     wanted = _parse(arguments)
-    folder = _fresh_folder(wanted.path)
-    steps = Steps()
+    with _folder(wanted) as folder:
+        return _run(wanted, folder)
+
+
+def _run(wanted: argparse.Namespace, folder: Path) -> int:
+    started = time.monotonic()
+    steps = Steps(STEPS)
     source = steps.run("load the flights", lambda: load_flights(wanted.rows))
     with steps.run("start Spark", lambda: start_spark("flights")) as spark:
         steps.say(describe(spark))
         _publish(steps, spark, source, folder / "store")
         counts = _stream(steps, spark, folder, len(source))
-        topic = steps.run("batch: read the topic", lambda: _read_topic(spark, folder / "store"))
+        read = partial(_read_topic, spark, folder / "store")
+        topic = steps.run("batch: read the topic", read, partial(tasks_done, spark))
     _export(steps, folder)
     steps.console.print(table_of(source, topic, counts))
-    steps.say(f"{time.monotonic() - started:.0f} s in all; the files are in {folder}")
+    steps.say(f"{time.monotonic() - started:.0f} s in all; {_fate(wanted, folder)}")
     return _conclude(steps, [*count_differences(source, counts), *_compare(source, topic, folder)])
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 examples", description=__doc__)
     parser.add_argument("--rows", type=int, help="only so many flights (default: all 336,776)")
-    parser.add_argument("--path", type=Path, help="a new folder (default: a temporary one)")
+    parser.add_argument("--keep", action="store_true", help="leave the files for a closer look")
+    parser.add_argument("--path", type=Path, help="a new folder for the files, which stay in it")
     return parser.parse_args(arguments)
 
 
-def _fresh_folder(path: Path | None) -> Path:
+@contextmanager
+def _folder(wanted: argparse.Namespace) -> Iterator[Path]:
+    """Yield the folder for all files; a temporary one is removed afterwards, unless kept."""
+    path: Path | None = wanted.path
     if path is None:
-        return Path(tempfile.mkdtemp(prefix="pyrocket-flights-"))
+        temporary = Path(tempfile.mkdtemp(prefix="pyrocket-flights-"))
+        try:
+            yield temporary
+        finally:
+            if not wanted.keep:
+                shutil.rmtree(temporary)
+        return
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise SystemExit(f"{path} exists already: name a new or an empty folder.")
     path.mkdir(parents=True, exist_ok=True)
-    return path.resolve()
+    yield path.resolve()
+
+
+def _fate(wanted: argparse.Namespace, folder: Path) -> str:
+    if wanted.keep or wanted.path:
+        return f"the files are in {folder}"
+    return "the files are removed now (--keep leaves them)"
 
 
 def _publish(steps: Steps, spark: SparkSession, source: pa.Table, path: Path) -> None:
     """Write the flights to a topic of a store that is made by the way."""
     with Store.open(path, create=True) as store:
         store.create_topic(TOPIC)
-    messages = to_messages(spark.createDataFrame(source))
+    messages = to_messages(spark.createDataFrame(source).repartition(TASKS))
     writer = messages.write.format("pyrocket").mode("append").option("topic", TOPIC)
-    steps.run("publish", lambda: writer.save(str(path)), len(source), _rows_in(path))
+
+    def done() -> Done:
+        # All rows appear together, when the last task has staged its own.
+        published = _rows_in(path)
+        return (published, len(source), "rows") if published else tasks_done(spark)
+
+    steps.run("publish", lambda: writer.save(str(path)), done)
 
 
-def _rows_in(path: Path) -> Callable[[], int]:
-    """Return a function that looks how many messages the topic has."""
-    store = Store.open(path, read_only=True)
-    return lambda: sum(queue.maximum - queue.minimum for queue in store.offsets(TOPIC).values())
+def _rows_in(path: Path) -> int:
+    """Return how many messages the topic has."""
+    with Store.open(path, read_only=True) as store:
+        return sum(queue.maximum - queue.minimum for queue in store.offsets(TOPIC).values())
 
 
 def _stream(steps: Steps, spark: SparkSession, folder: Path, total: int) -> dict[str, int]:
@@ -84,7 +117,7 @@ def _stream(steps: Steps, spark: SparkSession, folder: Path, total: int) -> dict
 
 def _follow(steps: Steps, label: str, query: StreamingQuery, total: int) -> None:
     """Show a query's progress until it ends; a failure of the query is raised."""
-    steps.run(label, query.awaitTermination, total, lambda: rows_read(query))
+    steps.run(label, query.awaitTermination, lambda: (rows_read(query), total, "rows"))
 
 
 def _export(steps: Steps, folder: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import environment
 import pytest
@@ -103,6 +104,35 @@ def test_a_failing_step_shows_its_output_and_a_hint(checkout):
         environment._run(command, "Hint: try later.")
     assert "no route to host" in str(caught.value)
     assert str(caught.value).endswith("\nHint: try later.")
+
+
+SLOW_STEP = """
+import signal, sys
+signal.alarm(60)
+print("Downloading pyspark (434 MB)", flush=True)
+open(sys.argv[1]).read()
+"""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_long_step_shows_that_it_lives_and_what_it_does(checkout, monkeypatch, terminal):
+    """The step ends when it was seen to live: it waits for the test at a pipe."""
+    os.mkfifo(checkout / "end")
+    told = []
+
+    def seen(text):
+        if "Downloading" in text and not told:
+            told.append(text)
+            (checkout / "end").write_text("")
+
+    monkeypatch.setattr(environment, "_ALIVE_SECONDS", {True: 0.05, False: 0.05})
+    console = SimpleNamespace(isatty=lambda: terminal, write=seen, flush=lambda: None)
+    monkeypatch.setattr(sys, "stderr", console)
+    environment._run([sys.executable, "-c", SLOW_STEP, str(checkout / "end")], "")
+    (alive,) = told
+    assert " s  Downloading pyspark (434 MB)" in alive
+    assert alive.startswith("\r") == terminal
+    assert alive.endswith("\n") != terminal
 
 
 def test_an_interpreter_with_everything_is_used_as_it_is(process, capsys):

@@ -1,6 +1,9 @@
 """Every example runs, prints what it should, and the main one notices when something differs."""
 
+import re
 import runpy
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,11 +79,56 @@ def test_flights_want_a_folder_of_their_own(tmp_path):
         flights.main(["--path", str(tmp_path)])
 
 
+def folder_after(monkeypatch, tmp_path, arguments):
+    """What is left of the folder that the flights make, when they end or fail."""
+    import flights
+
+    monkeypatch.setattr(flights.tempfile, "tempdir", str(tmp_path))
+    with suppress(ZeroDivisionError), flights._folder(flights._parse(arguments)) as folder:
+        (folder / "file").write_text("")
+        raise ZeroDivisionError
+    return folder.exists()
+
+
+def test_flights_leave_no_files_unless_told_to_keep_them(monkeypatch, tmp_path):
+    assert not folder_after(monkeypatch, tmp_path, [])
+    assert folder_after(monkeypatch, tmp_path, ["--keep"])
+    assert folder_after(monkeypatch, tmp_path, ["--path", str(tmp_path / "named")])
+
+
+def test_steps_show_no_bars_where_output_is_no_terminal(capsys):
+    from console import Steps
+
+    steps = Steps(2)
+    assert steps.run("load", lambda: "loaded", lambda: (1000, 1000, "rows")) == "loaded"
+    steps.run("start", lambda: None)
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"1/2 load +0\.\d s  1,000 rows", first)
+    assert re.fullmatch(r"2/2 start +0\.\d s", second)
+
+
+def test_a_terminal_sees_how_much_of_a_step_is_done(monkeypatch, capsys):
+    from console import Steps
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    seen = threading.Event()
+
+    def done():
+        seen.set()
+        return 250, 1000, "rows"
+
+    Steps(4).run("publish", seen.wait, done)
+    printed = capsys.readouterr().out
+    assert "━" in printed
+    assert "250 of 1,000 rows" in printed
+
+
 def test_a_difference_is_told_and_exits_with_1(capsys):
     import flights
     from console import Steps
 
-    assert flights._conclude(Steps(), ["topic: 1 missing, such as a"]) == 1
+    assert flights._conclude(Steps(1), ["topic: 1 missing, such as a"]) == 1
     assert "DIFFERENT: topic: 1 missing, such as a" in capsys.readouterr().out
 
 
