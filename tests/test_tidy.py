@@ -14,7 +14,8 @@ FILE_LINES_MEDIAN = 150
 CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
-BASE = ["errors", "message", "durations", "limits", "kinds", "config", "clock", "versions"]
+BASE = ["errors", "message", "durations", "limits", "kinds", "paths", "config", "clock"]
+BASE += ["versions"]
 LAYERS = [BASE, ["formats", "disk"], ["filters"], ["log", "json_table", "hooks"]]
 LAYERS += [
     ["index", "sizes"],

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         StoredMessage,
     )
     from pyrocket.parked import PendingPart
+    from pyrocket.paths import local_path
     from pyrocket.places import Places
     from pyrocket.services.subscriptions import GroupConfig, check_group_name
     from pyrocket.services.topics import TopicConfig, check_topic_name, is_system_topic
@@ -135,6 +136,7 @@ __all__ = [
     "check_send_schema",
     "check_topic_name",
     "is_system_topic",
+    "local_path",
     "parse_duration",
     "parse_size",
 ]
@@ -187,6 +189,7 @@ _HOMES = {
     "check_send_schema": "formats.send_columns",
     "check_topic_name": "services.topics",
     "is_system_topic": "services.topics",
+    "local_path": "paths",
     "parse_duration": "durations",
     "parse_size": "limits",
 }

@@ -189,6 +189,8 @@ def test_the_store_of_the_environment_is_looked_at_without_a_path(store, monkeyp
     assert notebook.queues(topic="orders").rows == notebook.queues(store, "orders").rows
     assert notebook.peek(topic="orders", n=1).column("body") == [b"d"]
     assert notebook.groups().rows == notebook.lag().rows == []
+    monkeypatch.setenv("PYROCKET_STORE", f"file://{store.path}")
+    assert notebook.topics().rows == notebook.topics(store).rows
 
 
 def test_a_store_or_topic_that_nothing_names_is_asked_for(store, monkeypatch):

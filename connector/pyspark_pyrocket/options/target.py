@@ -1,11 +1,10 @@
 """Where the store is: the option `path`, else the environment, as an absolute path."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
+from pyrocket import local_path
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options import jsontext
@@ -27,7 +26,6 @@ TABLE_TRAP = (
 )
 
 _LATER = ("endpoint", "namesrv")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,7 @@ def absolute_path(path: str, directory: str) -> str:
             + TABLE_TRAP,
             code="OPTION_MISSING",
         )
-    scheme = _SCHEME.match(path)
-    if scheme is not None:
-        path = _path_of_uri(path, scheme[1].lower())
-    return os.path.abspath(os.path.join(directory, os.path.expanduser(path)))
+    return os.path.abspath(os.path.join(directory, local_path(path)))
 
 
 def _one_path(options: dict[str, str]) -> str:
@@ -88,28 +83,3 @@ def _refuse_later_targets(options: dict[str, str]) -> None:
                 remedy=f"Remove {name!r}, and name the directory of a store with 'path'.",
                 code="OPTION_UNSUPPORTED",
             )
-
-
-def _path_of_uri(uri: str, scheme: str) -> str:
-    if len(scheme) == 1:
-        raise OptionError(
-            f"The path {uri!r} is one of Windows, where pyrocket does not run.",
-            remedy=f"In WSL write /mnt/{scheme}/... for what is on drive {scheme.upper()}:, or "
-            "better a directory of Linux's own, such as ~/store.",
-        )
-    if scheme != "file":
-        raise OptionError(
-            f"The path {uri!r} has the scheme {scheme!r}.",
-            remedy="A store is a local or mounted directory: give a path or a file: URI "
-            "(./ before a name that contains a colon).",
-        )
-    # '?' and '#' are legal in file names, and Hadoop's paths know no query or fragment.
-    rest = uri[len("file:") :]
-    host = urlsplit(rest.split("?")[0].split("#")[0]).netloc if rest.startswith("//") else ""
-    path = rest[2 + len(host) :] if rest.startswith("//") else rest
-    if host not in {"", "localhost"} or not path.startswith("/"):
-        raise OptionError(
-            f"The URI {uri!r} does not name a local absolute path.",
-            remedy="Write file:///absolute/path.",
-        )
-    return unquote(path)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from pyrocket.config import StoreConfig
-from pyrocket.errors import PyrocketError
+from pyrocket.errors import OptionError, PyrocketError
 from pyrocket.limits import parse_size
+from pyrocket.paths import local_path
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,13 +33,22 @@ _MAX_SIZE = 2**63 - 1
 Progress = Callable[[int, int, str], None]
 
 directory = click.argument("directory", type=click.Path())
+
+
+def _path(text: str) -> str:
+    try:
+        return local_path(text)
+    except OptionError as error:
+        raise click.BadParameter(f"{error.message} {error.remedy}") from None
+
+
 _PATH: dict[str, Any] = {
     "metavar": "DIRECTORY",
     "required": True,
     "envvar": "PYROCKET_STORE",
     "show_envvar": True,
-    "type": click.Path(),
-    "help": "The store's directory.",
+    "type": _path,
+    "help": "The store's directory, as a path or a file: URI.",
 }
 path_option = click.option("--path", "directory", **_PATH)
 """Names the store in commands of a group; it arrives as `directory`, as the argument does."""

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from os import PathLike
 
 from pyrocket.errors import OffsetOutOfRangeError, StoreNotFoundError, TopicNotFoundError
+from pyrocket.paths import local_path
 from pyrocket.store import Store
 
 StoreOrPath = Store | str | PathLike[str] | None
@@ -22,7 +23,7 @@ def looking_at(store: StoreOrPath) -> Iterator[Store]:
     if isinstance(store, Store):
         yield store
         return
-    store = store or os.environ.get("PYROCKET_STORE")
+    store = store or local_path(os.environ.get("PYROCKET_STORE", ""))
     if not store:
         raise StoreNotFoundError(
             "no store is named.",

@@ -52,6 +52,14 @@ def test_a_store_is_copied_and_cleaned_by_path(sound, tmp_path):
     assert json.loads(cleaned.stdout)["logFiles"]
 
 
+def test_the_environment_may_name_a_store_by_uri_as_for_spark(sound):
+    done = run("store", "info", "--json", PYROCKET_STORE=f"file://{sound}")
+    assert json.loads(done.stdout)["path"] == str(sound)
+    refused = run("store", "info", "--path", "hdfs://host/store")
+    assert refused.exit_code == 2
+    assert "'hdfs'" in refused.stderr
+
+
 def test_a_store_that_is_not_named_is_asked_for():
     done = run("store", "info", PYROCKET_STORE="")
     assert done.exit_code == 2
