@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pyrocket.checks.any_run import AnyRun
 from pyrocket.checks.config import check_config
+from pyrocket.checks.delays import DelayCheck
 from pyrocket.checks.files import check_log_files, check_places, check_queue_files
 from pyrocket.checks.finding import KEPT_PER_CODE, Findings, Severity, after
 from pyrocket.checks.key_lag import lag_of
@@ -33,7 +34,6 @@ from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
 from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.key_table import Geometry
-from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
 from pyrocket.log.commit_log import CommitLog
@@ -57,8 +57,9 @@ def verify(
 ) -> Report:
     """Look at everything in the directory; of findings with one code keep so many.
 
-    `config` tells slots and items of an index of which nothing else does. Raises
-    StoreNotFoundError, StorePermissionError, StoreUnavailableError.
+    `config` tells slots and items of an index of which nothing else does, and what the delay
+    levels of a broker's store wait. Raises OptionError (DELAY_LEVELS), StoreNotFoundError,
+    StorePermissionError, StoreUnavailableError.
     """
     layout = Layout(Path(path).absolute())
     check_directory(layout, create=False)
@@ -99,7 +100,13 @@ class _Check:
         self._findings = Findings(most)
         self._done = self._total = 0
         self._identity, self._flaw = identify(layout, config)
-        self._told = config != StoreConfig() and not identify(layout, StoreConfig())[0].knows_index
+        self._delays = DelayCheck(
+            given=config.delay_levels is not None, known=self._identity.knows_levels
+        )
+        geometry = replace(config, delay_levels=None)
+        self._told = (
+            geometry != StoreConfig() and not identify(layout, StoreConfig())[0].knows_index
+        )
         config = self._identity.config
         run = AnyRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._run, self._log = run, CommitLog(run, SealedLog(layout))
@@ -126,9 +133,6 @@ class _Check:
         lag = lag_of(layout, self._identity)
         keys = KeyCheck(layout, geometry, findings, live=live, complete=self._clean, lag=lag)
         log, queues = self._look_at_messages(keys)
-        if self._flaw is not None and self._identity.config.delay_levels is None:
-            # Entries of delayed messages say when they are due; nobody knows that any more.
-            findings.drop("QUEUE_TAGS_WRONG", f"consumequeue/{SCHEDULE_TOPIC}/")
         if log.records and self._lost is None:
             check_checkpoint(checkpoint, log.last_stored, findings, clean=self._clean)
         missing = self._check_topics(queues.ends(), committed)
@@ -212,7 +216,7 @@ class _Check:
         self._total = there - start
         log = LogCheck(self._log, self._tell, end_is_known=self._page is not None)
         levels = self._identity.config.delay_levels_ms
-        queues = QueueCheck(self._log, self._queues, self._ended_at(), levels)
+        queues = QueueCheck(self._log, self._queues, self._ended_at(), levels, self._delays)
         for run in log.runs(start, min(dispatched, there)):
             queues.feed(run)
             keys.feed(run)

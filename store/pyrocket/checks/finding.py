@@ -68,13 +68,6 @@ class Findings:
         if self.counts[code] <= self.most:
             self.kept.append(Finding(code, severity, file, position, what, fix))
 
-    def drop(self, code: str, folder: str) -> None:
-        """Forget the findings with a code about files whose names begin so."""
-        gone = [one for one in self.kept if one.code == code and one.file.startswith(folder)]
-        self.kept = [one for one in self.kept if one not in gone]
-        self.counts[code] -= len(gone)
-        self.counts += Counter()  # Without those of which none is left.
-
 
 def restore(file: str) -> str:
     """Return the way out where bytes are gone for good."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pyrocket.checks.delays import DelayCheck
 from pyrocket.checks.finding import Findings, Severity, repair, restore
 from pyrocket.checks.log import BadPlace
 from pyrocket.checks.superseded import GIVEN_TWICE, is_of_a_broker, report_superseded
@@ -72,9 +73,10 @@ class QueueCheck:
         queues: Queues,
         ended_at: Callable[[str, int], int],
         delay_levels_ms: Sequence[int],
+        delays: DelayCheck,
     ) -> None:
         self._log, self._queues, self._ended_at = log, queues, ended_at
-        self._levels = delay_levels_ms
+        self._levels, self._delays = delay_levels_ms, delays
         self._seen: dict[Key, _Seen] = {}
         self.entries = 0
 
@@ -91,11 +93,11 @@ class QueueCheck:
             cuts = np.flatnonzero(np.diff(part.offsets) != 1) + 1
             for rows in np.split(np.arange(len(part.offsets)), cuts):
                 dense = replace(part, offsets=part.offsets[rows], entries=part.entries[rows])
-                self._feed_dense(dense, seen)
+                found = self._found(dense, int(dense.offsets[0]))
+                self._feed_dense(self._delays.adopt(run, dense, found), found, seen)
 
-    def _feed_dense(self, part: QueuePart, seen: _Seen) -> None:
+    def _feed_dense(self, part: QueuePart, found: Entries, seen: _Seen) -> None:
         first, count = int(part.offsets[0]), len(part.offsets)
-        found = self._found(part, first)
         same = found == part.entries
         if (
             not same.any()
@@ -165,6 +167,7 @@ class QueueCheck:
         live: bool,
     ) -> None:
         """Add what is wrong with the queues; `live`, entries behind the log's end are new."""
+        self._delays.report(findings)
         for key, seen in self._seen.items():
             self._report_wrong(findings, key, seen)
         places = sorted((place.start, place.end) for place in bad)

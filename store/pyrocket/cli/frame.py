@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from difflib import get_close_matches
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -102,22 +103,32 @@ def with_path_option(command: click.Command) -> click.Command:
     return twin
 
 
-def index_geometry(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command `config`, which says what the key index's files are like, or None."""
+def broker_settings(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command `config`: settings of a broker that its store does not hold, or None."""
     text = "The broker's {}, where nothing else tells it."
     slots = click.option("--index-slots", type=_NUMBER, help=text.format("maxHashSlotNum"))
     items = click.option("--index-items", type=_NUMBER, help=text.format("maxIndexNum"))
 
+    levels = click.option(
+        "--delay-levels",
+        metavar="LEVELS",
+        help="The broker's messageDelayLevel, such as '1s 5s 10s', where it is not RocketMQ's.",
+    )
+
     @functools.wraps(command)
-    def run(index_slots: int | None, index_items: int | None, **options: Any) -> int:
+    def run(
+        index_slots: int | None, index_items: int | None, delay_levels: str | None, **options: Any
+    ) -> int:
         if (index_slots is None) != (index_items is None):
             raise click.UsageError("Give --index-slots and --index-items together.")
         config = None
         if index_slots is not None and index_items is not None:
             config = StoreConfig(index_slots=index_slots, index_items=index_items)
+        if delay_levels is not None:
+            config = replace(config or StoreConfig(), delay_levels=delay_levels)
         return command(config=config, **options)
 
-    return slots(items(run))
+    return slots(items(levels(run)))
 
 
 def exits(command: Callable[..., int]) -> Callable[..., None]:

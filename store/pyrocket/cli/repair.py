@@ -8,10 +8,10 @@ from pyrocket.cli.frame import (
     OK,
     agreed,
     as_json,
+    broker_settings,
     directory,
     dry_run,
     exits,
-    index_geometry,
     progress,
     show_json,
 )
@@ -25,7 +25,7 @@ from pyrocket.repair.plan import Action
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
 @exits
-@index_geometry
+@broker_settings
 def repair(
     directory: str, dry_run: bool, yes: bool, as_json: bool, config: StoreConfig | None
 ) -> int:

@@ -7,9 +7,9 @@ from pyrocket.cli.frame import (
     FOUND,
     OK,
     as_json,
+    broker_settings,
     directory,
     exits,
-    index_geometry,
     progress,
     show_json,
 )
@@ -20,7 +20,7 @@ from pyrocket.config import StoreConfig
 @directory
 @as_json
 @exits
-@index_geometry
+@broker_settings
 def verify(directory: str, as_json: bool, config: StoreConfig | None) -> int:
     """Check the store in DIRECTORY without changing anything, in use or not.
 

@@ -30,7 +30,8 @@ _BASE = 10
 _POWERS = _BASE ** np.arange(_DIGITS)
 _SHAPE = re.compile(rb".{8}\x01[0-9]{10}\x02", re.DOTALL)
 _STALE = rf"(^|\x02)(?:{CRC32}\x01[0-9]*(?:\x02|$))+"
-_OURS = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
+OUR_HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
+"""The store host of our records, as 8 bytes."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -113,8 +114,8 @@ def _whole_hold(run: RecordFields) -> Bools:
     holds = np.ones(len(run), bool)
     if not told.any():
         return holds
-    named &= run.has_store_host(_OURS)
-    rows = np.flatnonzero(told & run.has_store_host(_OURS))
+    named &= run.has_store_host(OUR_HOST)
+    rows = np.flatnonzero(told & run.has_store_host(OUR_HOST))
     right = crc_tails(_crcs(run.buffer, run.starts[rows], ends[rows] - CRC_BYTES))
     same = found[rows] == right
     holds[rows] = np.where(named[rows], same.all(1), ~same[:, len(_NAME) :].all(1))

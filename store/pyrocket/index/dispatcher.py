@@ -5,19 +5,20 @@ not. Source: `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.queue_entry import Entries, build_entries
+from pyrocket.formats.queue_entry import ENTRY, Entries, build_entries
 from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK
-from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.runs import Ints
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues import Queues
-from pyrocket.index.tags_code import tags_codes
+from pyrocket.index.tags_code import tags_codes, underivable
 
 WHOLE_LOG = 2**63 - 1
 """As a bound: every entry that has been written counts."""
@@ -43,6 +44,7 @@ class Dispatcher:
         complete: Container[str] = (),
         only: Container[tuple[str, int]] | None = None,
         whole: bool = False,
+        adopt: "Adopt | None" = None,
     ) -> None:
         """Give each record of the runs, in log order, its entry. Repeating changes nothing.
 
@@ -50,7 +52,8 @@ class Dispatcher:
         died in the middle of one. A queue of the topics `complete` has to begin at its first
         offset. One that begins at 0 again loses what it had before; if the runs are the `whole`
         log, so does one whose entries don't reach up to it. With `only`, no other queues are
-        written. Raises StoreDamagedError (QUEUE_GAP).
+        written; `adopt` returns parts of level queues with the due times that they keep. Raises
+        StoreDamagedError (QUEUE_GAP).
         """
         for run in runs:
             run.check_structure()
@@ -59,6 +62,8 @@ class Dispatcher:
             for part in queue_parts(run, self._levels):
                 if only is not None and part.queue not in only:
                     continue
+                if part.topic == SCHEDULE_TOPIC:
+                    part = (adopt or self._keep_due_times)(run, part)
                 self._put_part(part, below, dispatched, complete, whole)
 
     def _put_part(
@@ -81,6 +86,16 @@ class Dispatcher:
         if part.topic not in complete:  # Older log files have been cleaned away.
             begin = max(begin, first)
         queue.put(first, part.entries, reached or begin, again=True)
+
+    def _keep_due_times(self, run: RecordFields, part: "QueuePart") -> "QueuePart":
+        """Return a part of a level queue with the due times that its entries have already."""
+        queue = self._queues.get(*part.queue)
+        first = int(part.offsets.min())
+        there = queue.entries(first, int(part.offsets.max()) + 1)
+        found = np.zeros(len(part.offsets), ENTRY)
+        known = part.offsets - first < len(there)
+        found[known] = there[part.offsets[known] - first]
+        return part.keeping(found, underivable(run, part.entries, found))
 
     def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:
         """Write the entries of queue offsets from `first` on, the queue's next."""
@@ -106,6 +121,14 @@ class QueuePart:
         """Topic and queue id."""
         return self.topic, self.queue_id
 
+    def keeping(self, found: Entries, rows: Bools) -> "QueuePart":
+        """Return the part with the tags codes of other entries in these rows."""
+        if not rows.any():
+            return self
+        entries = self.entries.copy()
+        entries["tags_code"][rows] = found["tags_code"][rows]
+        return replace(self, entries=entries)
+
     def since(self, offset: int) -> "QueuePart":
         """Return the records from a queue offset on."""
         return self._of(self.offsets >= offset) if offset else self
@@ -122,6 +145,10 @@ class QueuePart:
 
     def _of(self, chosen: npt.NDArray[np.bool_]) -> "QueuePart":
         return QueuePart(self.topic, self.queue_id, self.offsets[chosen], self.entries[chosen])
+
+
+Adopt = Callable[[RecordFields, QueuePart], QueuePart]
+"""Returns a part of a run with other entries."""
 
 
 def queue_parts(run: RecordFields, delay_levels_ms: Sequence[int]) -> Iterator[QueuePart]:

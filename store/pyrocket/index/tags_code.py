@@ -13,10 +13,13 @@ import pyarrow.compute as pc
 
 from pyrocket.formats.properties import DELAY
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.property_crc import OUR_HOST
+from pyrocket.formats.queue_entry import Entries
+from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.formats.tags_hash import tags_hashes
 
+_SECOND = 1000
 _LEVEL = r"^[0-9]{1,9}$"
 
 
@@ -30,6 +33,25 @@ def tags_codes(run: RecordFields, delay_levels_ms: Sequence[int]) -> npt.NDArray
     levels = _levels(properties.column(DELAY))
     delays = np.array((0, *delay_levels_ms))[np.minimum(levels, len(delay_levels_ms))]
     return np.where(delayed & (levels > 0), run.store_timestamp + delays, codes)
+
+
+def underivable(
+    run: RecordFields, entries: Entries, found: Entries, *, ours_too: bool = False
+) -> Bools:
+    """Return which of the entries found are right though their tags code is not `entries`'.
+
+    They are a broker's, of the same messages, which are by delay level: when those are due it has
+    told by levels that it keeps nowhere. A code that is no whole seconds after the store time is
+    damage. `entries` are of records of the run. With `ours_too` our levels are not known either.
+    """
+    records = run.part(np.searchsorted(run.physical_offset, entries["physical_offset"]))
+    same = np.asarray(found["physical_offset"] == entries["physical_offset"], bool)
+    same &= found["size"] == entries["size"]
+    delays = found["tags_code"] - records.store_timestamp
+    same &= (delays > 0) & (delays % _SECOND == 0)
+    if same.any():
+        same &= _levels(PropertyColumns(records.properties()).column(DELAY)) > 0
+    return same if ours_too else same & ~records.has_store_host(OUR_HOST)
 
 
 def _levels(text: pa.StringArray) -> npt.NDArray[np.int64]:

@@ -2,8 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
+
+import numpy as np
 
 from pyrocket.checks.log import written_behind
 from pyrocket.checks.report import Report
@@ -15,9 +18,14 @@ from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.state_page import StatePage
 from pyrocket.errors import PyrocketError, StoreDamagedError
-from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
+from pyrocket.formats.queue_entry import Entries
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.index.delay_levels import used_entries
+from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher, QueuePart
 from pyrocket.index.queues import Queues
 from pyrocket.index.settling import settle_queue
+from pyrocket.index.tags_code import underivable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.walk import walk_all
 from pyrocket.repair.plan import (
@@ -44,6 +52,7 @@ class Steps:
     def __init__(self, layout: Layout, report: Report, clock: Clock, config: StoreConfig) -> None:
         self._layout, self._report = layout, report
         self._now, self._topics = clock(), Topics(layout, clock)
+        self._levels_given = config.delay_levels is not None
         config = identify(layout, config)[0].config
         self._levels = config.delay_levels_ms
         self._log = CommitLog(FileRun(layout.commit_log, config.log_file_bytes, layout.scratch))
@@ -164,6 +173,7 @@ class Steps:
     def _rebuild_queues(self, names: list[str]) -> None:
         keys = {(name.split("/")[0], int(name.split("/")[1])) for name in names}
         self._note_ends(keys - self._report.queues_in_log)
+        kept = {} if self._levels_given else self._delayed_entries(keys)
         self._queues.close()
         graves = {key: self._bury(self._folder(*key)) for key in keys}
         first = self._log.first_offset()
@@ -171,7 +181,9 @@ class Steps:
         dispatcher = Dispatcher(self._queues, self._topics.ended_at, self._levels)
         try:
             runs = walk_all(self._log, first, end)
-            dispatcher.dispatch(runs, dispatched=first, only=keys, whole=True)
+            dispatcher.dispatch(
+                runs, dispatched=first, only=keys, whole=True, adopt=partial(_adopt, kept)
+            )
             for key in keys:
                 settle_queue(self._log, self._queues.get(*key), first, end)
         except PyrocketError:
@@ -179,6 +191,19 @@ class Steps:
             for key, grave in graves.items():
                 self._bring_back(self._folder(*key), grave)
             raise
+
+    def _delayed_entries(self, keys: set[tuple[str, int]]) -> dict[int, Entries]:
+        """Return the entries of level queues, by queue id, in the order of the log.
+
+        When their messages are due cannot be derived from the log if a broker has stored them.
+        """
+        kept = {}
+        for topic, queue_id in keys:
+            if topic == SCHEDULE_TOPIC:
+                queue = self._queues.get(topic, queue_id)
+                entries = used_entries(queue, queue.run.starts())
+                kept[queue_id] = entries[np.argsort(entries["physical_offset"], kind="stable")]
+        return kept
 
     def _folder(self, topic: str, queue_id: int) -> str:
         return f"consumequeue/{topic}/{queue_id}"
@@ -203,6 +228,16 @@ class Steps:
 
     def _drop_keys(self, _: list[str]) -> None:
         self._bury("index")
+
+
+def _adopt(kept: dict[int, Entries], run: RecordFields, part: QueuePart) -> QueuePart:
+    """Return the part with the due times that a broker's entries had."""
+    old = kept.get(part.queue_id) if part.topic == SCHEDULE_TOPIC else None
+    if old is None or not len(old):
+        return part
+    at = np.searchsorted(old["physical_offset"], part.entries["physical_offset"])
+    found = old[np.minimum(at, len(old) - 1)]
+    return part.keeping(found, underivable(run, part.entries, found))
 
 
 def _has_room(folder: Path, file: str) -> bool:

@@ -2,8 +2,9 @@
 
 Written once, when the directory is made or first opened for writing; one of an older version gets
 the sizes and delay levels that it lacks. Sizes of a directory that Java made are what most of its
-files say, to whoever asks, and noted only when all files have them; its delay levels are
-RocketMQ's, or what the first to open it for writing says.
+files say, to whoever asks, and noted only when all files have them; its delay levels are what its
+queue entries say (`index.delay_levels`), RocketMQ's where these say nothing, or what the first to
+open it for writing says.
 """
 
 import json
@@ -29,6 +30,7 @@ from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError, 
 from pyrocket.formats.fastjson import in_words
 from pyrocket.formats.own_json import check_own_version
 from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
+from pyrocket.index.delay_levels import learn_delay_levels
 from pyrocket.sizes import (
     TELL_INDEX,
     check_all_lengths,
@@ -61,12 +63,14 @@ _NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, Op
 class Identity:
     """`store_id` is empty for a directory that only Java has written.
 
-    Without `knows_index` nothing tells the slots and items that its index files have.
+    Without `knows_index` nothing tells the slots and items that its index files have; without
+    `knows_levels` nothing but queue entries tells what its delay levels wait.
     """
 
     store_id: str
     config: StoreConfig
     knows_index: bool = True
+    knows_levels: bool = True
 
     @cached_property
     def key(self) -> bytes:
@@ -183,7 +187,11 @@ def _parse(layout: Layout, config: StoreConfig, known: dict[str, Any]) -> Identi
 def _by_files(layout: Layout, config: StoreConfig) -> Identity:
     index = index_sizes(layout, config)
     settled = config.with_sizes(**sizes_of_files(layout, config) | (index or {}))
-    return Identity("", settled, index is not None)
+    if config.delay_levels is not None:
+        return Identity("", settled, index is not None)
+    levels = learn_delay_levels(layout, settled.log_file_bytes, settled.queue_file_bytes)
+    settled = settled.with_sizes(delay_levels=levels)
+    return Identity("", settled, index is not None, knows_levels=False)
 
 
 def _with_delay_levels(config: StoreConfig, text: bytes) -> StoreConfig:
@@ -330,6 +338,6 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_mtime_ns, status.st_ino, status.st_size

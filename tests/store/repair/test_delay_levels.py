@@ -1,0 +1,164 @@
+"""Stores of brokers with delay levels of their own: entries say when messages are due."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from delayed import tags_codes
+from pyrocket import Store
+from pyrocket.cli import main
+from pyrocket.errors import OptionError
+from pyrocket.formats.queue_entry import ENTRY_BYTES
+from pyrocket.formats.record import read_header
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from stores import SMALL, FakeClock, log_files, message, overwrite, queue_files
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+OWN, CHANGED = "7s 9s 2m", "3s 9s 2m"
+CONFIG = replace(SMALL, log_file_bytes=65536, queue_file_entries=50)
+
+
+def write_as_broker(path, levels, *, counts=(5, 5)):
+    """Append messages of levels 1 and 2, and leave the store as a broker would."""
+    clock = FakeClock()
+    config = replace(CONFIG, delay_levels=levels)
+    with Store.open(path, create=True, config=config, clock=clock) as store:
+        store.create_topic("t", read_queues=1, write_queues=1)
+        for level, count in enumerate(counts, start=1):
+            for _ in range(count):
+                clock.now += 10
+                store.append(message(b"x", delay_level=level))
+    for file in log_files(path):
+        data, at = file.read_bytes(), 0
+        while read_header(data, at).is_message:
+            overwrite(file, bytes([10, 1, 2, 3]), at + 64)
+            at += read_header(data, at).size
+    shutil.rmtree(path / "pyrocket")
+
+
+@pytest.fixture
+def root(path):
+    write_as_broker(path, OWN)
+    return path
+
+
+def codes(report):
+    return {finding.code for finding in report.findings}
+
+
+def waits(path, queue_id=0):
+    """What the entries of a level queue wait, ms, by the store times that are known."""
+    first = 1_700_000_000_010 + (50 if queue_id else 0)
+    due = tags_codes_of(path, queue_id)
+    return [code - first - 10 * n for n, code in enumerate(due)]
+
+
+def tags_codes_of(path, queue_id):
+    class Opened:
+        pass
+
+    Opened.path = path
+    return tags_codes(Opened, SCHEDULE, queue_id)
+
+
+def entry_file(path, queue_id=0):
+    return queue_files(path, SCHEDULE, queue_id)[0]
+
+
+def test_a_sound_store_with_levels_of_its_own_is_not_called_damaged(root):
+    report = verify(root)
+    assert not codes(report) & {"QUEUE_TAGS_WRONG", "DELAY_LEVELS_UNKNOWN"}
+    assert report.ok
+
+
+def test_levels_that_the_broker_changed_are_noted_and_not_checked(path):
+    write_as_broker(path, CHANGED)
+    write_as_broker(path, OWN)
+    report = verify(path)
+    (note,) = (one for one in report.findings if one.code == "DELAY_LEVELS_UNKNOWN")
+    assert note.severity.value == "note"
+    assert "wait 3000 ms, 7000 ms" in note.what
+    assert note.file.endswith("/0"), "level 2 was not changed"
+    assert "was not checked" in note.what
+    assert report.ok
+
+
+def test_with_levels_given_every_entry_is_checked(root):
+    given = replace(CONFIG, delay_levels=OWN)
+    assert verify(root, config=given).ok
+    due = tags_codes_of(root, 0)[2]
+    overwrite(entry_file(root), (due + 1000).to_bytes(8, "big"), 2 * ENTRY_BYTES + 12)
+    assert "QUEUE_TAGS_WRONG" in codes(verify(root, config=given))
+    assert "QUEUE_TAGS_WRONG" not in codes(verify(root))
+    assert "DELAY_LEVELS_UNKNOWN" in codes(verify(root))
+    assert "QUEUE_TAGS_WRONG" in codes(verify(root, config=replace(given, delay_levels="7s")))
+
+
+@pytest.mark.parametrize("code", [0, 12345, 1_700_000_007_031])
+def test_a_time_that_no_level_can_mean_is_damage_and_mended(root, code):
+    before = waits(root)
+    overwrite(entry_file(root), code.to_bytes(8, "big"), 2 * ENTRY_BYTES + 12)
+    assert "QUEUE_TAGS_WRONG" in codes(verify(root))
+    repair(root)
+    assert waits(root) == before
+
+
+def test_the_commands_take_the_levels(root):
+    done = CliRunner().invoke(main, ["verify", str(root), "--delay-levels", "1s 2s", "--json"])
+    assert done.exit_code == 1
+    assert "QUEUE_TAGS_WRONG" in {one["code"] for one in json.loads(done.stdout)["findings"]}
+    done = CliRunner().invoke(main, ["verify", str(root), "--delay-levels", OWN, "--json"])
+    assert done.exit_code == 0
+    done = CliRunner().invoke(main, ["repair", str(root), "--delay-levels", "soon", "--yes"])
+    assert done.exit_code == 2
+    assert "DELAY_LEVELS" in done.output
+
+
+@pytest.mark.parametrize("at", [0, 2, 4])
+def test_a_rebuilt_queue_keeps_due_times_and_learns_those_that_are_lost(root, at):
+    before = waits(root)
+    assert before == [7000] * 5
+    overwrite(entry_file(root), bytes(ENTRY_BYTES), at * ENTRY_BYTES)
+    repair(root)
+    assert waits(root) == before
+    assert waits(root, 1) == [9000] * 5
+
+
+def test_a_rebuilt_queue_keeps_the_due_times_of_both_levels_that_were(path):
+    write_as_broker(path, CHANGED, counts=(5,))
+    write_as_broker(path, OWN, counts=(5,))
+    before = tags_codes_of(path, 0)
+    overwrite(entry_file(path), bytes(ENTRY_BYTES), 9 * ENTRY_BYTES)
+    repair(path)
+    assert tags_codes_of(path, 0) == before
+
+
+def test_a_writer_takes_the_levels_that_the_entries_say(root, clock):
+    with Store.open(root, clock=clock) as store:
+        store.append(message(b"x", delay_level=1))
+        store.append(message(b"x", delay_level=4))
+    known = json.loads((root / "pyrocket/store.json").read_text())["messageDelayLevel"]
+    assert known.split()[:4] == ["7s", "9s", "10s", "30s"]
+    assert not codes(verify(root)) & {"QUEUE_TAGS_WRONG", "DELAY_LEVELS_UNKNOWN"}
+
+
+def test_a_store_of_ours_is_checked_by_its_own_levels(path):
+    config = replace(CONFIG, delay_levels=OWN)
+    with Store.open(path, create=True, config=config, clock=FakeClock()) as store:
+        store.append(message(b"x", delay_level=1))
+        store.append(message(b"x", delay_level=1))
+    overwrite(entry_file(path), (12345).to_bytes(8, "big"), 12)
+    assert "QUEUE_TAGS_WRONG" in codes(verify(path))
+    with pytest.raises(OptionError, match="DELAY_LEVELS"):
+        verify(path, config=replace(config, delay_levels="1s"))
+
+
+def test_one_entry_that_differs_from_the_others_is_no_level(root):
+    overwrite(entry_file(root), (1_700_000_009_050).to_bytes(8, "big"), 4 * ENTRY_BYTES + 12)
+    with Store.open(root, clock=FakeClock()):
+        pass
+    known = json.loads((root / "pyrocket/store.json").read_text())["messageDelayLevel"]
+    assert known.split()[:2] == ["1s", "9s"]
