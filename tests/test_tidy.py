@@ -80,6 +80,7 @@ CONNECTOR_ORDER = [
     *(
         "support",
         "processes",
+        "boundary",
         "java",
         "interpreters",
         "options",

@@ -8,6 +8,7 @@ The layers, bottom-up; each imports only from those before it:
 
     support      what this needs of pyspark
     processes    the processes in which Spark runs it, and what they lack
+    boundary     errors as they leave for Spark
     java         finding a Java
     interpreters  the Python and the Java that Spark starts: `configure`
     options      what the user asked for (pure)

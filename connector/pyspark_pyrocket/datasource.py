@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.support import require_pyspark
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark_pyrocket.options.target import Request
 
 
+@called_by_spark
 class RocketDataSource(DataSource):
     """Topics of a RocketMQ store as DataFrames: `format("pyrocket")`.
 

@@ -2,10 +2,18 @@
 
 import gc
 import logging
+import os
 import signal
 import sys
 
 LOG = logging.getLogger("pyspark_pyrocket")
+
+LEVEL = "PYROCKET_LOG_LEVEL"
+"""The variable of the environment that sets its level: Spark's processes inherit nothing else."""
+
+_level = logging.getLevelName(os.environ.get(LEVEL, "").strip().upper())
+if isinstance(_level, int):
+    LOG.setLevel(_level)
 
 _frozen = False
 
@@ -34,7 +42,7 @@ def log_to_stderr() -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s pyrocket: %(message)s"))
         LOG.addHandler(handler)
-        LOG.setLevel(logging.INFO)
+        LOG.setLevel(LOG.level or logging.INFO)
 
 
 def freeze_imports() -> None:

@@ -20,7 +20,7 @@ def run(code):
 
 
 def test_the_package_offers_one_source_under_the_name_of_the_format():
-    assert pyspark_pyrocket.__all__ == ["DefaultSource"]
+    assert pyspark_pyrocket.__all__ == ["DefaultSource", "configure"]
     assert issubclass(pyspark_pyrocket.DefaultSource, DataSource)
     assert pyspark_pyrocket.DefaultSource.name() == "pyrocket"
 
@@ -35,7 +35,9 @@ def test_the_import_brings_nothing_but_itself():
     """
     assert run(code).split() == [
         "pyspark_pyrocket",
+        "pyspark_pyrocket.boundary",
         "pyspark_pyrocket.datasource",
+        "pyspark_pyrocket.processes",
         "pyspark_pyrocket.support",
     ]
 

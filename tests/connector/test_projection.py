@@ -171,8 +171,12 @@ def spark_type():
 
 def test_a_column_twice_or_none_at_all_is_refused():
     body = StructField("body", StringType())
-    with pytest.raises(SchemaError, match="body twice"):
-        Projection.of(StructType([body, StructField("BODY", StringType())]))
+    for first, second in (
+        (body, StructField("BODY", StringType())),
+        (StructField("Body", StringType()), body),
+    ):
+        with pytest.raises(SchemaError, match=f"names {first.name} twice"):
+            Projection.of(StructType([first, second]))
     with pytest.raises(SchemaError, match="empty"):
         Projection.of(StructType([]))
 

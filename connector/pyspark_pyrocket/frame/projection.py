@@ -100,7 +100,11 @@ def _sources(
 
 def _check_names(schema: StructType) -> None:
     names = [name.lower() for name in schema.fieldNames()]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = [
+        name
+        for at, name in enumerate(schema.fieldNames())
+        if names.count(name.lower()) > 1 and names.index(name.lower()) == at
+    ]
     if twice or not names:
         happened = f"The schema names {', '.join(twice)} twice." if twice else "It is empty."
         raise SchemaError(happened, remedy="Name at least one column, and each only once.")

@@ -89,8 +89,8 @@ def _filter(option: str, tags: str, sql: str) -> MessageFilter:
 
 
 def _refuse_other_views(option: str, given: Given) -> None:
-    view = given.text("view", "messages").lower()
-    if view != "messages":
+    view = given.text("view", "messages")
+    if view.lower() != "messages":
         raise OptionError(
             f"Option {option!r} is given with view={view}, which shows all messages.",
             remedy=f"Filter the DataFrame, and remove {option!r}.",

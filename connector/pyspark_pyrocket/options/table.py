@@ -24,6 +24,7 @@ from pyspark_pyrocket.options import (
     target,
     view,
 )
+from pyspark_pyrocket.options.foreign import ForeignOption, foreign_option
 from pyspark_pyrocket.options.given import Given
 from pyspark_pyrocket.options.option import READ, SINK, Option
 from pyspark_pyrocket.options.target import Request, split_target
@@ -53,24 +54,9 @@ _ADDED_BY_SPARK = {
     ),
 }
 
-_OUR_NAMES = {
-    "kafka.bootstrap.servers": "path",
-    "kafka.group.id": "commitToGroup",
-    "kafka.auto.offset.reset": "startingOffsets",
-    "kafka.max.poll.records": "maxOffsetsPerTrigger",
-    "kafka.acks": "flush",
-    "kafka.allow.auto.create.topics": "createIfMissing",
-    "kafka.enable.idempotence": "delivery",
-    "kafka.transactional.id": "txnAppId",
-    "topics": "subscribe",
-    "tag": "tags",
-    "filter.tag": "tags",
-    "filter.sql": "sql",
-    "sql92": "sql",
-    "maxrecordsperbatch": "maxOffsetsPerTrigger",
-    "maxbytesperbatch": "maxBytesPerTrigger",
-}
-"""What users of other connectors type, and the nearest thing here."""
+_MIN_RATIO, _MIN_RATIO_OF_SAME_BEGINNING = 0.65, 0.5
+_BEGINNING = 6
+"""A name is near by difflib's ratio; less will do where as many first letters are the same."""
 
 
 def given_options(request: Request, query: str) -> tuple[str, Given]:
@@ -95,10 +81,14 @@ def names_for(query: str) -> list[str]:
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """Return the name most like `word`, ignoring case, or an empty string."""
+    """Return the name most like `word`, ignoring case, or "" where none is near."""
+    low = word.lower()
     by_lower = {name.lower(): name for name in names}
-    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
-    return by_lower[close[0]] if close else ""
+    for each in get_close_matches(low, by_lower, n=5, cutoff=_MIN_RATIO_OF_SAME_BEGINNING):
+        begins_alike = len(low) >= _BEGINNING and each.startswith(low[:_BEGINNING])
+        if begins_alike or get_close_matches(low, [each], cutoff=_MIN_RATIO):
+            return by_lower[each]
+    return ""
 
 
 def _lookup(key: str, query: str) -> Option:
@@ -115,13 +105,24 @@ def _lookup(key: str, query: str) -> Option:
 
 
 def _unknown(key: str, query: str) -> OptionError:
-    word = key.lower().removeprefix("kafka.")
-    ours = _OUR_NAMES.get(key.lower()) or nearest(word, names_for(query))
-    if key.lower().startswith("kafka."):
-        happened = f"Option {key!r} configures a Kafka client, and there is none here."
-        remedy = f"The option nearest to it is {ours!r}." if ours else "Remove it."
-    else:
-        happened = f"There is no option {key!r}."
-        remedy = f"Did you mean {ours!r}?" if ours else "Remove it."
-    every = f" Options of a {query} query: {', '.join(names_for(query))}."
-    return OptionError(happened, remedy=remedy + every, code="OPTION_UNKNOWN")
+    names = names_for(query)
+    foreign = foreign_option(key)
+    if foreign is not None:
+        return _of_others(foreign, names)
+    near = nearest(key, names)
+    every = f"Options of a {query} query: {', '.join(names)}."
+    return OptionError(
+        f"There is no option {key!r}.",
+        remedy=f"Did you mean {near!r}?" if near else f"Remove it. {every}",
+        code="OPTION_UNKNOWN",
+    )
+
+
+def _of_others(option: ForeignOption, names: list[str]) -> OptionError:
+    ours = option.ours if option.ours in names else nearest(option.name.split(".")[-1], names)
+    nearest_one = f"The option nearest to it is {ours!r}." if ours else "Remove it."
+    return OptionError(
+        f"Option {option.name!r} {option.what}.",
+        remedy=option.instead or nearest_one,
+        code="OPTION_UNKNOWN",
+    )

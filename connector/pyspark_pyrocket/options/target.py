@@ -43,7 +43,7 @@ class Request:
 
 def split_target(request: Request) -> tuple[str, dict[str, str]]:
     """Return the absolute path of the store, and the options that are not about the target."""
-    rest = {key.lower(): value for key, value in request.options.items()}
+    rest = dict(request.options)
     path = _one_path(rest)
     _refuse_later_targets(rest)
     return absolute_path(path or request.default_store, request.directory), rest
@@ -62,9 +62,9 @@ def absolute_path(path: str, directory: str) -> str:
 
 
 def _one_path(options: dict[str, str]) -> str:
-    path = options.pop("path", "")
+    path = _pop(options, "path", "")
     # `.load([...])` arrives as a JSON list.
-    several = jsontext.parse("paths", options.pop("paths", "[]"))
+    several = jsontext.parse("paths", _pop(options, "paths", "[]"))
     if not isinstance(several, list) or len(several) > 1 or (several and path):
         raise OptionError(
             f"Several paths are given: {path} {several}.",
@@ -74,9 +74,16 @@ def _one_path(options: dict[str, str]) -> str:
     return str(several[0]) if several else path
 
 
+def _pop(options: dict[str, str], wanted: str, default: str) -> str:
+    """Take an option out, in whatever letters it is written."""
+    for name in [name for name in options if name.lower() == wanted]:
+        default = options.pop(name)
+    return default
+
+
 def _refuse_later_targets(options: dict[str, str]) -> None:
-    for name in _LATER:
-        if name in options:
+    for name in options:
+        if name.lower() in _LATER:
             raise OptionError(
                 f"Option {name!r} is to come: this version reads and writes no broker over the "
                 "network.",

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.frame.view_columns import (
@@ -60,6 +61,7 @@ def projection_of(schema: StructType, options: ReadOptions) -> Projection:
     return projection
 
 
+@called_by_spark
 class RocketReader(DataSourceReader):
     """A batch read: ranges fixed by the first action of a DataFrame, which Spark remembers."""
 

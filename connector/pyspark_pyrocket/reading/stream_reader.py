@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.options.offsets import QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
@@ -47,6 +48,7 @@ _Look = tuple[Store, Position]
 """One look at a store: nothing has changed as long as the next one is equal."""
 
 
+@called_by_spark
 class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The offsets and tasks of a streaming query."""
 

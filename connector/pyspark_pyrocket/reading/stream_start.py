@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.frame.value_columns import require_value_schema
 from pyspark_pyrocket.frame.view_columns import check_columns
@@ -19,6 +20,7 @@ from pyspark_pyrocket.reading.source_creation import prepare_source
 from pyspark_pyrocket.reading.stream_reader import Json, RocketStreamReader
 
 
+@called_by_spark
 class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Raises what was wrong with a query at the first question about it."""
 

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.processes import freeze_imports
 from pyspark_pyrocket.writing.identity import batch_of_task
@@ -32,6 +33,7 @@ class RowsAppended(WriterCommitMessage):
     left_out: int = 0
 
 
+@called_by_spark
 class DirectWriter(DataSourceArrowWriter):
     """A batch write; the tasks' rows are visible since they were appended."""
 
@@ -56,6 +58,7 @@ class DirectWriter(DataSourceArrowWriter):
         """Do nothing: rows of tasks that succeeded stay; a log takes nothing back."""
 
 
+@called_by_spark
 class DirectStreamWriter(DataSourceStreamArrowWriter):
     """A streaming write; Spark makes it anew for each micro-batch and again for its commit."""
 

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.processes import freeze_imports
 from pyspark_pyrocket.writing.identity import agreed, batch_of_task, batch_of_write
 from pyspark_pyrocket.writing.sink import (
@@ -37,6 +38,7 @@ class RowsStaged(WriterCommitMessage):
     staged: Staged | None
 
 
+@called_by_spark
 class StagedWriter(DataSourceArrowWriter):
     """A batch write; all of its rows become visible in `commit`, or none ever."""
 
@@ -73,6 +75,7 @@ class StagedWriter(DataSourceArrowWriter):
         discard(self._sink, messages)
 
 
+@called_by_spark
 class StagedStreamWriter(DataSourceStreamArrowWriter):
     """A streaming write; Spark makes it anew for each micro-batch and again for its commit."""
 

@@ -1,0 +1,56 @@
+"""Where errors leave for Spark, which prints every frame of a traceback to the user.
+
+The errors of `pyrocket.errors` say what happened and what to do: they leave with one frame of ours.
+With PYROCKET_LOG_LEVEL=DEBUG in the environment they keep all, as bugs always do.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import wraps
+from types import FunctionType
+from typing import Any, TypeVar
+
+from pyspark_pyrocket.processes import LOG
+
+Class = TypeVar("Class", bound=type)
+
+
+def called_by_spark(kind: Class) -> Class:
+    """Make all public methods of a class raise, and the iterators that they return, with one frame.
+
+    A decorator.
+    """
+    for name, method in list(vars(kind).items()):
+        if isinstance(method, FunctionType) and not name.startswith("_"):
+            setattr(kind, name, _with_one_frame(method))
+    return kind
+
+
+def _with_one_frame(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = method(*args, **kwargs)
+        except Exception as error:
+            if _keeps_frames(error):
+                raise
+            raise error.with_traceback(None) from None
+        return _rows(result) if isinstance(result, Iterator) else result
+
+    return call
+
+
+def _rows(rows: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from rows
+    except Exception as error:
+        if _keeps_frames(error):
+            raise
+        raise error.with_traceback(None) from None
+
+
+def _keeps_frames(error: Exception) -> bool:
+    # Imported late: Spark imports this module in every process, and it must not fail.
+    from pyrocket.errors import PyrocketError
+
+    return not isinstance(error, PyrocketError) or LOG.isEnabledFor(logging.DEBUG)

@@ -1,0 +1,108 @@
+"""Options of Kafka's source, of other connectors and of Spark itself: what they are, what to do.
+
+Users bring them along; an option that nobody reads must not be taken in silence.
+"""
+
+from dataclasses import dataclass
+
+_KAFKA = "is Kafka's"
+_CLIENT = "configures a Kafka client, and there is none here"
+_FILES = "is for files that Spark reads"
+_WRITING = "belongs to the query that writes the stream"
+
+
+@dataclass(frozen=True)
+class ForeignOption:
+    """An option of another source, or of another part of Spark.
+
+    name: as its own documentation writes it; Spark hands options over in small letters.
+    what: what it is, after its name.
+    ours: the option here that does the same or comes nearest, or "".
+    instead: the way out where no option of ours is.
+    """
+
+    name: str
+    what: str
+    ours: str = ""
+    instead: str = ""
+
+
+_OPTIONS = (
+    ForeignOption("kafka.bootstrap.servers", "names the brokers of Kafka", "path"),
+    ForeignOption("bootstrap.servers", "names the brokers of Kafka", "path"),
+    ForeignOption("kafka.group.id", _CLIENT, "commitToGroup"),
+    ForeignOption("kafka.auto.offset.reset", _CLIENT, "startingOffsets"),
+    ForeignOption("kafka.max.poll.records", _CLIENT, "maxOffsetsPerTrigger"),
+    ForeignOption("kafka.acks", _CLIENT, "flush"),
+    ForeignOption("kafka.allow.auto.create.topics", _CLIENT, "createIfMissing"),
+    ForeignOption("kafka.enable.idempotence", _CLIENT, "delivery"),
+    ForeignOption("kafka.transactional.id", _CLIENT, "txnAppId"),
+    ForeignOption(
+        "groupIdPrefix",
+        f"{_KAFKA}: a prefix for the consumer groups that its source makes up; here it makes none",
+        "commitToGroup",
+    ),
+    ForeignOption("nameServer", "names the name servers of RocketMQ, which are to come", "path"),
+    ForeignOption("topics", "is Pulsar's name for several topics", "subscribe"),
+    ForeignOption("topicsPattern", "is Pulsar's name for a pattern of topics", "subscribePattern"),
+    ForeignOption("tag", "is rocketmq-connect's name for tags", "tags"),
+    ForeignOption("filter.tag", "is rocketmq-flink's name for tags", "tags"),
+    ForeignOption("filter.sql", "is rocketmq-flink's name for SQL92", "sql"),
+    ForeignOption("sql92", "is RocketMQ's name for SQL on properties", "sql"),
+    ForeignOption("maxRecordsPerBatch", "is another connector's limit", "maxOffsetsPerTrigger"),
+    ForeignOption("maxBytesPerBatch", "is another connector's limit", "maxBytesPerTrigger"),
+    ForeignOption(
+        "checkpointLocation",
+        _WRITING,
+        instead="Set it there: df.writeStream.option('checkpointLocation', ...).",
+    ),
+    ForeignOption("queryName", _WRITING, instead="Set it there: df.writeStream.queryName(...)."),
+    ForeignOption(
+        "outputMode", _WRITING, instead="Set it there: df.writeStream.outputMode('append')."
+    ),
+    ForeignOption(
+        "trigger",
+        _WRITING,
+        instead="Set it there: df.writeStream.trigger(processingTime=...) or (availableNow=True).",
+    ),
+    ForeignOption("maxFilesPerTrigger", _FILES, "maxOffsetsPerTrigger"),
+    ForeignOption("inferSchema", _FILES, "valueFormat"),
+    ForeignOption("rowsPerSecond", "is for Spark's source of rates", "maxOffsetsPerTrigger"),
+    ForeignOption("numPartitions", "is for Spark's JDBC and rate sources", "minPartitions"),
+    *(
+        ForeignOption(name, _FILES, instead="Remove it: 'valueFormat' says what bodies are.")
+        for name in (
+            *("header", "sep", "delimiter", "quote", "escape", "encoding", "charset", "lineSep"),
+            *("multiLine", "dateFormat", "timestampFormat", "mergeSchema", "compression"),
+            *("recursiveFileLookup", "pathGlobFilter", "modifiedAfter", "modifiedBefore"),
+            *("latestFirst", "maxFileAge", "fileNameOnly", "cleanSource", "sourceArchiveDir"),
+        )
+    ),
+)
+
+_BY_NAME = {each.name.lower(): each for each in _OPTIONS}
+
+_BY_PREFIX = (
+    ForeignOption("kafka.", _CLIENT),
+    ForeignOption(
+        "kafkaConsumer.", f"{_KAFKA}: how long a task waits for a broker; here files are read"
+    ),
+    ForeignOption(
+        "fetchOffset.", f"{_KAFKA}: how often it asks a broker again; here files are read"
+    ),
+)
+_TAILS = {
+    tail.lower(): tail for tail in ("pollTimeoutMs", "numRetries", "retryIntervalMs", "retries")
+}
+
+
+def foreign_option(key: str) -> ForeignOption | None:
+    """Return what is known of an option that is not ours, under its own name."""
+    known = _BY_NAME.get(key.lower())
+    if known is not None:
+        return known
+    for prefix in _BY_PREFIX:
+        if key.lower().startswith(prefix.name.lower()):
+            tail = key[len(prefix.name) :]
+            return ForeignOption(prefix.name + _TAILS.get(tail.lower(), tail), prefix.what)
+    return None

@@ -1,0 +1,179 @@
+"""Errors leave for Spark with one frame of ours, once; bugs, and DEBUG, keep all of them."""
+
+import logging
+import pickle
+import subprocess
+import sys
+import traceback
+from types import FunctionType
+
+import pytest
+from pyrocket.errors import OptionError, TopicNotFoundError
+from pyspark.sql.types import StructType
+from pyspark.sql.utils import AnalysisException, PythonException, StreamingQueryException
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.boundary import called_by_spark
+from pyspark_pyrocket.processes import LOG
+from pyspark_pyrocket.reading import stream_start
+
+OURS = ("/pyspark_pyrocket/", "/pyrocket/")
+
+
+def frames_of_ours(text):
+    lines = [line for line in text.splitlines() if line.strip().startswith('File "')]
+    return [line for line in lines if any(part in line.split('"')[1] for part in OURS)]
+
+
+@called_by_spark
+class Called:
+    """What Spark could call, with an error at the bottom of several frames."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def method(self):
+        self._deeper()
+
+    def rows(self):
+        yield 1
+        self._deeper()
+
+    def _deeper(self):
+        try:
+            raise KeyError("a cause")
+        except KeyError as cause:
+            raise self.error from cause
+
+
+def printed(call):
+    with pytest.raises(Exception) as info:  # noqa: PT011
+        call()
+    return "".join(traceback.format_exception(info.value)), info.value
+
+
+@pytest.mark.parametrize("call", [Called.method, lambda called: list(called.rows())])
+def test_an_error_leaves_with_one_frame_and_no_cause(call):
+    error = OptionError("no", remedy="yes", code="OPTION_CONFLICT")
+    text, raised = printed(lambda: call(Called(error)))
+    assert raised is error
+    assert (raised.code, raised.message, raised.remedy) == ("OPTION_CONFLICT", "no", "yes")
+    assert len(frames_of_ours(text)) == 1
+    assert "_deeper" not in text
+    assert "a cause" not in text
+    # The same error once more: a reader that failed raises it at each question.
+    assert len(frames_of_ours(printed(lambda: call(Called(error)))[0])) == 1
+
+
+@pytest.mark.parametrize("call", [Called.method, lambda called: list(called.rows())])
+def test_a_bug_keeps_all_frames(call):
+    text, _ = printed(lambda: call(Called(ValueError("a bug"))))
+    assert "_deeper" in text
+    assert "a cause" in text
+
+
+@pytest.mark.parametrize("call", [Called.method, lambda called: list(called.rows())])
+def test_debug_keeps_all_frames(call, monkeypatch):
+    monkeypatch.setattr(LOG, "level", LOG.level)
+    LOG.setLevel(logging.DEBUG)
+    try:
+        text, _ = printed(lambda: call(Called(OptionError("no"))))
+    finally:
+        LOG.setLevel(logging.NOTSET)
+    assert "_deeper" in text
+    assert "a cause" in text
+
+
+@pytest.mark.parametrize(("value", "level"), [("DEBUG", 10), ("debug", 10), ("loud", 0), ("", 0)])
+def test_the_environment_sets_the_level_in_every_process(value, level):
+    program = "from pyspark_pyrocket.processes import LOG; print(LOG.level)"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYROCKET_LOG_LEVEL": value, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == str(level)
+
+
+def test_what_spark_pickles_is_what_it_was():
+    called = pickle.loads(pickle.dumps(DefaultSource({"path": "/s", "topic": "t"})))
+    assert called.options == {"path": "/s", "topic": "t"}
+    assert called.reader.__doc__
+    assert called.reader.__name__ == "reader"
+
+
+def test_a_failed_stream_reader_raises_its_error_with_one_frame_each_time(box, monkeypatch):
+    box.create()
+    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    source = DefaultSource({**box.options, "topic": "tt"})
+    reader = source.streamReader(StructType().add("body", "binary"))
+    for ask in (reader.getDefaultReadLimit, reader.prepareForTriggerAvailableNow) * 2:
+        text, error = printed(ask)
+        assert isinstance(error, TopicNotFoundError)
+        assert len(frames_of_ours(text)) == 1
+
+
+def test_spark_shows_one_frame_of_ours_and_the_error_in_one_line(spark, box, tmp_path):
+    box.create(queues=1).send(b"\xff")
+    read = spark.read.format("pyrocket").options(**box.options)
+    stream = spark.readStream.format("pyrocket").schema("body STRING").options(**box.options)
+    stream = stream.option("startingOffsets", "earliest")
+    frame = spark.createDataFrame([("x", "a b")], "body STRING, key STRING")
+    write = frame.write.format("pyrocket").mode("append").options(**box.options)
+
+    def drain(source, sink="noop", **options):
+        query = source.load().writeStream.format(sink).trigger(availableNow=True)
+        query.options(checkpointLocation=str(tmp_path / sink), **options).start().awaitTermination()
+
+    mistakes = [
+        ("MESSAGE_ILLEGAL", PythonException, write.save),
+        ("BODY_NOT_UTF8", StreamingQueryException, lambda: drain(stream)),
+        ("OPTION_UNKNOWN", AnalysisException, lambda: write.option("tagz", "x").save()),
+        ("OPTION_UNKNOWN", AnalysisException, lambda: read.option("tagz", "x").load()),
+        ("OPTION_UNKNOWN", StreamingQueryException, lambda: drain(stream.option("tagz", "x"))),
+    ]
+    for code, kind, call in mistakes:
+        with pytest.raises(kind, match=code) as info:
+            call()
+        text = str(info.value)
+        assert len(frames_of_ours(text)) == 1, text
+        assert text.count(code) == 1, text
+
+
+def test_an_error_in_the_rows_of_a_task_shows_one_frame(spark, box):
+    box.create(queues=1).send(b"\xff")
+    frame = spark.read.format("pyrocket").options(**box.options, valueFormat="string").load()
+    with pytest.raises(PythonException, match="BODY_NOT_UTF8") as info:
+        frame.collect()
+    assert len(frames_of_ours(str(info.value))) == 1
+
+
+def test_every_class_that_spark_calls_is_at_the_boundary():
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark_pyrocket.reading import reader, stream_reader
+    from pyspark_pyrocket.writing import write_direct, write_staged
+
+    bases = (
+        *(DataSource, DataSourceReader, DataSourceStreamReader),
+        *(DataSourceWriter, DataSourceStreamWriter),
+    )
+    modules = (sys.modules[DefaultSource.__module__], reader, stream_reader, stream_start)
+    modules = (*modules, write_direct, write_staged)
+    found = {kind for module in modules for kind in vars(module).values() if is_ours(kind, bases)}
+    assert len(found) == 8
+    for kind in found:
+        for name, method in vars(kind).items():
+            if not name.startswith("_") and isinstance(method, FunctionType):
+                assert hasattr(method, "__wrapped__"), f"{kind.__name__}.{name}"
+
+
+def is_ours(kind, bases):
+    is_class = isinstance(kind, type) and issubclass(kind, bases)
+    return is_class and kind.__module__.startswith("pyspark_pyrocket")

@@ -1,0 +1,86 @@
+"""Options that belong elsewhere are explained, and only near names are proposed."""
+
+import pytest
+from pyrocket.errors import OptionError
+from pyspark_pyrocket.options.foreign import _OPTIONS, foreign_option
+from pyspark_pyrocket.options.option import BATCH, READ, SINK, STREAM
+from pyspark_pyrocket.options.table import TABLE, known_options, names_for, nearest
+
+EVERY = "Options of a"
+
+
+def refused(name, query=STREAM):
+    with pytest.raises(OptionError) as info:
+        known_options({name: "x"}, query)
+    assert info.value.code == "OPTION_UNKNOWN"
+    return info.value
+
+
+@pytest.mark.parametrize(
+    ("typed", "query", "what", "way_out"),
+    [
+        ("groupIdPrefix", STREAM, "'groupIdPrefix' is Kafka's", "'commitToGroup'"),
+        ("groupidprefix", BATCH, "'groupIdPrefix' is Kafka's", "Remove it."),
+        ("fetchOffset.numRetries", STREAM, "'fetchOffset.numRetries' is Kafka's", "Remove it."),
+        ("fetchoffset.retryintervalms", BATCH, "'fetchOffset.retryIntervalMs'", "Remove it."),
+        ("kafkaConsumer.pollTimeoutMs", STREAM, "'kafkaConsumer.pollTimeoutMs' is", "Remove it."),
+        ("kafka.bootstrap.servers", SINK, "names the brokers of Kafka", "'path'"),
+        ("bootstrap.servers", BATCH, "names the brokers of Kafka", "'path'"),
+        ("kafka.acks", SINK, "configures a Kafka client", "'flush'"),
+        ("kafka.acks", STREAM, "configures a Kafka client", "Remove it."),
+        ("kafka.topic", STREAM, "configures a Kafka client", "'topic'"),
+        ("kafka.ssl.truststore.location", STREAM, "configures a Kafka client", "Remove it."),
+        ("checkpointLocation", STREAM, "belongs to the query that writes", "df.writeStream.option"),
+        ("checkpointlocation", BATCH, "'checkpointLocation' belongs", "df.writeStream.option"),
+        ("queryName", STREAM, "belongs to the query that writes", "df.writeStream.queryName("),
+        ("outputMode", STREAM, "belongs to the query that writes", "outputMode('append')"),
+        ("header", BATCH, "'header' is for files that Spark reads", "Remove it"),
+        ("header", SINK, "'header' is for files that Spark reads", "Remove it"),
+        ("inferSchema", BATCH, "is for files that Spark reads", "'valueFormat'"),
+        ("nameServer", BATCH, "name servers of RocketMQ, which are to come", "'path'"),
+    ],
+)
+def test_an_option_of_others_says_what_it_is_and_where_it_belongs(typed, query, what, way_out):
+    error = refused(typed, query)
+    assert what in error.message
+    assert way_out in error.remedy
+    assert EVERY not in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("Startingofset", "startingOffsets"),
+        ("startOffset", "startingOffsets"),
+        ("maxOffsets", "maxOffsetsPerTrigger"),
+        ("timestamp", "startingTimestamp"),
+        ("tagz", "tags"),
+        ("subscribtion", "subscribe"),
+    ],
+)
+def test_a_near_name_is_proposed_and_nothing_else(typed, near):
+    error = refused(typed)
+    assert error.message == f"There is no option {typed!r}."
+    assert error.remedy == f"Did you mean {near!r}?"
+
+
+@pytest.mark.parametrize("typed", ["offset", "filter", "query", "acks", "pullBatchSize", "x"])
+def test_all_options_are_listed_where_no_name_is_near(typed):
+    remedy = refused(typed).remedy
+    assert remedy.startswith("Remove it.")
+    assert "Did you mean" not in remedy
+    assert f"{EVERY} stream query: path, subscribe," in remedy
+
+
+def test_header_is_not_near_schema_mode():
+    for query in (BATCH, STREAM, SINK, READ):
+        assert nearest("header", names_for(query)) == ""
+
+
+def test_options_of_others_are_none_of_ours_and_lead_to_ours():
+    ours = {option.name.lower() for option in TABLE}
+    for option in _OPTIONS:
+        assert option.name.lower() not in ours
+        assert not option.ours or option.ours.lower() in ours
+        assert foreign_option(option.name.upper()) is option
