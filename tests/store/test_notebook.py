@@ -209,3 +209,8 @@ def test_heads_stand_over_their_columns_text_to_the_left_and_numbers_to_the_righ
     for cell in (">count</th>", ">1,000</td>"):
         assert f'style="text-align:right"{cell}' in table._repr_html_()
     assert repr(table).splitlines() == ["t", "name  count", "a     1,000"]
+
+
+def test_columns_stay_in_line_under_letters_of_double_width():
+    table = Table("t", ("name", "count"), [("東京", 1), ("Oslo", 20)])
+    assert table.text().splitlines() == ["name  count", "東京      1", "Oslo     20"]

@@ -4,14 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
-from io import StringIO
 from typing import Any
 
 _MOST_CHARACTERS = 120
 """Of a value that is shown; the rows have all of it."""
-
-_WIDTH = 2000
-"""A row is one line, however wide the terminal is."""
 
 _NUMBERS = (int, timedelta)
 
@@ -41,22 +37,19 @@ class Table:
 
     def text(self) -> str:
         """Return the columns and rows, a line each, without the title."""
-        # A fifth of a second of imports, for those who look.
-        from rich.console import Console, JustifyMethod
-        from rich.table import Table as Grid
-        from rich.text import Text
+        # Letters of some scripts are two cells wide.
+        from rich.cells import cell_len
 
-        grid = Grid(box=None, pad_edge=False)
-        for at, name in enumerate(self.columns):
-            side: JustifyMethod = "right" if self._is_number(at) else "left"
-            grid.add_column(Text(name), justify=side, no_wrap=True)
-        for row in self.rows:
-            grid.add_row(*(Text(shown(value)) for value in row))
-        printed = StringIO()
-        # In a notebook it would show the grid instead of writing it.
-        console = Console(file=printed, width=_WIDTH, color_system=None, force_jupyter=False)
-        console.print(grid)
-        return "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
+        lines = [list(self.columns), *([shown(value) for value in row] for row in self.rows)]
+        widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+        numbers = [self._is_number(at) for at in range(len(self.columns))]
+
+        def padded(at: int, text: str) -> str:
+            room = " " * (widths[at] - cell_len(text))
+            return room + text if numbers[at] else text + room
+
+        texts = ("  ".join(padded(at, text) for at, text in enumerate(line)) for line in lines)
+        return "\n".join(text.rstrip() for text in texts)
 
     def _repr_html_(self) -> str:
         heads = "".join(

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import cli
 from pyrocket.cli import GROUP, LazyCommands, find_commands, main
+from stores import filled
 
 BROKEN = EntryPoint("broken", "not_there:command", GROUP)
 
@@ -57,6 +58,13 @@ def test_the_list_of_commands_says_what_one_needs():
     listed = run_without_pyspark("--help").stdout
     assert "it needs pyspark" in listed
     assert "ModuleNotFoundError" not in listed
+
+
+@pytest.mark.parametrize("command", ["topic list", "message tail t", "group lag", "store info"])
+def test_what_looks_at_a_store_works_without_pyspark(path, command):
+    filled(path, count=3).close()
+    done = run_without_pyspark(*command.split(), "--path", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def run_without_pyspark(*arguments):
