@@ -21,9 +21,9 @@ _REGISTER = (
     "that works without discovery."
 )
 _INSTALL = (
-    "Call pyspark_pyrocket.configure() before the session: the workers' Python is the driver's then. "
-    "Or install pyrocket where the workers' Python sees it: pip install '.[spark]' in its checkout, "
-    "or put store and connector of the checkout on PYTHONPATH before Spark starts."
+    "Call pyspark_pyrocket.configure() before the session: the workers' Python is the driver's "
+    "then. Or install pyrocket where the workers' Python sees it: pip install '.[spark]' in its "
+    "checkout, or put store and connector of the checkout on PYTHONPATH before Spark starts."
 )
 
 
