@@ -50,9 +50,10 @@ class RocketDataSource(DataSource):
     schemaMode, includeHeaders, valueFormat, valueSchema, valueColumn, mode,
     columnNameOfCorruptRecord, badRecordsTopic, view, onDamage, verifyCrc, group, commitToGroup,
     readOnly, createIfMissing. Options of writes: path, topic, schemaMode, valueFormat, valueColumn,
-    nullBody, keyEncoding, createIfMissing, directoryMode, delivery, txnAppId, txnVersion,
-    onReplayDifference, onBatchGap, flush, timerMaxDelay. Names are case-insensitive; unknown
-    ones are refused. `connector/README.md` has the table.
+    nullBody, keyEncoding, createIfMissing, directoryMode, retentionHours, retentionBytes,
+    cleanTime, delivery, txnAppId, txnVersion, onReplayDifference, onBatchGap, flush,
+    timerMaxDelay. Names are case-insensitive; unknown ones are refused. `connector/README.md` has
+    the table.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

@@ -15,16 +15,18 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 
 from pyrocket.clock import Clock
 from pyrocket.config import Retention
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.space import DiskUsage, disk_usage
+from pyrocket.disk.space import DiskUsage, disk_usage, free_bytes
 from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyrocket.hooks import Hooks
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_builder import KeyBuilder
 from pyrocket.index.queues import Queues
+from pyrocket.limits import format_size
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.removable import damaged_index_stays, log_files, planned_by_hand
 from pyrocket.services.retention import (
@@ -41,6 +43,11 @@ INTERVAL_MS = 10_000
 """RocketMQ's cleanResourceInterval: how often a writer looks at most."""
 
 _BUSY_MS = 1000
+_SPARE_FILES = 2
+_FILLING_RATIO = 0.90
+_warned: set[Path] = set()
+"""Stores whose disk this process has warned of."""
+
 _FILES_PER_TURN = 10
 _log = logging.getLogger(__name__)
 
@@ -49,7 +56,7 @@ Section = Callable[[], AbstractContextManager[None]]
 
 
 class Cleaner:
-    """Cleans one store that is open for writing; without `retention` only by hand."""
+    """Cleans one store that is open for writing; without a retention only by hand."""
 
     def __init__(
         self,
@@ -59,18 +66,26 @@ class Cleaner:
         keys: KeyBuilder,
         topics: Topics,
         clock: Clock,
-        retention: Retention | None,
+        retention: Callable[[], Retention | None],
         tell: Callable[[], None],
         flush: Callable[[], None],
         hooks: Hooks,
     ) -> None:
-        """Make one; `tell` tells every reader that files have gone, `flush` flushes the log."""
+        """Make one; `retention` returns the policy that holds now.
+
+        `tell` tells every reader that files have gone, `flush` flushes the log.
+        """
         self._hooks = hooks
         self._layout, self._log, self._queues = layout, log, queues
         self._keys, self._topics = keys, topics
         self._clock, self._retention, self._tell = clock, retention, tell
+        self._policy = retention()
         self._flush = flush
         self._next_look_ms: int | None = None
+
+    def refresh(self) -> None:
+        """Go by the retention that holds now. Raises StoreDamagedError."""
+        self._policy = self._retention()
 
     def run_if_due(self, section: Section) -> None:
         """Look whether files have to go, at most every INTERVAL_MS, and remove them.
@@ -79,12 +94,13 @@ class Cleaner:
         """
         if not self._is_due():
             return
-        policy = self._retention
-        self._remove_leftovers(full=policy is not None and self._is_full(policy))
-        if policy is None:
-            return
         try:
-            if self._plan(policy).removals:
+            self.refresh()
+            policy = self._policy
+            self._remove_leftovers(full=self._is_full(policy))
+            if policy is None:
+                self._warn_if_filling()
+            elif self._plan(policy).removals:
                 with section():
                     self.remove(self._plan(policy).removals)
         except (PyrocketError, OSError) as error:
@@ -92,11 +108,19 @@ class Cleaner:
             if getattr(error, "code", "") != "LOCK_TIMEOUT":
                 _log.warning("%s was not cleaned: %s", self._layout.root, error)
 
-    def make_room(self) -> None:
-        """Raise StoreUnavailableError (DISK_FULL) if appends have to be refused now."""
-        policy = self._retention
-        if policy is None or not self._is_full(policy):
-            return
+    def make_room(self, more: int = 0) -> None:
+        """Raise StoreUnavailableError (DISK_FULL) if `more` bytes of records must not be appended.
+
+        With a retention the rules are RocketMQ's, by how full the disk is. Without one, two more
+        log files have to fit.
+        """
+        policy = self._policy
+        if policy is None:
+            self._check_fits(more)
+        elif self._is_full(policy):
+            self._clean_full(policy)
+
+    def _clean_full(self, policy: Retention) -> None:
         if self._is_due():
             self._remove_leftovers(full=True)
             self.remove(self._plan(policy).removals)
@@ -109,11 +133,42 @@ class Cleaner:
                 code="DISK_FULL",
             )
 
+    def _check_fits(self, more: int) -> None:
+        if self._free_beyond(more) >= 0:
+            return
+        self._remove_leftovers(full=True)
+        if self._free_beyond(more) < 0:
+            files = f"two log files of {format_size(self._log.file_bytes)}"
+            rows = f" and {format_size(more)} of messages" if more else ""
+            free = format_size(free_bytes(self._layout.commit_log))
+            raise StoreUnavailableError(
+                f"the file system of {self._layout.commit_log} has {free} free; to append,"
+                f" {files}{rows} have to fit.",
+                remedy="Free some space: `pyrocket clean` removes the oldest messages, `pyrocket"
+                " store set` says how long to keep them.",
+                code="DISK_FULL",
+            )
+
+    def _free_beyond(self, more: int) -> int:
+        """Return the bytes free beyond two log files and `more`; less than 0 if they do not fit."""
+        return free_bytes(self._layout.commit_log) - _SPARE_FILES * self._log.file_bytes - more
+
+    def _warn_if_filling(self) -> None:
+        usage, root = self._usage(), self._layout.root
+        if usage.ratio > _FILLING_RATIO and root not in _warned:
+            _warned.add(root)
+            _log.warning(
+                "the file system of %s is %.0f %% full (%s free), and the store keeps all"
+                " messages until it is cleaned: `pyrocket store set` says how long to keep them",
+                *(root, 100 * usage.ratio, format_size(usage.total_bytes - usage.used_bytes)),
+            )
+
     def clean(
         self, section: Section, *, hours: float | None, total_bytes: int | None
     ) -> CleanReport:
         """Remove by hand what exceeds the limits, a few files a turn."""
-        now, policy = self._clock(), self._retention
+        self.refresh()
+        now, policy = self._clock(), self._policy
         left = planned_by_hand(self._log, policy, now, hours, total_bytes).removals
         report = CleanReport()
         while True:
@@ -166,7 +221,9 @@ class Cleaner:
         except (PyrocketError, OSError) as error:
             _log.warning("leftovers in %s stay: %s", self._layout.root, error)
 
-    def _is_full(self, policy: Retention) -> bool:
+    def _is_full(self, policy: Retention | None) -> bool:
+        if policy is None:
+            return self._free_beyond(0) < 0
         return self._usage().ratio > policy.full_ratio
 
     def _usage(self) -> DiskUsage:

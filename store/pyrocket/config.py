@@ -61,14 +61,14 @@ class Retention:
     """How long messages are kept; RocketMQ's values. Whole log files go, never the last one.
 
     hours: files whose last message is older go, at_hours (local time; RocketMQ's deleteWhen) or
-        while the disk is fuller than clean_ratio.
+        while the disk is fuller than clean_ratio. None: no file goes for its age.
     total_bytes: the oldest files go, at any hour, while the log holds more than that.
     force_ratio: above it the oldest files go whatever their age, until the disk is below.
     full_ratio: above it appends are refused with DISK_FULL.
     files_per_run: at most so many files go at once, about every ten seconds.
     """
 
-    hours: float = 72
+    hours: float | None = 72
     at_hours: tuple[int, ...] = (4,)
     total_bytes: int | None = None
     clean_ratio: float = 0.75
@@ -77,7 +77,7 @@ class Retention:
     files_per_run: int = 10
 
     def __post_init__(self) -> None:
-        check_amount("hours", self.hours)
+        check_amount("hours", 0 if self.hours is None else self.hours)
         check_amount("total_bytes", 0 if self.total_bytes is None else self.total_bytes)
         check_whole("files_per_run", self.files_per_run, 1)
         for name in ("clean_ratio", "force_ratio", "full_ratio"):
@@ -122,8 +122,10 @@ class StoreConfig:
     delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: other ones are
         refused later. None: the directory's, and RocketMQ's 18 for a new one.
     timer_max_delay_ms: how far ahead a message's own due time may lie.
-    retention: what the store may forget; None, and it keeps everything until `Store.clean` is
-        called. Each process that writes cleans by its own.
+    retention: what the store may forget. Given when a directory is created, it is kept there for
+        everybody who writes (`Store.set_retention` changes it); without one everything is kept
+        until `Store.clean` is called. Given later, it holds for this process, in the place of the
+        directory's.
     """
 
     log_file_bytes: int = 1024 * 1024 * 1024

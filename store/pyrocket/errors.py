@@ -2,7 +2,8 @@
 
 PyrocketError                      code, what happened, the way out
 ├── InvalidInputError              the caller is wrong
-│   ├── OptionError                OPTION_*: an unknown, missing or malformed option
+│   ├── OptionError                OPTION_*: an unknown, missing or malformed option;
+│   │                              RETENTION_DIFFERS
 │   ├── SchemaError                SCHEMA_*: columns or types that do not fit
 │   ├── TopicNameError             TOPIC_ILLEGAL
 │   ├── TopicNotFoundError         TOPIC_NOT_FOUND

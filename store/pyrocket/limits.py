@@ -40,6 +40,14 @@ def parse_size(text: str) -> int | None:
     return int(found[1]) * _BYTES[found[2].lower()] if found else None
 
 
+def format_size(size: int) -> str:
+    """Return bytes as people read them, such as `512 bytes` or `1.5 GiB`."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if abs(size) >= 1 << power:
+            return f"{size / (1 << power):,.1f} {unit}"
+    return f"{size} bytes"
+
+
 def check_amount(name: str, value: Any) -> None:
     """Raise OptionError unless it is a number from 0 on; it may be infinite, but not NaN."""
     number = isinstance(value, Real) and not isinstance(value, bool)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pyrocket.advancing import Advancing
 from pyrocket.clock import Clock
-from pyrocket.config import DEFAULT_QUEUES, StoreConfig
+from pyrocket.config import DEFAULT_QUEUES, Retention, StoreConfig
 from pyrocket.delivery.levels import DelayLevels
 from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.layout import Layout
@@ -26,6 +26,7 @@ from pyrocket.sender import Sender
 from pyrocket.service_runner import ServiceRunner, ServiceThread
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.identity import check_directory, layout_of, load_identity, tell_differences
+from pyrocket.services.kept_retention import KeptRetention
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.sink.sink import Sink
@@ -148,6 +149,19 @@ class Store(Reading):
         """Return the smallest offset at which a recovery after `epoch` cut the queue, or None."""
         return self._epochs.cut_since(epoch, topic, queue_id)
 
+    @property
+    def retention(self) -> Retention | None:
+        """How long the directory says that messages are kept; None: all are kept."""
+        return KeptRetention(self._layout).read()
+
+    def set_retention(self, retention: Retention | None) -> None:
+        """Have everybody who writes keep messages for so long, from now on; None keeps all.
+
+        Kept in the directory, durably. Writers that have it open follow within ten seconds, unless
+        they were given a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
+        """
+        self._writing().set_retention(retention)
+
     # Topics
 
     def create_topic(
@@ -266,7 +280,8 @@ class Store(Reading):
         """
         check_limits(hours, total_bytes)
         if dry_run:
-            known = self._reader.identity.config
+            known = self.config
+            known = replace(known, retention=known.retention or self.retention)
             staged = self._sink.clean_staging(dry_run=True)
             report = preview(
                 self._layout, known, self._clock, self._hooks, hours=hours, total_bytes=total_bytes

@@ -18,6 +18,7 @@ VERSIONS = {
     "topics.json": 1,
     "epochs.json": 1,
     "cursors.json": 1,
+    "retention.json": 1,
     "sink.json": 2,
     "empty.json": 1,
     "unclean.json": 1,

@@ -9,7 +9,7 @@ from functools import partial
 
 from pyrocket.cleaner import Cleaner
 from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.config import Retention, StoreConfig
 from pyrocket.cursors import save_levels, save_transaction_cursors
 from pyrocket.disk import io
 from pyrocket.disk.durable import replace_file
@@ -34,6 +34,7 @@ from pyrocket.presence import Presence, last_holder, make_folders
 from pyrocket.recovering import note_progress, queues_agree, recover_alone
 from pyrocket.services.empty_batches import EmptyBatches
 from pyrocket.services.identity import SealedLog, settle_identity
+from pyrocket.services.kept_retention import KeptRetention
 from pyrocket.services.retention import CleanReport
 from pyrocket.services.topics import Topics
 
@@ -63,6 +64,9 @@ class Writer:
             self._presence = Presence(layout)
             self.page = self._presence.page
             self._presence.sign()
+            if not layout.looks_like_a_store:
+                # Before it becomes one: whoever creates it says how long it keeps messages.
+                KeptRetention(layout).keep(config.retention)
             self.identity = settle_identity(layout, config, clock())
             topics = Topics(layout, clock)
             self._wire(topics)
@@ -100,7 +104,9 @@ class Writer:
             self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync
         )
         indexes = self._queues, self._keys
-        tell, keep, flush = self.structure_changed, config.retention, self._flusher.flush
+        own, self._kept = config.retention, KeptRetention(layout)
+        keep = self._kept.read if own is None else lambda: own
+        tell, flush = self.structure_changed, self._flusher.flush
         self._cleaner = Cleaner(
             layout, self._log, *indexes, topics, self._clock, keep, tell, flush, self._hooks
         )
@@ -190,7 +196,7 @@ class Writer:
         so that files can go.
         """
         if make_room:
-            self._cleaner.make_room()
+            self._cleaner.make_room(sum(batch.data.size for batch in batches))
         self._announce()
         start = self.page[PUBLISHED]
         appended = self._appender.append(batches, whole=whole, moves=moves)
@@ -198,9 +204,14 @@ class Writer:
         self.page[APPEND_NS] = self._turns.elapsed_ns // max(len(appended), 1)
         return appended
 
-    def append_streamed(self, chunks: Iterable[Chunk], preface: Preface | None = None) -> Streamed:
-        """Append chunks as one whole batch; the caller is in a section. See `Appender`."""
-        self._cleaner.make_room()
+    def append_streamed(
+        self, chunks: Iterable[Chunk], preface: Preface | None = None, *, total_bytes: int = 0
+    ) -> Streamed:
+        """Append chunks of `total_bytes` as one whole batch; the caller is in a section.
+
+        See `Appender`.
+        """
+        self._cleaner.make_room(total_bytes)
         self._announce()
         streamed = self._appender.append_streamed(chunks, preface)
         if streamed.appended is None:
@@ -227,6 +238,12 @@ class Writer:
     def clean(self, *, hours: float | None, total_bytes: int | None) -> CleanReport:
         """Remove by hand what exceeds the limits; see `Cleaner.clean`."""
         return self._cleaner.clean(self.section, hours=hours, total_bytes=total_bytes)
+
+    def set_retention(self, retention: Retention | None) -> None:
+        """Keep in the directory how long messages are kept; everybody goes by it soon."""
+        with self.section():
+            self._kept.keep(retention)
+        self._cleaner.refresh()
 
     @property
     def log_end(self) -> int:

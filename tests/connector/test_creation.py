@@ -1,9 +1,13 @@
 """What a write makes that is not there: the store, its topic, and for whom."""
 
 import os
+import shlex
 import stat
 
 import pytest
+from click.testing import CliRunner
+from pyrocket import Retention, Store
+from pyrocket.cli import main
 from pyrocket.errors import OptionError, StoreNotFoundError
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_pyrocket.options.target import Request
@@ -64,4 +68,89 @@ def test_a_mode_for_what_is_not_made_is_a_conflict(tmp_path):
 def test_with_create_if_missing_false_a_write_makes_no_store(tmp_path):
     with pytest.raises(StoreNotFoundError):
         prepare(tmp_path / "s", createIfMissing="false")
+    assert not (tmp_path / "s").exists()
+
+
+def prepare_stream(path, **options):
+    request = Request({"path": str(path), "topic": "t", **options}, "/")
+    return prepare_sink(request, SCHEMA, False, streaming=True)
+
+
+RETENTION = {"retentionHours": "72", "retentionBytes": "100g", "cleanTime": "4;16"}
+
+
+def retention_of(path):
+    with Store.open(path, read_only=True) as store:
+        return store.retention
+
+
+def test_a_store_that_a_write_creates_keeps_its_retention_in_the_directory(tmp_path):
+    prepare(tmp_path / "s", **RETENTION)
+    kept = Retention(hours=72, total_bytes=100 << 30, at_hours=(4, 16))
+    assert retention_of(tmp_path / "s") == kept
+    prepare(tmp_path / "s", **RETENTION)
+    prepare(tmp_path / "s", retentionHours="72")
+    prepare(tmp_path / "s")
+    assert retention_of(tmp_path / "s") == kept
+
+
+def test_by_bytes_alone_nothing_goes_for_its_age(tmp_path):
+    prepare(tmp_path / "s", retentionBytes="1g")
+    assert retention_of(tmp_path / "s") == Retention(hours=None, total_bytes=1 << 30)
+
+
+def test_a_stream_gives_its_first_store_a_retention(tmp_path):
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").touch()
+    prepare_stream(tmp_path / "s", checkpointLocation=str(tmp_path / "checkpoint"), **RETENTION)
+    assert retention_of(tmp_path / "s").hours == 72
+
+
+@pytest.mark.parametrize("before", [{}, {"retentionHours": "48"}], ids=["all kept", "48 hours"])
+@pytest.mark.parametrize("prepare_again", [prepare, prepare_stream])
+def test_another_retention_is_refused_with_the_line_to_type(tmp_path, before, prepare_again):
+    path = tmp_path / "it's"
+    prepare(path, **before)
+    kept = retention_of(path)
+    with pytest.raises(OptionError) as refused:
+        prepare_again(path, **RETENTION, directoryMode="700")
+    assert refused.value.code == "RETENTION_DIFFERS"
+    line = refused.value.remedy.partition("run: ")[2]
+    assert retention_of(path) == kept
+    done = CliRunner().invoke(main, shlex.split(line)[1:])
+    assert done.exit_code == 0
+    prepare_again(path, **RETENTION)
+
+
+def test_a_retention_changed_under_a_stream_does_not_end_it(tmp_path):
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    options = {"checkpointLocation": str(tmp_path / "checkpoint"), **RETENTION}
+    (offsets / "0").touch()
+    sink = prepare_stream(tmp_path / "s", **options)
+    sink.checkpoint.keep(sink.store)
+    with Store.open(tmp_path / "s") as store:
+        store.set_retention(None)
+    (offsets / "1").touch()
+    assert prepare_stream(tmp_path / "s", **options).store == sink.store
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"retentionHours": "0"}, "OPTION_INVALID"),
+        ({"retentionHours": "3d"}, "OPTION_INVALID"),
+        ({"retentionBytes": "much"}, "OPTION_INVALID"),
+        ({"retentionHours": "72", "cleanTime": "24"}, "OPTION_INVALID"),
+        ({"retentionHours": "72", "cleanTime": ""}, "OPTION_INVALID"),
+        ({"cleanTime": "4"}, "OPTION_MISSING"),
+        ({"retentionBytes": "1g", "cleanTime": "4"}, "OPTION_MISSING"),
+        ({"retentionHours": "72", "createIfMissing": "false"}, "OPTION_CONFLICT"),
+    ],
+)
+def test_a_retention_that_cannot_be_is_refused_and_makes_nothing(tmp_path, options, code):
+    with pytest.raises(OptionError) as refused:
+        prepare(tmp_path / "s", **options)
+    assert refused.value.code == code
     assert not (tmp_path / "s").exists()

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from pyrocket import Store
+from pyrocket import Retention, Store
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.verify import verify
 from stores import SMALL, batch, bodies, log_files, message, reboot
@@ -18,7 +18,10 @@ from stores import SMALL, batch, bodies, log_files, message, reboot
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 DISK_BYTES = 1024 * 1024
-CONFIG = replace(SMALL, log_file_bytes=64 * 1024, queue_file_entries=1000)
+NO_LIMITS = Retention(hours=None, clean_ratio=1, force_ratio=1, full_ratio=1)
+"""Appends are refused by the disk itself: without it, while two more log files do not fit."""
+
+CONFIG = replace(SMALL, log_file_bytes=64 * 1024, queue_file_entries=1000, retention=NO_LIMITS)
 
 
 class Disk:

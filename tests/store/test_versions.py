@@ -25,7 +25,11 @@ OPENINGS = {
     "verify": verify,
     "repair": repair,
 }
-IN_FOLDERS = {"empty.json": f"sink/{'0' * 32}", "unclean.json": "sink/unclean.json"}
+IN_FOLDERS = {
+    "empty.json": f"sink/{'0' * 32}",
+    "unclean.json": "sink/unclean.json",
+    "retention.json": "retention.json",
+}
 """Files that the golden store lacks, and where they lie below `pyrocket/`."""
 
 NEEDED = sorted(VERSIONS.keys() - HINTS)

@@ -17,6 +17,7 @@ from pyspark_pyrocket.options import (
     loss,
     payload,
     progress,
+    retention,
     selection,
     span,
     splitting,
@@ -42,6 +43,7 @@ TABLE: tuple[Option, ...] = (
     *view.ROWS,
     *progress.ROWS,
     *creation.ROWS,
+    *retention.ROWS,
     *delivery.ROWS,
 )
 

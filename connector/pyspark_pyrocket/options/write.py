@@ -28,6 +28,7 @@ from pyspark_pyrocket.options.payload import (
     null_body,
     value_column,
 )
+from pyspark_pyrocket.options.retention import RetentionOptions, retention_of
 from pyspark_pyrocket.options.subscription import one_topic
 from pyspark_pyrocket.options.table import given_options
 from pyspark_pyrocket.options.target import Request
@@ -41,6 +42,7 @@ class WriteOptions:
     topic: where every row goes, or an empty string where a column says it.
     create_if_missing: whether the store and its topics are made when they are needed.
     directory_mode: permissions of a store that is made then; None: as the umask says.
+    retention: how long such a store keeps messages; None: all are kept.
     delivery: EXACTLY_ONCE or AT_LEAST_ONCE.
     transaction: what makes a batch write the same one again; None where the user gave nothing.
     on_replay_difference: FAIL, DROP or PUBLISH a repetition with other rows.
@@ -57,6 +59,7 @@ class WriteOptions:
     topic: str = ""
     create_if_missing: bool = True
     directory_mode: int | None = None
+    retention: RetentionOptions | None = None
     delivery: str = EXACTLY_ONCE
     transaction: Transaction | None = None
     on_replay_difference: str = FAIL
@@ -87,6 +90,7 @@ class WriteOptions:
             topic=one_topic(given) if "topic" in given else "",
             create_if_missing=creates(given),
             directory_mode=directory_mode(given),
+            retention=retention_of(given),
             delivery=delivery,
             transaction=transaction_of(given, delivery, streaming=streaming),
             on_replay_difference=on_replay_difference(given, delivery),

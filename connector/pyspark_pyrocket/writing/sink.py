@@ -68,28 +68,38 @@ def prepare_sink(
         check_topic_name(options.topic)
     sink = Sink(options, columns, "", json_body)
     if not streaming:
-        return replace(sink, store=_begin(options, create=options.create_if_missing))
+        return replace(sink, store=_begin(sink, create=options.create_if_missing))
     checkpoint = SinkCheckpoint.of(request)
     sink = replace(sink, checkpoint=checkpoint, host=socket.gethostname())
     try:
-        store = _begin(options, create=False)
+        noted = checkpoint.store() if checkpoint else ""
+        return replace(sink, store=_begin(sink, create=False, noted=noted))
     except StoreNotFoundError:
         return _without_store(sink)
-    if checkpoint is not None and options.on_batch_gap != ACCEPT:
-        _check_store(sink, checkpoint.store(), store)
-    return replace(sink, store=store)
 
 
-def _begin(options: WriteOptions, *, create: bool) -> str:
+def _begin(sink: Sink, *, create: bool, noted: str = "") -> str:
     """Make sure that the store and the topic exist; return the store's uuid.
 
-    Raises StoreNotFoundError where there is no store, without `create`.
+    `noted` is the store that a stream wrote to last, where that is known. Raises
+    StoreNotFoundError where there is no store, without `create`; SinkError (SINK_STORE_CHANGED);
+    OptionError (RETENTION_DIFFERS).
     """
+    options = sink.options
+    retention = options.retention
     # Opened for writing even if nothing is missing: a store that a broker holds, or that needs
     # recovery after a crash, is dealt with here and not by several tasks at once.
-    config = StoreConfig(dir_mode=options.directory_mode)
+    config = StoreConfig(
+        dir_mode=options.directory_mode,
+        retention=retention.for_creation() if retention and create else None,
+    )
     store = Store.open(options.path, create=create, config=config)
     try:
+        if options.on_batch_gap != ACCEPT:
+            _check_store(sink, noted, store.uuid)
+        # Whoever changes the retention under a stream must not end it by that.
+        if retention is not None and noted != store.uuid:
+            retention.check(options.path, store.retention)
         if options.topic:
             _ensure_topic(store, options)
         return store.uuid
@@ -109,7 +119,7 @@ def _without_store(sink: Sink) -> Sink:
         known = checkpoint.store()
         if known or checkpoint.batch > 0:
             raise store_changed(sink, known, "there is no store")
-    return replace(sink, store=_begin(options, create=options.create_if_missing))
+    return replace(sink, store=_begin(sink, create=options.create_if_missing))
 
 
 def _check_store(sink: Sink, known: str, found: str) -> None:
@@ -128,7 +138,7 @@ def settle_store(sink: Sink, batch: int) -> Sink:
         raise store_changed(sink, "", "there is no store")
     if sink.host != socket.gethostname():
         raise not_shared(sink.options.path, "there is no store")
-    return replace(sink, store=_begin(sink.options, create=True))
+    return replace(sink, store=_begin(sink, create=True))
 
 
 def store_changed(sink: Sink, known: str, found: str) -> SinkError:

@@ -15,6 +15,7 @@ from pyrocket.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
 from pyrocket.services.delay_offsets import DelayOffsets
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.groups import GroupOffsets
+from pyrocket.services.kept_retention import KeptRetention
 from pyrocket.services.queue_ends import QueueEnds
 from pyrocket.services.sink_ledger import check_ledger
 from pyrocket.services.subscriptions import Subscriptions
@@ -47,6 +48,7 @@ def check_config(
     for path, look in {
         layout.topic_ids: lambda: Topics(layout, lambda: 0).remembered(),
         layout.epochs: lambda: Epochs(layout).current,
+        layout.retention: lambda: KeptRetention(layout).read(),
         layout.sink_ledger: lambda: check_ledger(layout),
         layout.cursors: lambda: read_cursors(layout),
     }.items():

@@ -14,6 +14,7 @@ from pyrocket.cli.frame import (
 )
 from pyrocket.cli.repair import repair
 from pyrocket.cli.snapshot import snapshot
+from pyrocket.cli.store_set import retention_document, retention_text, set_
 from pyrocket.cli.target import StoreInfo, open_target
 from pyrocket.cli.verify import verify
 
@@ -51,6 +52,7 @@ def _document(found: StoreInfo) -> dict[str, object]:
         "logEnd": found.log_end,
         "logFileBytes": found.log_file_bytes,
         "messageDelayLevel": found.delay_levels,
+        "retention": retention_document(found.retention),
     }
 
 
@@ -67,9 +69,11 @@ def _lines(found: StoreInfo) -> list[tuple[str, str]]:
         ("log", f"{size:,.1f} MiB, offsets {found.log_start} to {found.log_end}"),
         ("log files of", f"{found.log_file_bytes / 2**20:,.1f} MiB"),
         ("delay levels", found.delay_levels),
+        ("messages kept", retention_text(found.retention)),
         ("recoveries", f"{found.epoch} that may have cut the log"),
     ]
 
 
+store.add_command(set_)
 for command in (clean, repair, snapshot, verify):
     store.add_command(with_path_option(command))

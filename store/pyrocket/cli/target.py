@@ -13,6 +13,7 @@ from heapq import merge
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from pyrocket.config import Retention
 from pyrocket.errors import MessageNotFoundError
 from pyrocket.message import Message, SendResult, StoredMessage
 
@@ -31,6 +32,7 @@ class StoreInfo:
     store_id is empty for a directory that only Java has written. epoch: the number of recoveries
     that may have cut the log. topics, messages: without RocketMQ's own. log_start, log_end: offsets
     of the log, bytes. delay_levels: as RocketMQ's messageDelayLevel.
+    retention: None where all messages are kept.
     """
 
     path: str
@@ -44,6 +46,7 @@ class StoreInfo:
     log_end: int
     log_file_bytes: int
     delay_levels: str
+    retention: Retention | None
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,10 @@ class Target(Protocol):
 
     def info(self) -> StoreInfo:
         """Return what the store is and holds."""
+        ...
+
+    def set_retention(self, retention: Retention | None) -> None:
+        """Have everybody who writes keep messages for so long; None keeps all."""
         ...
 
     def topics(self) -> list[TopicInfo]:
@@ -184,7 +191,13 @@ class DirectoryTarget:
                 log_end=max((part.end for part in parts), default=0),
                 log_file_bytes=store.config.log_file_bytes,
                 delay_levels=store.config.delay_levels_text,
+                retention=store.retention,
             )
+
+    def set_retention(self, retention: Retention | None) -> None:
+        """Have everybody who writes keep messages for so long; None keeps all."""
+        with self._open(write=True) as store:
+            store.set_retention(retention)
 
     def topics(self) -> list[TopicInfo]:
         """Return all topics by name, RocketMQ's own too."""

@@ -10,6 +10,7 @@
     pyrocket/epochs.json                          where recoveries have cut the log
     pyrocket/checkpoint                           a copy of ours
     pyrocket/cursors.json                         how far the services have come
+    pyrocket/retention.json                       how long messages are kept
     pyrocket/sink.json                            what sinks have published
     pyrocket/sink/<32 hex digits>                 batches of a query without rows
     pyrocket/sink/unclean.json                    when the machine last ended while in use
@@ -138,6 +139,11 @@ class Layout:
     def cursors(self) -> Path:
         """How far the services have come, as of the last checkpoint."""
         return self.own / "cursors.json"
+
+    @cached_property
+    def retention(self) -> Path:
+        """How long messages are kept."""
+        return self.own / "retention.json"
 
     @cached_property
     def sink_ledger(self) -> Path:

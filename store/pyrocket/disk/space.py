@@ -31,6 +31,12 @@ def disk_usage(folders: Iterable[Path]) -> DiskUsage:
     return max((_usage(folder) for folder in folders), key=lambda usage: usage.ratio)
 
 
+def free_bytes(folder: Path) -> int:
+    """Return the bytes that users may still write where the folder is."""
+    blocks = os.statvfs(folder)
+    return blocks.f_bavail * blocks.f_frsize
+
+
 def _usage(folder: Path) -> DiskUsage:
     blocks = os.statvfs(folder)
     used = blocks.f_blocks - blocks.f_bfree

@@ -8,5 +8,6 @@ groups       consumer groups' offsets
 subscriptions   consumer groups and their settings
 delay_offsets   how far delayed messages have been delivered
 retention    which log files have to go
+kept_retention   what the store says about that
 routing      which queue each message goes to
 """

@@ -121,7 +121,13 @@ def _check_versions(layout: Layout) -> None:
     with suppress(*_UNREAD, *_NONSENSE):
         known = json.loads(read_or_none(layout.identity) or b"{}")
         check_version(layout.identity, known.get("version", 1), known.get("release", ""))
-    for path in (layout.topic_ids, layout.epochs, layout.cursors, layout.sink_ledger):
+    for path in (
+        layout.topic_ids,
+        layout.epochs,
+        layout.cursors,
+        layout.sink_ledger,
+        layout.retention,
+    ):
         with suppress(*_UNREAD):
             check_own_version(path, read_or_none(path) or b"")
     with suppress(*_UNREAD):

@@ -99,7 +99,8 @@ class Publisher:
     ) -> Streamed:
         chunks = _Chunks(files)
         self._staged_topics.check(staged, chunks.topics())
-        return self._writer.append_streamed(chunks, preface)
+        total = sum(one.bytes for one in staged)
+        return self._writer.append_streamed(chunks, preface, total_bytes=total)
 
     def _open(self, staged: Sequence[Staged], stack: ExitStack) -> list[StagedReader]:
         """Open all files and check that they are what was staged, here; make missing topics."""

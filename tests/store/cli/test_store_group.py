@@ -80,3 +80,39 @@ def test_what_is_no_size_is_refused_with_an_example(sound, text):
     done = run("store", "clean", "--path", sound, f"--total-bytes={text}")
     assert done.exit_code == 2
     assert "10g" in done.stderr
+
+
+def test_how_long_messages_are_kept_is_set_and_shown(sound):
+    def kept():
+        return json.loads(run("store", "info", "--path", sound, "--json").stdout)["retention"]
+
+    assert kept() is None
+    assert "all messages are kept" in run("store", "info", "--path", sound).stdout
+    given = ("--retention-hours", "72", "--retention-bytes", "10g", "--clean-time", "4,16")
+    done = run("store", "set", "--path", sound, *given)
+    assert done.stdout == (
+        "72 hours, deleted at 04:00, 16:00 or as the disk fills up; at most 10.0 GiB of log\n"
+    )
+    assert kept() == {"hours": 72, "bytes": 10 << 30, "cleanTime": [4, 16]}
+    run("store", "set", "--path", sound, "--retention-hours", "none")
+    assert kept() == {"hours": None, "bytes": 10 << 30, "cleanTime": [4, 16]}
+    done = run("store", "set", "--path", sound, "--retention-bytes", "none", "--json")
+    assert json.loads(done.stdout) == {"path": str(sound), "retention": None}
+    assert kept() is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        ["--clean-time", "4"],
+        ["--retention-hours", "72", "--clean-time", "24"],
+        ["--retention-hours", "-1"],
+        ["--retention-hours", "nan"],
+        ["--retention-bytes", "much"],
+    ],
+)
+def test_a_retention_that_says_nothing_is_refused(sound, given):
+    before = snapshot(sound)
+    assert run("store", "set", "--path", sound, *given).exit_code == 2
+    assert snapshot(sound) == before

@@ -1,0 +1,46 @@
+"""How long a store keeps messages: `pyrocket/retention.json`, for everybody who writes.
+
+Without the file everything is kept. It is written when a store is created with a retention, and by
+`Store.set_retention`; a writer that has the store open looks for a new one now and then.
+"""
+
+from dataclasses import asdict
+
+from pyrocket.config import Retention
+from pyrocket.disk import io
+from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import OptionError, StoreDamagedError
+from pyrocket.formats.fastjson import BROKEN, in_words
+from pyrocket.formats.own_json import decode_own, encode_own
+
+
+class KeptRetention:
+    """The file of one store; it is read at each call."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._path, self._scratch = layout.retention, layout.scratch
+
+    def read(self) -> Retention | None:
+        """Return the retention, None where everything is kept. Raises StoreDamagedError."""
+        data = read_or_none(self._path, SMALL_FILE_BYTES)
+        if data is None:
+            return None
+        try:
+            content = decode_own(self._path, data)
+            content.pop("release", None)
+            return Retention(**{**content, "at_hours": tuple(content["at_hours"])})
+        except (*BROKEN, OptionError) as error:
+            raise StoreDamagedError(
+                f"{self._path} cannot be read: {in_words(error)}.",
+                remedy="Remove it, and set the retention again with `pyrocket store set`: without"
+                " the file everything is kept.",
+            ) from error
+
+    def keep(self, retention: Retention | None) -> None:
+        """Have everybody go by this one, durably; None keeps everything. In a section."""
+        if retention is None:
+            io.unlink(self._path)
+            io.sync_directory(self._path.parent)
+        else:
+            replace_file(self._path, encode_own(self._path, asdict(retention)), self._scratch)
