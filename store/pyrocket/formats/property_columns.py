@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from pyrocket.formats.properties import NAME_END, RESERVED_PROPERTIES, VALUE_END
 from pyrocket.formats.runs import Ints, runs_equal, text_runs, to_text
 
+_NAME_END = bytes([NAME_END])
+
 
 class PropertyColumns:
     """Looks into n properties blocks (a binary array of length n, no nulls)."""
@@ -28,24 +30,63 @@ class PropertyColumns:
             offsets[:-1].astype(np.int64),
             offsets[1:].astype(np.int64),
         )
-        self._find_entries()
-
-    def _find_entries(self) -> None:
-        """Set rows, name starts and ends and value ends of all entries that count."""
-        first, last = (self._row_starts[0], self._row_ends[-1]) if self._count else (0, 0)
+        last = int(self._row_ends[-1]) if self._count else 0
         self._data = np.frombuffer(self._buffer, np.uint8)[:last]
+
+    @cached_property
+    def _closed(self) -> Ints:
+        """Where values end that are closed."""
+        first = int(self._row_starts[0]) if self._count else 0
+        return np.flatnonzero(self._data[first:] == VALUE_END) + first
+
+    @cached_property
+    def _alike(self) -> dict[str, int] | None:
+        """The names of the first record and their columns, if all records have the same in order.
+
+        One producer's messages usually do. Then only the ends of values have to be found, and
+        comparing names is much cheaper than collecting them.
+        """
+        width, rest = divmod(len(self._closed), max(self._count, 1))
+        # Where a record's last value ends with the record, it has as many as the first.
+        if rest or not width or (self._closed[width - 1 :: width] != self._row_ends - 1).any():
+            return None
+        found: dict[str, int] = {}
+        for column in range(width):
+            starts, ends = self._bounds_alike(column, width)
+            name, mark, _ = self._data[starts[0] : ends[0]].tobytes().partition(_NAME_END)
+            word = name + mark
+            # A property counts if it has a name and a value.
+            if not (name and mark and (ends - starts > len(word)).all()):
+                return None
+            if not runs_equal(self._data, starts, word).all():
+                return None
+            found[name.decode()] = column
+        return found if len(found) == width else None
+
+    def _bounds_alike(self, column: int, width: int) -> tuple[Ints, Ints]:
+        """Return where this entry begins and ends in each record, if each has `width` of them."""
+        starts = self._closed[column - 1 :: width] + 1 if column else self._row_starts
+        return starts, self._closed[column::width]
+
+    @cached_property
+    def _entries(self) -> tuple[Ints, Ints, Ints]:
+        """Where the name begins, the name ends and the value ends, of all entries that count."""
+        first = int(self._row_starts[0]) if self._count else 0
         marks = np.flatnonzero(self._data[first:] <= VALUE_END) + first
+        starts: Ints
+        name_ends: Ints
+        ends: Ints
         if self._is_regular(marks):
             name_ends, ends = marks[::2], marks[1::2]
             starts = np.concatenate((self._row_starts[:1], ends[:-1] + 1))[: len(ends)]
         else:
-            ends, starts = self._cut(self._data, int(first))
+            ends, starts = self._cut(self._data, first)
             name_marks = np.flatnonzero(self._data[first:] == NAME_END) + first
             name_ends = _first_after(name_marks, starts, ends)
         counts = (name_ends > starts) & (ends > name_ends + 1)
         if not counts.all():
             starts, name_ends, ends = starts[counts], name_ends[counts], ends[counts]
-        self._name_starts, self._name_ends, self._value_ends = starts, name_ends, ends
+        return starts, name_ends, ends
 
     def _is_regular(self, marks: Ints) -> bool:
         """Whether names and values take turns and every record closes its last value."""
@@ -60,18 +101,9 @@ class PropertyColumns:
     @cached_property
     def _rows(self) -> Ints:
         """The record of each entry."""
-        before = np.searchsorted(self._value_ends, self._row_ends, side="right")
+        _, _, ends = self._entries
+        before = np.searchsorted(ends, self._row_ends, side="right")
         return np.repeat(np.arange(self._count), np.diff(before, prepend=0))
-
-    @cached_property
-    def _width(self) -> int:
-        """How many entries each record has, if all have the same number, else 0."""
-        width, rest = divmod(len(self._value_ends), max(self._count, 1))
-        if rest or not width:
-            return 0
-        firsts, lasts = self._name_starts[::width], self._value_ends[width - 1 :: width]
-        inside = (firsts >= self._row_starts) & (lasts <= self._row_ends)
-        return width if inside.all() else 0
 
     def _cut(self, data: npt.NDArray[np.uint8], first: int) -> tuple[Ints, Ints]:
         """Return where the entries end (before their separator) and start."""
@@ -91,76 +123,59 @@ class PropertyColumns:
         return ends, starts
 
     @cached_property
-    def _alike(self) -> list[str] | None:
-        """The names of the first record, if all records have the same, in the same order.
-
-        One producer's messages usually do, and comparing is much cheaper than collecting.
-        """
-        width = self._width
-        if not width:
-            return None
-        bounds = zip(self._name_starts[:width], self._name_ends[:width], strict=True)
-        words = [self._data[start:end].tobytes() for start, end in bounds]
-        for column, name in enumerate(words):
-            starts, ends = self._name_starts[column::width], self._name_ends[column::width]
-            if (ends - starts != len(name)).any():
-                return None
-            if not runs_equal(self._data, starts, name).all():
-                return None
-        names = [word.decode("utf-8", "replace") for word in words]
-        return names if len(set(names)) == width else None
-
-    @cached_property
     def _coded(self) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Each entry's name as a code, and the names by code."""
-        encoded = self._texts(self._name_starts, self._name_ends).dictionary_encode()
+        starts, name_ends, _ = self._entries
+        encoded = text_runs(self._buffer, starts, name_ends).dictionary_encode()
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
     def column(self, name: str) -> pa.StringArray:
         """Return the property of each record; null where a record has none, the last if several."""
-        if self._alike is not None and name in self._alike:
-            return self._values(slice(self._alike.index(name), None, len(self._alike)))
         if self._alike is not None:
-            return pa.nulls(self._count, pa.string())
+            found = name in self._alike
+            return self._values_alike([name]) if found else pa.nulls(self._count, pa.string())
         codes, names = self._coded
         code = names.index(name) if name in names else -1
         entries = np.flatnonzero(codes == code)
         rows = self._rows[entries]
+        _, name_ends, value_ends = self._entries
         starts, ends = self._row_starts.copy(), self._row_starts.copy()
-        starts[rows], ends[rows] = self._name_ends[entries] + 1, self._value_ends[entries]
+        starts[rows], ends[rows] = name_ends[entries] + 1, value_ends[entries]
         missing = np.ones(self._count, bool)
         missing[rows] = False
-        text = self._texts(starts, ends)
+        text = text_runs(self._buffer, starts, ends)
         return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), text)
 
     def as_map(self, *, reserved: bool) -> pa.MapArray:
         """Return RocketMQ's own properties, or the user's, as name → value of each record."""
-        entries, offsets = self._entries_of_map(reserved)
-        starts, ends = self._name_starts[entries], self._name_ends[entries]
-        keys = self._texts(starts, ends)
-        return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, self._values(entries))
-
-    def _entries_of_map(self, reserved: bool) -> tuple[Ints | slice, Ints]:
-        """Return the entries that belong in the map, and each record's offsets into them."""
         if self._alike is not None:
-            kept = _columns_kept(self._alike, reserved)
+            kept = [name for name in self._alike if (name in RESERVED_PROPERTIES) is reserved]
             offsets = np.arange(self._count + 1, dtype=np.int32) * np.int32(len(kept))
-            if len(kept) == 1:
-                return slice(int(kept[0]), None, len(self._alike)), offsets
-            every = np.arange(self._count)[:, None] * len(self._alike) + kept
-            return every.ravel(), offsets
+            keys, values = _in_turn(kept, self._count), self._values_alike(kept)
+            return pa.MapArray.from_arrays(pa.array(offsets), keys, values)
         codes, names = self._coded
-        of_kind = np.zeros(len(names), bool)
-        of_kind[_columns_kept(names, reserved)] = True
+        of_kind = np.array([(name in RESERVED_PROPERTIES) is reserved for name in names], bool)
         entries = self._drop_repeated(np.flatnonzero(of_kind[codes]))
-        per_row = np.bincount(self._rows[entries], minlength=self._count)
-        return entries, np.concatenate(([0], np.cumsum(per_row)))
+        counts = np.bincount(self._rows[entries], minlength=self._count)
+        starts, name_ends, ends = (positions[entries] for positions in self._entries)
+        keys = text_runs(self._buffer, starts, name_ends)
+        values = text_runs(self._buffer, name_ends + 1, ends)
+        bounds = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+        return pa.MapArray.from_arrays(bounds, keys, values)
 
-    def _values(self, entries: Ints | slice) -> pa.StringArray:
-        return self._texts(self._name_ends[entries] + 1, self._value_ends[entries])
-
-    def _texts(self, starts: Ints, ends: Ints) -> pa.StringArray:
-        return text_runs(self._buffer, starts, ends)
+    def _values_alike(self, names: list[str]) -> pa.StringArray:
+        """Return the values of these properties, record by record; all records have them."""
+        assert self._alike is not None
+        if not names:
+            return pa.array([], pa.string())
+        starts, ends = [], []
+        for name in names:
+            first, end = self._bounds_alike(self._alike[name], len(self._alike))
+            starts.append(first + (len(name.encode()) + 1))
+            ends.append(end)
+        if len(names) == 1:
+            return text_runs(self._buffer, starts[0], ends[0])
+        return text_runs(self._buffer, np.stack(starts, 1).ravel(), np.stack(ends, 1).ravel())
 
     def _drop_repeated(self, entries: Ints) -> Ints:
         """Keep the last entry of each (record, name): a map has a name once."""
@@ -174,11 +189,13 @@ class PropertyColumns:
         return entries[np.sort(len(pairs) - 1 - last)]
 
 
-def _columns_kept(names: list[str], reserved: bool) -> Ints:
-    """Return the positions of the names that are RocketMQ's own, or that are not."""
-    return np.array(
-        [at for at, name in enumerate(names) if (name in RESERVED_PROPERTIES) is reserved], np.int64
-    )
+def _in_turn(names: list[str], count: int) -> pa.StringArray:
+    """Return the names one after the other, `count` times."""
+    raw = [name.encode() for name in names]
+    starts = np.cumsum([0, *map(len, raw)], dtype=np.int32)
+    bounds = np.add.outer(np.arange(count + 1, dtype=np.int32) * starts[-1], starts[:-1]).ravel()
+    data = pa.py_buffer(b"".join(raw) * count)
+    return pa.Array.from_buffers(pa.string(), len(raw) * count, [None, pa.py_buffer(bounds), data])
 
 
 def _first_after(marks: Ints, starts: Ints, ends: Ints) -> Ints:

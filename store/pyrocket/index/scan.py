@@ -205,7 +205,9 @@ class Scanner:
         offsets, sizes = places.offsets, places.sizes
         file_bytes, low = self._log.file_bytes, int(offsets[0])
         where = f"offset {places.queue_offsets[0]} of queue {queue.queue_id} of {queue.topic!r}"
-        if (offsets % file_bytes + sizes > file_bytes).any():
+        end = int(offsets[-1] + sizes[-1])
+        # Most slices lie in one file.
+        if end > self._log.file_end(low) and (offsets % file_bytes + sizes > file_bytes).any():
             raise StoreDamagedError(
                 f"a queue entry from {where} on runs over the end of a log file.",
                 remedy=REBUILD_QUEUES,
@@ -213,7 +215,7 @@ class Scanner:
         try:
             if apart:
                 return read_apart(self._log, offsets, sizes)
-            buffer, base = self._log.window(low, int(offsets[-1] + sizes[-1]) - low)
+            buffer, base = self._log.window(low, end - low)
         except FileNotFoundError:
             raise self._file_gone(queue, places) from None
         return RecordFields(buffer, base, offsets - base, sizes, self._log.sealed)

@@ -55,6 +55,30 @@ def test_the_golden_block_of_rocketmq_is_read_as_java_reads_it():
     assert maps_of(columns, reserved=False) == [expected, {}, expected]
 
 
+WORDS = st.sampled_from(["", "A", TAGS, KEYS, "é中", "AA"])
+VALUES = st.sampled_from([b"", b"1", b"x\x01y", b"\x01", "é".encode(), b"long" * 9])
+
+
+@st.composite
+def blocks_alike(draw):
+    """Blocks with the same names in the same order, some of which may count for nothing."""
+    names = draw(st.lists(WORDS, min_size=1, max_size=4))
+    rows = st.lists(VALUES, min_size=len(names), max_size=len(names))
+    return [
+        b"".join(
+            name.encode() + b"\x01" + value + b"\x02"
+            for name, value in zip(names, row, strict=True)
+        )
+        for row in draw(st.lists(rows, min_size=1, max_size=4))
+    ]
+
+
+@given(blocks_alike(), st.lists(st.sampled_from([b"", b"A\x011", b"A\x011\x02"]), max_size=1))
+def test_records_with_the_same_names_are_read_as_one_at_a_time(blocks, before):
+    check(blocks, before)
+    check([*blocks, *before])
+
+
 @given(BLOCK_COLUMNS)
 @example([])
 @example([b"", b""])
