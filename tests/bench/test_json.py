@@ -5,9 +5,11 @@ import random
 
 import numpy as np
 import pyarrow as pa
-from bench.pairs import measure
+from bench.ceiling import prebuild, to_nowhere
+from bench.pairs import ROUNDS, cpu_seconds, measure
 from pyrocket import Store
-from pyspark.sql.functions import from_json, struct, to_json
+from pyspark.sql.functions import count, from_json, struct, to_json
+from pyspark.sql.functions import sum as total
 from pyspark_pyrocket.options.ddl import parse_ddl
 from pyspark_pyrocket.payload.decoding import Decoder
 
@@ -44,10 +46,6 @@ def orders(count):
     )
 
 
-def to_nowhere(frame):
-    frame.write.format("noop").mode("overwrite").save()
-
-
 def test_decoding_beside_memcpy(large, report):
     bodies = orders(SLICE if large else 64)
     rows = len(bodies)
@@ -80,16 +78,56 @@ def test_decoding_beside_memcpy(large, report):
         report.rate(f"JSON decoding beside memcpy, {name}", pair, len(source) / 1e9, "GB")
 
 
-def test_reading_json_beside_from_json(spark, tmp_path, large, report):
-    rows = 400_000 if large else 400
-    bodies = orders(min(rows, SLICE))
-    with Store.open(tmp_path / "store", create=True) as store:
+def fill_with(path, bodies, rows):
+    """Append `rows` messages with these bodies, again and again."""
+    with Store.open(path, create=True) as store:
         store.create_topic("T", read_queues=TASKS, write_queues=TASKS)
         for first in range(0, rows, len(bodies)):
             some = bodies.slice(0, rows - first)
             queues = pa.array(np.arange(len(some), dtype=np.int32) % TASKS)
             store.append_batch(pa.record_batch({"body": some, "queueId": queues}), topic="T")
+
+
+def test_from_json_and_group_by_beside_prebuilt_batches(
+    spark_with_trivial, tmp_path, large, report
+):
+    """What a job notices of the source: Spark parses the bodies and aggregates."""
+    rows = 400_000 if large else 400
     path = str(tmp_path / "store")
+    fill_with(path, orders(min(rows, SLICE)), rows)
+    spark = spark_with_trivial
+    ours = spark.read.format("pyrocket").option("topic", "T").schema("body STRING").load(path)
+    with Store.open(path, read_only=True) as store:
+        prebuild(store, ours.schema, tmp_path / "batches")
+    options = {"batches": tmp_path / "batches", "tasks": TASKS}
+    trivial = spark.read.format("trivial").schema(ours.schema).options(**options).load()
+
+    def grouped(frame):
+        orders_of = frame.select(from_json("body", DDL).alias("v")).groupBy("v.name")
+        return orders_of.agg(count("v.id").alias("orders"), total("v.price").alias("price"))
+
+    assert [grouped(frame).selectExpr("sum(orders)").first()[0] for frame in (ours, trivial)] == [
+        rows,
+        rows,
+    ]
+    report.share(
+        "Spark from_json and groupBy, beside prebuilt batches",
+        lambda: measure(
+            lambda: to_nowhere(grouped(ours)),
+            lambda: to_nowhere(grouped(trivial)),
+            ROUNDS if large else 1,
+            clock=cpu_seconds,
+        ),
+        rows,
+        0.9,
+    )
+
+
+def test_reading_json_beside_from_json(spark, tmp_path, large, report):
+    rows = 400_000 if large else 400
+    bodies = orders(min(rows, SLICE))
+    path = str(tmp_path / "store")
+    fill_with(path, bodies, rows)
     text = spark.read.format("pyrocket").options(topic="T", valueFormat="string")
     theirs = text.schema("body STRING").load(path).select(from_json("body", DDL).alias("v"))
     ours = spark.read.format("pyrocket").options(topic="T", valueFormat="json").schema(DDL)

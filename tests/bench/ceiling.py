@@ -1,0 +1,21 @@
+"""The batches of a read, written to files: what a source that only hands them over would yield."""
+
+import pyarrow as pa
+from pyspark_pyrocket.frame.projection import Projection
+
+
+def to_nowhere(frame):
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def prebuild(store, schema, path):
+    """Write the batches that a read yields, in the exact form that Spark gets them, by task."""
+    projection = Projection.of(schema)
+    for queue, offsets in store.offsets("T").items():
+        batches = store.scan("T", queue, 0, offsets.maximum, projection.scan)
+        with (
+            pa.OSFile(f"{path}.{queue}", "wb") as file,
+            pa.ipc.new_file(file, projection.schema) as writer,
+        ):
+            for batch in projection.apply_all(batches):
+                writer.write_batch(batch)
