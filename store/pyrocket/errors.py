@@ -25,7 +25,9 @@ PyrocketError                      code, what happened, the way out
 ├── TransactionError               a half message cannot be decided: TRANSACTION_NOT_FOUND, _ENDED,
 │                                  _GROUP_WRONG, _OFFSET_WRONG, _TOO_LATE, _TOPIC_GONE;
 │                                  PRODUCER_CLOSED
-├── StoreDamagedError              STORE_DAMAGED: bytes on disk that break the format
+├── StoreDamagedError              STORE_DAMAGED: bytes on disk that break the format;
+│   │                              LOG_DAMAGED: durable messages follow a damaged place of the log
+│   └── RecordDamagedError         one record; those after it can be read
 └── StoreUnavailableError          the store cannot serve this now
     ├── StoreLockedError           STORE_IN_USE, LOCK_TIMEOUT
     ├── StoreNotSharedError        STORE_NOT_SHARED: another machine sees another store
@@ -202,6 +204,23 @@ VERIFY_FIRST = (
     " queue is wrong, or a log file has to come from a backup."
 )
 """The way out where a reader cannot tell which of the two it is."""
+
+
+class RecordDamagedError(StoreDamagedError):
+    """One record of the log cannot be read; those after it can."""
+
+
+KEEP_WHAT_FOLLOWS = (
+    "Nothing has been changed, and everything else can still be read. Restore the file from a"
+    " backup, or run `pyrocket repair`, which steps over the damage and keeps all other messages."
+)
+"""The way out where the log is damaged before messages that were durable."""
+
+PLACEHOLDER = "the message was damaged, and `pyrocket repair` has put a placeholder there"
+RESTORE_DAMAGED = (
+    "Restore the log file from a backup of before the damage, or have the message left out."
+)
+"""What is said of a message that a repair has stepped over."""
 
 RESTORE_FILE = "Restore it from a backup; nothing has been changed."
 """The way out where a file of the log is not as it was."""

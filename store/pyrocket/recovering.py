@@ -1,6 +1,7 @@
 """A recovery of everything: log, queues, key index, words and the services' cursors."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from pyrocket.cursors import restore_cursors, save_cursors
 from pyrocket.disk import io
@@ -21,6 +22,7 @@ from pyrocket.index.queues import Queues
 from pyrocket.index.reached import ends_in_log
 from pyrocket.index.rebuild import recover
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.tail import keep_tail
 from pyrocket.redelivery import skip_delivered
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.queue_ends import Noted, QueueEnds
@@ -46,24 +48,20 @@ def recover_alone(
 
     Raises StoreDamagedError, StoreFailedError, StoreUnavailableError.
     """
-    page.distrust()
-    noted = QueueEnds(layout).read()
-    io.clear_directory(layout.scratch)
+    noted, checkpoint = QueueEnds(layout).read(), read_checkpoint(layout)
     clean = not layout.abort.exists() and not page[FAILED]
-    checkpoint = read_checkpoint(layout)
     try:
-        ends = recover(
-            log,
-            queues,
-            dispatcher,
-            page,
-            checkpoint,
+        recovered = recover(
+            *(log, queues, dispatcher, page, checkpoint),
             clean=clean,
             topics=topics.all(),
             known=noted.ranges(log.first_offset()) if noted else None,
+            durable_end=QueueEnds(layout).durable_end(),
+            before_change=partial(_begin, layout, page),
+            before_cut=partial(keep_tail, log, layout.own, layout.scratch, now_ms),
         )
-        if not clean:
-            Epochs(layout).begin(ends)
+        if not clean or recovered.missing:
+            Epochs(layout).begin(recovered.ends)
         keys.settle(clean=clean)
         restore_cursors(layout, page, queues)
         settle_timers(layout, log, queues, page, clean=clean)
@@ -71,13 +69,19 @@ def recover_alone(
             skip_delivered(log, queues, page)
         QueueEnds(layout).note(queues, topics.ended_at, log.until(page[PUBLISHED]))
     except BaseException:
-        # Nobody waits for a recovery that is over.
-        page.give_up()
+        # Readers must not wait for a recovery that is over.
+        if page.is_recovering():
+            page.give_up()
         raise
     page[CHECKPOINT_TIME] = now_ms
     if page[STORE_TIME] > now_ms + _YEAR_MS:
         # No checksum covers a record's time, and later ones must not follow a flipped bit.
         page[STORE_TIME] = now_ms
+
+
+def _begin(layout: Layout, page: StatePage) -> None:
+    page.distrust()
+    io.clear_directory(layout.scratch)
 
 
 def note_progress(

@@ -17,9 +17,8 @@ from pyrocket.checks.files import check_log_files, check_places, check_queue_fil
 from pyrocket.checks.finding import KEPT_PER_CODE, Findings, Severity, after
 from pyrocket.checks.key_lag import lag_of
 from pyrocket.checks.keys import KeyCheck, report_geometry
-from pyrocket.checks.log import BadPlace, LogCheck
 from pyrocket.checks.log_end import lost_by_queues, lost_by_words, report_begin, report_lost
-from pyrocket.checks.log_report import report_log
+from pyrocket.checks.log_report import report_end, report_log
 from pyrocket.checks.meanwhile import Before
 from pyrocket.checks.queues import Key, QueueCheck
 from pyrocket.checks.report import Report
@@ -36,6 +35,7 @@ from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.key_table import Geometry
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
+from pyrocket.log.check import BadPlace, LogCheck
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.groups import GroupOffsets, Offsets
 from pyrocket.services.identity import SealedLog, check_directory, identify
@@ -234,9 +234,10 @@ class _Check:
             looked_at_tail=at_rest,
             clean=clean,
             goes_on=lost is not None,
-            layout=self._layout,
         )
         log_end = log.end if self._page is None else published
+        if lost is None and self._page is None:
+            report_end(self._layout, self._log, log.end, self._findings)
         if lost is not None:
             report_lost(self._run, lost, self._findings)
             log.bad.append(lost)

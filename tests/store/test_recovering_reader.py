@@ -37,14 +37,14 @@ def test_a_reader_sees_whole_queues_before_and_after_a_recovery(root, monkeypatc
     from pyrocket import recovering
 
     started, finish = threading.Event(), threading.Event()
-    recover = recovering.recover
+    restore_cursors = recovering.restore_cursors
 
-    def slow(*arguments, **named):
+    def slow(*arguments):
         started.set()
         finish.wait(10)
-        return recover(*arguments, **named)
+        return restore_cursors(*arguments)
 
-    monkeypatch.setattr(recovering, "recover", slow)
+    monkeypatch.setattr(recovering, "restore_cursors", slow)
     page = StatePage(root / "pyrocket/state", writable=True)
     with Store.open(root, read_only=True) as looking:
         assert looking.max_offset("T", 0) == 100

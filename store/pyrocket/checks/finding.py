@@ -1,16 +1,12 @@
 """One finding, and all of a check."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 REPAIR, RESTORE = "pyrocket repair", "restore"
 KEPT_PER_CODE = 100
 _NEEDS_NO_LOG = ("FOREIGN_FILE", "CONFIG_")
-
-Progress = Callable[[int, str], None]
-"""Told how many bytes have been looked at since the last call, and of what."""
 
 
 class Severity(str, Enum):

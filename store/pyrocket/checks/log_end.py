@@ -2,10 +2,10 @@
 
 from pyrocket.checks.any_run import AnyRun
 from pyrocket.checks.finding import Findings, Severity, restore
-from pyrocket.checks.log import BadPlace
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.index.lost_files import lost_file
 from pyrocket.index.queues import Queues
+from pyrocket.log.check import BadPlace
 from pyrocket.services.queue_ends import QueueEnds
 
 

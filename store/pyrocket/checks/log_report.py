@@ -1,13 +1,16 @@
 """What is said of the log: where it is damaged or torn, and what that means for the next writer."""
 
-from pyrocket.checks.finding import Findings, Severity, repair, restore
-from pyrocket.checks.log import BadPlace, LogCheck
+from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.disk.layout import Layout, file_name
-from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.index.checkpointer import read_checkpoint
+from pyrocket.log.check import LogCheck
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.recovery import recovery_start
+from pyrocket.services.queue_ends import QueueEnds
+
+_STEP_OVER = repair(
+    "steps over it and keeps all other messages; these can only come from a backup of {}. Until"
+    " then a writer that has to recover the store may refuse it (LOG_DAMAGED)."
+)
+_LEAVE = "Nothing, unless a backup of {} of before the damage can be put in its place."
 
 
 def report_log(
@@ -18,61 +21,35 @@ def report_log(
     looked_at_tail: bool,
     clean: bool,
     goes_on: bool,
-    layout: Layout,
 ) -> None:
     """Add what is wrong with the log to the findings; it `goes_on` in files that are missing."""
     damaged = [place for place in check.bad if goes_on or place.start < check.end]
-    first = _first_refused(damaged, log) if clean and not goes_on else None
     for place in damaged:
         name, at = _where(log, place.start)
         what = f"{place.end - place.start} bytes hold no whole record: {place.reason}"
-        refusal = _refusal(place, damaged, check, log, layout) if place is first else ""
-        findings.add("LOG_DAMAGED", Severity.ERROR, name, what, restore(name) + refusal, at)
+        findings.add("LOG_DAMAGED", Severity.ERROR, name, what, _STEP_OVER.format(name), at)
+    for place in check.placeholders:
+        name, at = _where(log, place.start)
+        what = f"{place.end - place.start} bytes: {place.reason}"
+        findings.add("LOG_PLACEHOLDER", Severity.NOTE, name, what, _LEAVE.format(name), at)
     for place in check.bad[len(damaged) :]:
         _report_tail(findings, *_where(log, place.start), place.reason, clean=clean)
     if looked_at_tail and not goes_on and len(damaged) == len(check.bad):
         _report_behind(check, log, findings, clean=clean)
 
 
-def _first_refused(damaged: list[BadPlace], log: CommitLog) -> BadPlace | None:
-    """Return the first place for which a recovery after a clean end refuses the store.
-
-    None where it is refused for its files, whatever they hold.
-    """
-    if not damaged:
-        return None
-    try:
-        log.run.check_whole()
-        start = recovery_start(log, Checkpoint(), clean=True)
-    except (FileNotFoundError, StoreDamagedError):
-        return None
-    return next((place for place in damaged if place.start >= start), None)
-
-
-def _refusal(
-    place: BadPlace, damaged: list[BadPlace], check: LogCheck, log: CommitLog, layout: Layout
-) -> str:
-    """Return what that means, and what a writer gives up that finds a file `abort`.
-
-    It looks at less than after a clean end where the checkpoint vouches for the rest.
-    """
-    text = " Until then, a writer that has to recover the store refuses it (STORE_DAMAGED)."
-    try:
-        start = recovery_start(log, read_checkpoint(layout), clean=False)
-    except (IsADirectoryError, StoreDamagedError):
-        return text
-    cut = next((one for one in damaged if one.start >= start), None)
-    if cut is None:
-        return (
-            f"{text} To leave the damage where it is, make an empty file `abort` in the store: that"
-            " writer then begins to look behind it."
+def report_end(layout: Layout, log: CommitLog, end: int, findings: Findings) -> None:
+    """Note that the log ends before bytes that were durable."""
+    durable = QueueEnds(layout).durable_end()
+    if end < durable:
+        what = f"the log ends at {end}, but it was durable until {durable}: {durable - end} bytes"
+        what += " are missing."
+        fix = repair(
+            "goes on at the end of the log, and so does the next writer. Restore the store"
         )
-    where = "there" if cut is place else f"at {cut.start}"
-    count = check.records - cut.before
-    return (
-        f"{text} To give up what follows instead, make an empty file `abort` in the store: that"
-        f" writer then cuts the log {where}, and whole messages behind that are lost: {count}."
-    )
+        fix += " from a backup if there is a better one."
+        name, at = _where(log, end)
+        findings.add("LOG_ENDS_EARLY", Severity.ERROR, name, what, fix, at)
 
 
 def _report_behind(check: LogCheck, log: CommitLog, findings: Findings, *, clean: bool) -> None:
@@ -92,5 +69,5 @@ def _report_tail(findings: Findings, name: str, at: int, what: str, *, clean: bo
     severity = Severity.ERROR if clean else Severity.WARNING
     fix = repair("cuts the log there, and keeps a copy of what it cuts.")
     if not clean:
-        fix += " So does opening the store for writing, without the copy."
+        fix += " So does opening the store for writing, which keeps a copy of whole records only."
     findings.add("LOG_TORN", severity, name, what, fix, at)

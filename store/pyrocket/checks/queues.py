@@ -7,22 +7,24 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pyrocket.checks.delays import DelayCheck
-from pyrocket.checks.finding import Findings, Severity, repair, restore
-from pyrocket.checks.log import BadPlace
+from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.checks.superseded import GIVEN_TWICE, is_of_a_broker, report_superseded
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Entries
-from pyrocket.formats.record import FIXED_BYTES
+from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, SYS_DAMAGED
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.formats.record_header import HEADER
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import QueuePart, queue_parts
 from pyrocket.index.queues import Queues
+from pyrocket.log.check import BadPlace
 from pyrocket.log.commit_log import CommitLog
 
 Key = tuple[str, int]
 _REBUILD = repair("rebuilds the queue from the log.")
+_STEP_OVER = repair("steps over the damaged messages; they can only come from a backup of {}.")
 
 
 @dataclass
@@ -135,15 +137,22 @@ class QueueCheck:
             seen.note("QUEUE_ENTRY_MISSING", int(part.offsets[missing[0]]), len(missing))
         for at in np.flatnonzero(differs & (found["size"] != 0)).tolist():
             offset = int(part.offsets[at])
-            seen.note(self._difference(part, offset, found[at], part.entries[at]), offset)
+            code = self._difference(part, offset, found[at], part.entries[at])
+            if code:
+                seen.note(code, offset)
 
     def _difference(self, part: QueuePart, offset: int, found: np.void, entry: np.void) -> str:
         if (found["physical_offset"], found["size"]) == (entry["physical_offset"], entry["size"]):
-            return "QUEUE_TAGS_WRONG"
+            # The entry of a damaged message still has the tags code that the message had.
+            return "" if self._is_placeholder(int(entry["physical_offset"])) else "QUEUE_TAGS_WRONG"
         is_later = int(found["physical_offset"]) > int(entry["physical_offset"])
         if is_later and self._is_of(part, offset, found):
             return "QUEUE_SUPERSEDED"
         return "QUEUE_ENTRY_WRONG"
+
+    def _is_placeholder(self, place: int) -> bool:
+        head = np.frombuffer(self._log.read(place, HEADER_BYTES), HEADER, 1)[0]
+        return bool(head["sys_flag"] & SYS_DAMAGED)
 
     def _is_of(self, part: QueuePart, offset: int, entry: np.void) -> bool:
         """Whether the entry points to a message of the same queue and offset all the same."""
@@ -176,10 +185,10 @@ class QueueCheck:
             alone = _Alone(places, log_start, log_end, live, self._log.run.start_of)
             alone.look(queue, known)
             self.entries += alone.entries
-            alone.report(findings, queue, _fix_of(known))
+            alone.report(findings, queue, _REBUILD)
 
     def _report_wrong(self, findings: Findings, key: Key, seen: _Seen) -> None:
-        queue, fix = self._queues.get(*key), _fix_of(seen)
+        queue = self._queues.get(*key)
         again = seen.first_wrong.get("QUEUE_SUPERSEDED")
         twice = again is not None and not self._had_earlier_life(key, again)
         for code, count in seen.wrong.items():
@@ -189,11 +198,13 @@ class QueueCheck:
                 report_superseded(findings, file, position, at, count, twice=twice)
                 continue
             what = (_TEXTS.get(code) or _IN_LOG).format(count=count, at=at)
-            way = (GIVEN_TWICE if twice else fix) if code in _TEXTS else restore(file)
+            step_over = _STEP_OVER.format(file)
+            way = (GIVEN_TWICE if twice else _REBUILD) if code in _TEXTS else step_over
             findings.add(code, Severity.ERROR, file, what, way, position)
         for low, high in seen.gaps:
             file, position = place_of(queue, low)
             what = f"the log has no whole messages for the offsets {low} to {high - 1}."
+            fix = _STEP_OVER.format("the log")
             findings.add("LOG_QUEUE_GAP", Severity.ERROR, file, what, fix, position)
 
     def _had_earlier_life(self, key: Key, again: int) -> bool:
@@ -203,13 +214,6 @@ class QueueCheck:
     def _place_in_log(self, offset: int) -> tuple[str, int]:
         start = self._log.run.start_of(offset)
         return f"commitlog/{file_name(start)}", offset - start
-
-
-def _fix_of(seen: _Seen | None) -> str:
-    """Return the way out for a queue: a log with gaps in it cannot rebuild it."""
-    if seen and (seen.gaps or "LOG_QUEUE_OFFSET" in seen.wrong):
-        return restore("the damaged files of the log")
-    return _REBUILD
 
 
 _IN_LOG = (
@@ -279,7 +283,8 @@ class _Alone:
             log_file = f"commitlog/{file_name(self._start_of(place))}"
             what = f"{len(self._lost)} messages cannot be read, the first at offset {offset}."
             file, at = place_of(queue, offset)
-            findings.add("MESSAGES_LOST", Severity.ERROR, file, what, restore(log_file), at)
+            fix = _STEP_OVER.format(log_file)
+            findings.add("MESSAGES_LOST", Severity.ERROR, file, what, fix, at)
         if self._stray:
             what = f"{len(self._stray)} entries point to no message, the first at offset"
             file, at = place_of(queue, self._stray[0])

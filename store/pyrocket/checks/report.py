@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyrocket.checks.finding import Finding, Severity
-from pyrocket.checks.log import BadPlace
+from pyrocket.log.check import BadPlace
 from pyrocket.services.topics import TopicConfig
 
 SIZES = "STORE_SIZES"
@@ -38,14 +38,16 @@ class Report:
         return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     @property
-    def has_holes(self) -> bool:
-        """Whether messages follow behind a damaged place of the log."""
-        return any(place.start < self.log_end for place in self.bad_places)
+    def first_hole(self) -> BadPlace | None:
+        """The first damaged place of the log that messages follow."""
+        holes = [place for place in self.bad_places if place.start < self.log_end]
+        return min(holes, key=lambda place: place.start, default=None)
 
     @property
-    def is_incomplete(self) -> bool:
-        """Whether the log lacks messages in its middle or, with whole files, at its end."""
-        return self.has_holes or "LOG_FILE_MISSING" in self.counts
+    def lacks_files(self) -> bool:
+        """Whether files of the log are missing or cut short, so that nothing can be mended."""
+        cut = (one.code == "LOG_FILE_LENGTH" and not one.mendable for one in self.findings)
+        return "LOG_FILE_MISSING" in self.counts or any(cut)
 
     @property
     def is_unidentified(self) -> bool:
@@ -59,7 +61,7 @@ class Report:
     @property
     def waits_for(self) -> str:
         """What has to be done before the log can be gone through and the store be opened."""
-        if self.is_incomplete:
+        if self.lacks_files:
             return "Restore what is missing of the log"
         if self.is_unidentified:
             return "Mend pyrocket/store.json"

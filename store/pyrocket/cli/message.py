@@ -1,6 +1,7 @@
 """`pyrocket message`: look at messages, find them, and send some."""
 
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -39,9 +40,26 @@ def message() -> None:
 @as_json
 @exits
 def tail(topic: str, directory: str, count: int, queue: int | None, as_json: bool) -> int:
-    """Show the newest messages of TOPIC, the newest last."""
-    _show(open_target(directory).newest(topic, count, queue), as_json=as_json)
+    """Show the newest messages of TOPIC, the newest last.
+
+    The path may be that of a file `pyrocket/cut-…`, which holds what was cut off a log.
+    """
+    if Path(directory).is_file():
+        _show(_newest_of_cut(Path(directory), topic, count, queue), as_json=as_json)
+    else:
+        _show(open_target(directory).newest(topic, count, queue), as_json=as_json)
     return OK
+
+
+def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> list[StoredMessage]:
+    from pyrocket.log.tail import cut_messages
+
+    wanted = (
+        each
+        for each in cut_messages(path)
+        if each.topic == topic and queue in (None, each.queue_id)
+    )
+    return [*deque(wanted, maxlen=count)]
 
 
 @message.command()

@@ -23,18 +23,29 @@ from pyrocket.repair.plan import Action
 @directory
 @dry_run
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--cut",
+    is_flag=True,
+    help="Cut a damaged log at its first damaged place, and keep what is cut off in a file.",
+)
 @as_json
 @exits
 @broker_settings
 def repair(
-    directory: str, dry_run: bool, yes: bool, as_json: bool, config: StoreConfig | None
+    directory: str,
+    dry_run: bool,
+    yes: bool,
+    cut: bool,
+    as_json: bool,
+    config: StoreConfig | None,
 ) -> int:
     """Mend the store in DIRECTORY: say what is to be done, ask, and do it.
 
-    Rebuilds queues and the key index from the log, cuts a torn end of the log and keeps what it
-    cuts, puts backups in the place of broken tables and topics back that the table lacks, and moves
-    foreign files away. Nobody else may have the store open. Exits with 1 if something is left that
-    cannot be mended. With --json it does not ask: give --yes, or it does nothing.
+    Steps over damaged places of the log and keeps all other messages, rebuilds queues and the key
+    index from the log, cuts a torn end of the log and keeps what it cuts, puts backups in the place
+    of broken tables and topics back that the table lacks, and moves foreign files away. Nobody else
+    may have the store open. Exits with 1 if something is left that cannot be mended. With --json it
+    does not ask: give --yes, or it does nothing.
     """
     from pyrocket.repair import run
 
@@ -47,7 +58,9 @@ def repair(
         return yes or agreed("Do it?")
 
     with progress("repair", silent=as_json) as tell:
-        done = run.repair(directory, dry_run=dry_run, agree=agree, progress=tell, config=config)
+        done = run.repair(
+            directory, dry_run=dry_run, agree=agree, progress=tell, config=config, cut=cut
+        )
     if as_json:
         actions = [{"kind": action.kind, "what": action.what} for action in done.actions]
         show_json({"done": done.done, "actions": actions, "after": report_document(done.after)})

@@ -43,7 +43,9 @@ SYS_COMPRESSION_MASK = 0x700
 SYS_LZ4 = 0x100
 SYS_ZSTD = 0x200
 SYS_ZLIB = 0x300
-"""On disk: never change. Compression type 0 is zlib too (clients before 4.9.4)."""
+SYS_DAMAGED = 0x40000000
+"""On disk: never change. Compression type 0 is zlib too (clients before 4.9.4). SYS_DAMAGED is not
+RocketMQ's: see `placeholder`."""
 
 HEADER_BYTES = 88
 """Bytes before the body of a record with IPv4 hosts."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import PLACEHOLDER, RESTORE_DAMAGED, RecordDamagedError, StoreDamagedError
 from pyrocket.formats.compression import inflate
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY, decode_properties
@@ -23,6 +23,7 @@ from pyrocket.formats.record import (
     STORE_HOST,
     SUFFIX,
     SYS_BORN_HOST_V6,
+    SYS_DAMAGED,
     SYS_STORE_HOST_V6,
     body_crc,
     host_text,
@@ -57,7 +58,12 @@ class Record:
     properties: bytes
 
     def to_message(self) -> StoredMessage:
-        """Return what a consumer sees: body inflated, properties parsed, id chosen."""
+        """Return what a consumer sees: body inflated, properties parsed, id chosen.
+
+        Raises RecordDamagedError for what stands in the place of a damaged message.
+        """
+        if self.sys_flag & SYS_DAMAGED:
+            raise RecordDamagedError(f"corrupt record: {PLACEHOLDER}.", remedy=RESTORE_DAMAGED)
         properties = decode_properties(self.properties)
         offset_id = offset_message_id(*self.store_host, self.physical_offset)
         return StoredMessage(

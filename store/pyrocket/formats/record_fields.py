@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyrocket.errors import VERIFY_FIRST, StoreDamagedError
+from pyrocket.errors import PLACEHOLDER, RESTORE_DAMAGED, VERIFY_FIRST, RecordDamagedError
 from pyrocket.formats.record import (
     FIXED_BYTES,
     HEADER_BYTES,
@@ -19,6 +19,7 @@ from pyrocket.formats.record import (
     MAGIC_V1,
     MAGIC_V2,
     SYS_BORN_HOST_V6,
+    SYS_DAMAGED,
     SYS_STORE_HOST_V6,
 )
 from pyrocket.formats.record_header import HEADER, offset_of
@@ -206,6 +207,7 @@ class RecordFields:
         placed = self.queue_offset == queue_offsets
         self._demand_of_index(placed, "its queue offset differs from the index")
         self._check_tail(topic.encode(), room)
+        self.demand(self.sys_flag & SYS_DAMAGED == 0, PLACEHOLDER, RESTORE_DAMAGED)
 
     def _check_up_to_body(self) -> Ints:
         """Return how many bytes each record has for its topic and properties."""
@@ -253,11 +255,11 @@ class RecordFields:
         self.demand(holds, reason, VERIFY_FIRST)
 
     def demand(self, holds: Bools, reason: str, remedy: str = _RESTORE) -> None:
-        """Raise StoreDamagedError about the first record for which it does not hold."""
+        """Raise RecordDamagedError about the first record for which it does not hold."""
         if holds.all():
             return
         first = int(np.argmin(holds))
-        raise StoreDamagedError(
+        raise RecordDamagedError(
             f"corrupt record at log offset {self.physical_offset[first]}: {reason}.",
             remedy=remedy,
         )

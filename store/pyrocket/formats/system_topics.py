@@ -1,4 +1,4 @@
-"""RocketMQ's topics for its own use, and the one that is ours.
+"""RocketMQ's topics for its own use, and those that are ours.
 
 Source: `TopicValidator` (5.x; 4.9 has them in `TopicConfigManager`, `ScheduleMessageService` and
 `TransactionalMessageUtil`), `TimerMessageStore.TIMER_TOPIC`.
@@ -27,6 +27,9 @@ DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 SINK_TOPIC = "rmq_sys_pyrocket_sink"
 """Ours: one message for each batch that was published whole."""
+
+DAMAGED_TOPIC = "rmq_sys_damaged"
+"""Ours: what a repair has put over damaged bytes of the log of which no message is known."""
 
 CLOSED_TO_SENDERS = frozenset(
     [

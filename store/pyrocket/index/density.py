@@ -12,7 +12,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import queue_rows
 
-_SYS_INNER_BATCH = 0xC0
+SYS_INNER_BATCH = 0xC0
 """5.x: one record that takes several queue offsets."""
 
 
@@ -31,7 +31,7 @@ class Density:
         """
         good = len(run)
         for queue, rows in queue_rows(run):
-            if (run.sys_flag[rows] & _SYS_INNER_BATCH).any():
+            if (run.sys_flag[rows] & SYS_INNER_BATCH).any():
                 self._next.pop(queue, None)
                 continue
             good = min(good, self._first_bad(queue, rows, run.queue_offset[rows], len(run)))

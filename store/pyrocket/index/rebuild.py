@@ -1,10 +1,11 @@
 """Recovery: find the end of the log, cut what lies behind it, make the queues agree.
 
-Runs alone, before anybody trusts the shared words, which it sets.
+Runs alone, before anybody trusts the shared words, which it sets. No whole record that was durable
+is cut: a log with one after a damaged place is refused.
 """
 
 import logging
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pyrocket.disk.file_run import FileRun
@@ -28,7 +29,7 @@ from pyrocket.errors import (
     StoreFailedError,
 )
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.index.clean_end import check_no_entry_behind
+from pyrocket.index.clean_end import check_no_file_missing
 from pyrocket.index.density import Density
 from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
 from pyrocket.index.queues import Queues
@@ -37,19 +38,33 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.recovery import (
     TRUSTED_WHOLLY,
     Dense,
-    check_nothing_behind,
+    Durable,
     dense_end,
     recovery_start,
     valid_end,
 )
+from pyrocket.log.tail import check_tail
 from pyrocket.log.walk import walk_all
 
 _log = logging.getLogger(__name__)
 
 QueueEnds = dict[tuple[str, int], int]
 
+
+@dataclass(frozen=True)
+class Recovered:
+    """Where the queues end, and how many bytes of the log that were durable are missing."""
+
+    ends: QueueEnds
+    missing: int
+
+
 _STRUCTURES = 2**48
 """The word may hold anything after a boot; it only has to become another."""
+
+
+Cut = Callable[[int, int], None]
+"""Told where the log is about to be cut, and how many bytes there were durable but are missing."""
 
 
 def recover(
@@ -62,16 +77,24 @@ def recover(
     clean: bool,
     topics: Container[str],
     known: Mapping[tuple[str, int], range] | None = None,
-) -> QueueEnds:
+    durable_end: int = 0,
+    before_change: Callable[[], None] = lambda: None,
+    before_cut: Cut = lambda start, missing: None,
+) -> Recovered:
     """Make log, queues and words agree and durable; return where the queues end.
 
-    `known` are the offsets that the files of queues are known to have reached from and to.
-    Nothing is changed before the log is known to be sound but for its tail. Raises
-    StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
+    `known` are the offsets that the files of queues are known to have reached from and to. Up to
+    `durable_end` the log was durable, as were records that are older than the checkpoint.
+    Nothing is changed before the log is known to be sound but for its tail; `before_change` is
+    called then. Raises StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
     """
     root = log.run.folder.parent
     what = "{root} could not be recovered: {error}. Nothing is lost by it."
-    recovery = _Recovery(log, queues, dispatcher, page, checkpoint, clean, topics, known or {})
+    durable = Durable(durable_end, TRUSTED_WHOLLY if clean else checkpoint.safe_timestamp)
+    recovery = _Recovery(
+        *(log, queues, dispatcher, page, checkpoint, clean, topics, known or {}),
+        *(durable, before_change, before_cut),
+    )
     with translating_os_errors(root, "open it again", what=what):
         try:
             return recovery.run()
@@ -93,16 +116,24 @@ class _Recovery:
     clean: bool
     topics: Container[str]
     known: Mapping[tuple[str, int], range]
+    durable: Durable
+    before_change: Callable[[], None]
+    before_cut: Cut
 
-    def run(self) -> QueueEnds:
+    def run(self) -> Recovered:
         if self.page[FAILED]:
             self._drop_cached()
         whole = WholeRun(self.log.run)
         try:
-            start, end, stored = replace(self, log=CommitLog(whole, self.log.sealed)).checked()
+            log = CommitLog(whole, self.log.sealed)
+            start, end, stored, missing = replace(self, log=log).checked()
         finally:
             whole.close()
+        self.before_change()
         self.log.run.drop_empty_last()
+        for run in self._runs():
+            run.drop_empty_last()
+        self.before_cut(end, missing)
         self._erase(end, stored)
         lost = self._cut_queues(start, end)
         first = self.log.first_offset()
@@ -114,21 +145,23 @@ class _Recovery:
         for key in self.queues.on_disk():
             settle_queue(self.log, self.queues.get(*key), begin, end)
         self._set_words(end, stored, begin)
-        return {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
+        ends = {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
+        return Recovered(ends, missing)
 
-    def checked(self) -> tuple[int, int, int]:
-        """Return where to begin, where the log ends and its last store time; changes no log file.
+    def checked(self) -> tuple[int, int, int, int]:
+        """Return where to begin, where the log ends, its last store time, and how many bytes that
+        were durable are missing; changes no file.
 
         Raises StoreDamagedError unless the log is sound but for its tail.
         """
         self.log.run.check_whole()
         self._check_queue_files()
         start = recovery_start(self.log, self.checkpoint, clean=self.clean)
-        end, stored = valid_end(self.log, start, self._density(), self._trusted_ms)
+        end, stored = valid_end(self.log, start, self._density(), self.durable)
+        missing = check_tail(self.log, end, replace(self.durable, since_ms=stored))
         if self.clean:
-            check_nothing_behind(self.log, end)
-            check_no_entry_behind(self.log, self.queues, end)
-        return start, end, stored
+            check_no_file_missing(self.log, self.queues, end)
+        return start, end, stored, missing
 
     def _is_one_short(self) -> bool:
         """Whether a queue does not begin or end where it is known to have."""
@@ -166,11 +199,6 @@ class _Recovery:
             return error
         return None
 
-    @property
-    def _trusted_ms(self) -> int:
-        """Records no younger than that were durable for sure."""
-        return TRUSTED_WHOLLY if self.clean else self.checkpoint.safe_timestamp
-
     def _density(self) -> Dense:
         return Density(self.dispatcher.first_offset).follow
 
@@ -186,8 +214,7 @@ class _Recovery:
 
     def _check_queue_files(self) -> None:
         for run in self._runs():
-            run.drop_empty_last()
-            run.check_lengths(REBUILD_QUEUES)
+            WholeRun(run).check_lengths(REBUILD_QUEUES)
 
     def _erase(self, end: int, stored: int) -> None:
         files = self.log.run.starts()
@@ -231,6 +258,7 @@ class _Recovery:
                 return start, end
         dense = end if start == first else self._dense_end(start, end)
         if dense < end:
+            self.before_cut(dense, 0)
             self._erase(dense, 0)
             self._cut_queues(start, dense)
         runs = walk_all(self.log, first, dense)
@@ -238,8 +266,7 @@ class _Recovery:
         return first, dense
 
     def _dense_end(self, start: int, end: int) -> int:
-        trusted = {"trusted_end": start, "trusted_ms": self._trusted_ms}
-        return dense_end(self.log, end, self._density(), **trusted)
+        return dense_end(self.log, end, self._density(), start, self.durable)
 
     def _drop_ended_queues(self) -> None:
         """Remove the entries of queues that go on behind them.

@@ -19,6 +19,7 @@ from pyrocket.errors import (
     VERIFY_FIRST,
     OffsetOutOfRangeError,
     PyrocketError,
+    RecordDamagedError,
     StoreDamagedError,
 )
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
@@ -258,12 +259,12 @@ def _message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -
             raise StoreDamagedError("its entry points to another message.")
         if (record.physical_offset, record.size) != where_to:
             raise StoreDamagedError("its record names another place or size than its entry.")
+        return record.to_message()
     except FileNotFoundError:
         raise no_log_file(log.run, int(entry["physical_offset"]), where) from None
     except StoreDamagedError as error:
         remedy = error.remedy or VERIFY_FIRST
-        raise StoreDamagedError(f"{where}: {error.message}", remedy=remedy) from error
-    return record.to_message()
+        raise RecordDamagedError(f"{where}: {error.message}", remedy=remedy) from error
 
 
 def _cut(offsets: Ints, sizes: Ints, file_bytes: int) -> Iterator[slice]:

@@ -3,18 +3,19 @@
 After a clean end the last three files are looked at, as RocketMQ does; after any other, the newest
 file that was surely durable before the checkpoint and all behind it. A record counts if its
 structure is whole, its checksums match, its topic is legal, no sector of its properties is
-missing, and it goes on where its queue was; the log ends before the first that does not. Source:
-`CommitLog.recoverNormally`, `recoverAbnormally`.
+missing, and it goes on where its queue was; the log ends before the first that does not. What
+follows there is for `tail`. Source: `CommitLog.recoverNormally`, `recoverAbnormally`.
 """
 
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import KEEP_WHAT_FOLLOWS, StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.formats.property_crc import check_crcs
 from pyrocket.formats.record import read_header
@@ -55,30 +56,36 @@ def recovery_start(log: CommitLog, checkpoint: Checkpoint, *, clean: bool) -> in
     return starts[0]
 
 
-def check_nothing_behind(log: CommitLog, end: int) -> None:
-    """Raise StoreDamagedError if a file behind the one with `end` begins with a message.
+@dataclass(frozen=True)
+class Durable:
+    """Which records were durable for sure: below the log offset `end`, or stored by `time_ms`.
 
-    After a clean end there is none, so the log is damaged in its middle and must not be cut.
+    The second is not said of records stored before `since_ms`: store times never decrease along a
+    log, so such a record is left over from an earlier end, which a Java broker has truncated
+    without overwriting it.
     """
-    for start in log.run.starts():
-        if start <= end:
-            continue
-        head = log.read(start, _HEAD_BYTES)
-        if read_store_timestamp(head) and int.from_bytes(head[28:36], "big") == start:
-            raise StoreDamagedError(
-                f"corrupt log: the record at {end} is damaged, but the file that begins at"
-                f" {start} holds messages.",
-                remedy="Restore the log from a backup; nothing has been changed.",
-            )
+
+    end: int = 0
+    time_ms: int = TRUSTED_WHOLLY
+    since_ms: int = 0
+
+    def cover(self, run: RecordFields) -> npt.NDArray[np.bool_]:
+        """Return which records of a run were durable."""
+        stored = run.store_timestamp
+        by_time = (self.since_ms <= stored) & (stored <= self.time_ms)
+        return by_time | (run.physical_offset < self.end)
+
+
+ALL_DURABLE = Durable()
 
 
 def valid_end(
-    log: CommitLog, start: int, dense: Dense, trusted_ms: int = TRUSTED_WHOLLY
+    log: CommitLog, start: int, dense: Dense, durable: Durable = ALL_DURABLE
 ) -> tuple[int, int]:
     """Return where the valid log ends, seen from the file at `start`, and its last store time.
 
     A record that does not go on in its queue ends it too. Raises StoreDamagedError (QUEUE_GAP) if
-    that record was durable for sure, being no younger than `trusted_ms`.
+    that record was durable.
     """
     starts = log.run.starts()
     limit = starts[-1] + log.file_bytes if starts else start
@@ -90,34 +97,34 @@ def valid_end(
             end = int(run.base + run.starts[good - 1] + run.sizes[good - 1])
             stored = max(stored, int(run.store_timestamp[:good].max()))
         if good < len(whole):
-            _check_not_trusted(whole, good, trusted_ms)
+            _check_may_go(whole, good, durable)
         if end < end_of(run):
             break
     return end, stored
 
 
-def dense_end(log: CommitLog, end: int, dense: Dense, *, trusted_end: int, trusted_ms: int) -> int:
+def dense_end(log: CommitLog, end: int, dense: Dense, start: int, durable: Durable) -> int:
     """Return where the whole log, whose records are whole up to `end`, stops being dense.
 
-    Raises StoreDamagedError (QUEUE_GAP) if that is before `trusted_end`, or in a trusted record.
+    Raises StoreDamagedError (QUEUE_GAP) if the record there was durable, as all before `start`.
     """
     for run in walk_all(log, log.first_offset(), end):
         run.check_structure()
         good = dense(run)
         if good < len(run):
             stop = int(run.physical_offset[good])
-            _check_not_trusted(run, good, TRUSTED_WHOLLY if stop < trusted_end else trusted_ms)
+            _check_may_go(run, good, ALL_DURABLE if stop < start else durable)
             return stop
     return end
 
 
-def _check_not_trusted(run: RecordFields, at: int, trusted_ms: int) -> None:
-    if run.store_timestamp[at] <= trusted_ms:
+def _check_may_go(run: RecordFields, at: int, durable: Durable) -> None:
+    if durable.cover(run)[at]:
         raise StoreDamagedError(
             f"corrupt log: the record at {int(run.physical_offset[at])}, offset"
             f" {int(run.queue_offset[at])} of queue {int(run.queue_id[at])} of"
             f" {run.topics()[at].as_py().decode()!r}, does not go on where the queue was.",
-            remedy="Restore the log from a backup.",
+            remedy=KEEP_WHAT_FOLLOWS,
             code="QUEUE_GAP",
         )
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pyrocket.checks.finding import Finding, Severity
 from pyrocket.checks.keys import NO_TAGS
 from pyrocket.checks.report import Report
+from pyrocket.log.check import BadPlace
 
-QUARANTINE, CONFIG, TOPICS, LENGTH, CUT, QUEUES, KEYS, TIMERS, SETTLE = (
+QUARANTINE, CONFIG, TOPICS, LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, SETTLE = (
     "quarantine",
     "config",
     "topics",
     "length",
+    "step over",
     "cut",
     "queues",
     "keys",
@@ -25,18 +27,23 @@ _KINDS = {
     "CONFIG_TOPIC_": TOPICS,
     "CONFIG_MISSING": TOPICS,
     "LOG_FILE_LENGTH": LENGTH,
+    "LOG_DAMAGED": STEP_OVER,
+    "LOG_QUEUE_": STEP_OVER,
     "LOG_TORN": CUT,
     "KEY_INDEX": KEYS,
     "QUEUE_": QUEUES,
     "TIMERS_": TIMERS,
     "CHECKPOINT_": SETTLE,
     "INDEX_GEOMETRY": SETTLE,
+    "LOG_ENDS_EARLY": SETTLE,
     "NOT_": SETTLE,
     "STATE_": SETTLE,
 }
 """What is done about findings whose codes begin so, in the order in which it is done."""
 
-_NEEDS_LOG = (LENGTH, CUT, QUEUES, KEYS, TIMERS, SETTLE)
+_OF_LOG = ("LOG_DAMAGED", "LOG_QUEUE_")
+
+_NEEDS_LOG = (LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, SETTLE)
 """What cannot be done while the log lacks messages, or tables or `store.json` cannot be read."""
 
 
@@ -49,35 +56,48 @@ class Action:
     what: str
 
 
-def plan_repair(report: Report) -> tuple[Action, ...]:
-    """Return what is to be done about the findings, in order."""
+def plan_repair(report: Report, *, cut: bool = False) -> tuple[Action, ...]:
+    """Return what is to be done about the findings, in order.
+
+    With `cut` a log is cut at its first damaged place, and not stepped over.
+    """
     actions: dict[Action, None] = {}
     for prefix, kind in _KINDS.items():
         if kind in _NEEDS_LOG and report.waits_for:
             continue
         for finding in report.findings:
             if finding.code.startswith(prefix) and (finding.mendable or prefix == "NOT_"):
-                actions[_action(kind, finding, report)] = None
+                chosen = CUT if kind == STEP_OVER and cut and report.first_hole else kind
+                actions[_action(chosen, finding, report, cut=cut)] = None
     return tuple(actions)
 
 
-def _action(kind: str, finding: Finding, report: Report) -> Action:
+def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action:
     file = finding.file
     if kind == QUEUES:
         file = "/".join(file.split("/")[1:3])
+    hole = report.first_hole if cut else None
+    end = hole.start if hole else report.log_end
     texts = {
         QUARANTINE: f"move {file} to pyrocket/quarantine",
         CONFIG: f"put {file}.bak in the place of {file}",
         TOPICS: f"put into config/topics.json what it lacks: {_names(report)}",
         LENGTH: f"give {file} its full length",
-        CUT: f"cut the log at {report.log_end}, keeping what is cut in pyrocket/cut-…",
+        STEP_OVER: "put placeholders over the damaged bytes of the log, of which a copy goes to"
+        " pyrocket/quarantine; reads of these messages go on failing, all others are kept",
+        CUT: f"cut the log at {end}, {_removed(report, hole)}keeping what is cut in pyrocket/cut-…",
         QUEUES: f"rebuild the queue {file} from the log",
         KEYS: f"rebuild the key index from the log, {NO_TAGS}",
         TIMERS: "build the index of timers anew from the log",
         SETTLE: "recover the store as the next writer would, and close it cleanly",
     }
-    subject = "" if kind in (TOPICS, CUT, KEYS, SETTLE) else file
-    return Action(kind, subject, texts[kind])
+    subject = "" if kind in (TOPICS, STEP_OVER, KEYS, SETTLE) else file
+    return Action(kind, str(end) if kind == CUT else subject, texts[kind])
+
+
+def _removed(report: Report, hole: BadPlace | None) -> str:
+    """Say how many whole messages go with a cut."""
+    return f"which removes {report.messages - hole.before} whole messages, " if hole else ""
 
 
 def _names(report: Report) -> str:
@@ -87,5 +107,7 @@ def _names(report: Report) -> str:
 def is_beyond_repair(report: Report) -> bool:
     """Whether something is left that keeps the store from being opened for writing."""
     return any(
-        finding.severity is Severity.ERROR and not finding.mendable for finding in report.findings
+        finding.severity is Severity.ERROR
+        and (not finding.mendable or finding.code.startswith(_OF_LOG))
+        for finding in report.findings
     )

@@ -49,9 +49,12 @@ def repair(
     agree: Agree | None = None,
     progress: Progress | None = None,
     config: StoreConfig | None = None,
+    cut: bool = False,
 ) -> RepairReport:
     """Mend what can be mended, if `agree` says so. Idempotent.
 
+    Damaged places of the log are stepped over: all other messages are kept. With `cut` the log is
+    cut at the first of them.
     `config` tells slots and items of an index of which nothing else does; then they are noted.
     Raises StoreLockedError if others have the store open, StoreNotFoundError, and
     StoreUnavailableError for a disk that does not take it, or a user who may not.
@@ -62,17 +65,19 @@ def repair(
     look = partial(verify, path, progress, most=_ALL, config=config)
     if dry_run:
         before = look()
-        return RepairReport(plan_repair(before), False, before, before)
+        return RepairReport(plan_repair(before, cut=cut), False, before, before)
     check_fixed_names(layout)
     with _alone(layout):
         before = look()
-        actions = plan_repair(before)
+        actions = plan_repair(before, cut=cut)
         if not actions or (agree is not None and not agree(actions)):
             return RepairReport(actions, False, before, before)
         Steps(layout, before, clock_of(layout.clock), config).run(actions)
-    # Messages that are lost for good keep nobody out once the log is cut before them.
-    if not is_beyond_repair(before) or not is_beyond_repair(look()):
-        _settle(layout, config)
+    # Nobody can open the store for writing while the log lacks messages.
+    between = look()
+    if is_beyond_repair(between):
+        return RepairReport(actions, True, before, between)
+    _settle(layout, config)
     return RepairReport(actions, True, before, look())
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pyrocket.checks.log import written_behind
 from pyrocket.checks.report import Report
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.file_run import FileRun
-from pyrocket.disk.layout import Layout
+from pyrocket.disk.layout import Layout, file_name
 from pyrocket.disk.state_page import StatePage
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
@@ -26,7 +25,9 @@ from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher, QueuePart
 from pyrocket.index.queues import Queues
 from pyrocket.index.settling import settle_queue
 from pyrocket.index.tags_code import underivable
+from pyrocket.log.check import written_behind
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.tail import keep_cut
 from pyrocket.log.walk import walk_all
 from pyrocket.repair.plan import (
     CONFIG,
@@ -35,27 +36,28 @@ from pyrocket.repair.plan import (
     LENGTH,
     QUARANTINE,
     QUEUES,
+    STEP_OVER,
     TIMERS,
     TOPICS,
     Action,
 )
+from pyrocket.repair.stepping_over import DamagedLog
 from pyrocket.services.epochs import Epochs
-from pyrocket.services.identity import identify
+from pyrocket.services.identity import SealedLog, identify
 from pyrocket.services.topics import Topics
-
-_BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class Steps:
     """Takes the actions; the caller has the store alone."""
 
     def __init__(self, layout: Layout, report: Report, clock: Clock, config: StoreConfig) -> None:
-        self._layout, self._report = layout, report
+        self._layout, self._report, self._end = layout, report, report.log_end
         self._now, self._topics = clock(), Topics(layout, clock)
         self._levels_given = config.delay_levels is not None
         config = identify(layout, config)[0].config
         self._levels = config.delay_levels_ms
-        self._log = CommitLog(FileRun(layout.commit_log, config.log_file_bytes, layout.scratch))
+        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch)
+        self._log = CommitLog(run, SealedLog(layout))
         self._queues = Queues(layout, config.queue_file_bytes, writable=True)
 
     def run(self, actions: tuple[Action, ...]) -> None:
@@ -82,6 +84,7 @@ class Steps:
             CONFIG: self._use_backups,
             TOPICS: self._restore_topics,
             LENGTH: self._lengthen,
+            STEP_OVER: self._step_over,
             CUT: self._cut,
             QUEUES: self._rebuild_queues,
             KEYS: self._drop_keys,
@@ -102,15 +105,19 @@ class Steps:
 
     def _bury(self, file: str) -> Path:
         """Move a file or folder to the quarantine; return where it is now."""
-        graves = (self._layout.own / "quarantine" / name for name in self._names())
-        folder = next(each for each in graves if _has_room(each, file))
-        grave = folder / file
-        io.make_directory(grave.parent)
+        grave = self._grave(file)
         source = self._layout.root / file
         if source.exists():
             io.rename(source, grave)
             io.sync_directory(grave.parent)
             io.sync_directory(source.parent)
+        return grave
+
+    def _grave(self, file: str) -> Path:
+        """Return a place in the quarantine that is free; its folder is made."""
+        graves = (self._layout.own / "quarantine" / name for name in self._names())
+        grave = next(each for each in graves if _has_room(each, file)) / file
+        io.make_directory(grave.parent)
         return grave
 
     def _names(self) -> Iterator[str]:
@@ -140,9 +147,25 @@ class Steps:
             finally:
                 os.close(descriptor)
 
-    def _cut(self, _: list[str]) -> None:
-        end = self._report.log_end
-        self._keep_copy(end, written_behind(self._log, end)[1])
+    def _step_over(self, _: list[str]) -> None:
+        damaged = DamagedLog(self._log, self._queues)
+        pieces = damaged.pieces()
+        for start, end in damaged.places:
+            name = file_name(self._log.run.start_of(start))
+            grave = self._grave(f"commitlog/{name}-{start - self._log.run.start_of(start)}")
+            keep_cut(self._log, grave, self._layout.scratch, start, end)
+        damaged.step_over(pieces)
+        if damaged.unindexed:
+            self._rebuild_queues([f"{topic}/{queue}" for topic, queue in damaged.unindexed])
+
+    def _cut(self, subjects: list[str]) -> None:
+        self._end = end = int(subjects[0])
+        behind = written_behind(self._log, end)[1]
+        if behind > end:
+            target = self._layout.own / f"cut-{self._now}-{end}"
+            keep_cut(self._log, target, self._layout.scratch, end, behind)
+        # It says that the log went further.
+        io.unlink(self._layout.queue_ends)
         files = self._log.run.starts()
         if files:
             self._log.erase(end, files[-1] + self._log.file_bytes)
@@ -153,23 +176,6 @@ class Steps:
         if any(end < before[key] for key, end in ends.items()):
             Epochs(self._layout).begin(ends)
 
-    def _keep_copy(self, start: int, end: int) -> None:
-        """Copy [start, end) of the log to a file of its own."""
-        if end <= start:
-            return
-        name = f"cut-{self._now}-{start}"
-        draft = self._layout.scratch / name
-        descriptor = io.open_file(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
-        try:
-            for position in range(start, end, _BLOCK_BYTES):
-                data = self._log.read(position, min(_BLOCK_BYTES, end - position))
-                io.write_at(descriptor, data, position - start)
-            io.sync(descriptor)
-        finally:
-            os.close(descriptor)
-        io.rename(draft, self._layout.own / name)
-        io.sync_directory(self._layout.own)
-
     def _rebuild_queues(self, names: list[str]) -> None:
         keys = {(name.split("/")[0], int(name.split("/")[1])) for name in names}
         self._note_ends(keys - self._report.queues_in_log)
@@ -177,7 +183,7 @@ class Steps:
         self._queues.close()
         graves = {key: self._bury(self._folder(*key)) for key in keys}
         first = self._log.first_offset()
-        end = max(first, self._report.log_end)
+        end = max(first, self._end)
         dispatcher = Dispatcher(self._queues, self._topics.ended_at, self._levels)
         try:
             runs = walk_all(self._log, first, end)

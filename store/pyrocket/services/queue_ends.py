@@ -10,13 +10,14 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout, file_name
+from pyrocket.disk.lock import lock_identity
 from pyrocket.errors import StoreDamagedError, StorePermissionError
 from pyrocket.formats.fastjson import BROKEN
 from pyrocket.formats.own_json import decode_own, encode_own
@@ -35,12 +36,14 @@ class Noted:
     where its first file begins].
 
     The values are as they were read: nobody has looked at them yet. Older notes lack the third, and
-    where the log began.
+    where the log began. `lock_ns` is the modification time of `lock`: it is another one after a
+    Java broker has had the store.
     """
 
     log_end: int
     queues: dict[str, Any] = field(default_factory=dict)
     log_start: int = -1
+    lock_ns: int = -1
 
     def least(self) -> dict[tuple[str, int], int]:
         """Return the ends by topic and queue id: none is less unless the log was cut."""
@@ -68,7 +71,7 @@ class Noted:
     def and_later(self, ends: Mapping[tuple[str, int], int]) -> "Noted":
         """Return these and later ends of some queues."""
         later = {f"{topic}/{queue_id}": (end, 0) for (topic, queue_id), end in ends.items()}
-        return Noted(self.log_end, {**self.queues, **later}, self.log_start)
+        return replace(self, queues={**self.queues, **later})
 
 
 _NOTHING = Noted(0)
@@ -79,16 +82,24 @@ class QueueEnds:
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.queue_ends, layout.scratch
-        self._root = layout.consume_queues
+        self._root, self._lock = layout.consume_queues, layout.lock
 
     def read(self) -> Noted | None:
         """Return what is noted; None where nothing is."""
         try:
             known = decode_own(self._path, read_or_none(self._path) or b"{}")
-            start = int(known.get("logStart", -1))
-            return Noted(int(known["logEnd"]), dict(known["queues"]), start)
+            start, lock_ns = int(known.get("logStart", -1)), int(known.get("lock", -1))
+            return Noted(int(known["logEnd"]), dict(known["queues"]), start, lock_ns)
         except (StoreDamagedError, *BROKEN):
             return None
+
+    def durable_end(self) -> int:
+        """Return up to where the log was durable for sure; 0 where nothing says it.
+
+        Nothing does once a Java broker has had the store: that may have truncated the log.
+        """
+        noted, lock = self.read(), lock_identity(self._lock)
+        return noted.log_end if noted and lock and noted.lock_ns == lock[0] else 0
 
     def makes_sense(self) -> bool:
         """Whether the file is missing, or says what `note` could have written."""
@@ -111,7 +122,10 @@ class QueueEnds:
                 file = self._root / _last_file(name, end, queues.file_bytes)
                 starts = queues.get(topic, queue_id).run.starts()
                 noted[name] = end, _changed(file), *starts[:1]
+        lock = lock_identity(self._lock)
         content = {"logStart": log.start, "logEnd": log.stop, "queues": noted}
+        if lock is not None:
+            content["lock"] = lock[0]
         replace_file(self._path, encode_own(self._path, content), self._scratch)
 
     def are_reached(self, noted: Noted, ended_at: EndedAt, file_bytes: int, log: range) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pyrocket.checks.log import LogCheck
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
@@ -20,6 +19,7 @@ from pyrocket.formats.runs import to_text
 from pyrocket.index.dispatcher import WHOLE_LOG, queue_rows
 from pyrocket.index.scan import SLICE_ROWS
 from pyrocket.locating import is_among
+from pyrocket.log.check import LogCheck
 from pyrocket.reader import Reader
 from pyrocket.views.parts import IN_QUEUE, VIEW_COLUMNS, LogPart
 

@@ -55,6 +55,20 @@ def test_tail_shows_the_newest_of_all_queues_in_the_order_of_the_log(path):
     assert snapshot(path) == before
 
 
+def test_tail_reads_what_a_repair_has_cut_off_a_log(path):
+    (log,) = (path / "commitlog").iterdir()
+    damaged = bytearray(log.read_bytes())
+    damaged[88] ^= 1
+    log.write_bytes(damaged)
+    done = run(path, "store", "repair", "--cut", "--yes")
+    assert "removes 2 whole messages" in done.stderr
+    (cut,) = (path / "pyrocket").glob("cut-*")
+    assert bodies(cut, "message", "tail", "t") == ["bä", EVIL]
+    assert bodies(cut, "message", "tail", "t", "--queue", 1) == [EVIL]
+    assert bodies(cut, "message", "tail", "u") == []
+    document(log, "message", "tail", "t", status=2)
+
+
 def test_tail_prints_a_line_for_each_message_that_no_terminal_obeys(path):
     first, second, third = run(path, "message", "tail", "t").stdout.splitlines()
     assert first.startswith("queue=1 offset=0 stored=20")

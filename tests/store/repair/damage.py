@@ -67,7 +67,7 @@ class Damage:
     """What is done, the finding's code, and what `repair` makes of it.
 
     mended: everything is there again. cut: messages from an offset of topic t on are gone.
-    neither: it stays as it is.
+    stepped: one message is lost, and all others are there. None of them: it stays as it is.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Damage:
     code: str
     mended: bool = True
     cut: int | None = None
+    stepped: int | None = None
 
 
 def truncate(file, length):
@@ -98,13 +99,14 @@ def stale_checkpoint(path, time):
 
 
 DAMAGES = [
-    Damage("body", lambda p: flip(p, 20, 100), "LOG_DAMAGED", mended=False),
-    Damage("size", lambda p: flip(p, 20, 3), "LOG_DAMAGED", mended=False),
-    Damage("large size", lambda p: flip(p, 20, 1), "LOG_DAMAGED", mended=False),
-    Damage("magic", lambda p: flip(p, 20, 5), "LOG_DAMAGED", mended=False),
-    Damage("physical offset", lambda p: flip(p, 20, 35), "LOG_DAMAGED", mended=False),
-    Damage("body length", lambda p: flip(p, 20, 87), "LOG_DAMAGED", mended=False),
-    Damage("queue offset", lambda p: flip(p, 20, 27), "LOG_QUEUE_OFFSET", mended=False),
+    Damage("body", lambda p: flip(p, 20, 100), "LOG_DAMAGED", stepped=20),
+    Damage("size", lambda p: flip(p, 20, 3), "LOG_DAMAGED", stepped=20),
+    Damage("large size", lambda p: flip(p, 20, 1), "LOG_DAMAGED", stepped=20),
+    Damage("magic", lambda p: flip(p, 20, 5), "LOG_DAMAGED", stepped=20),
+    Damage("physical offset", lambda p: flip(p, 20, 35), "LOG_DAMAGED", stepped=20),
+    Damage("body length", lambda p: flip(p, 20, 87), "LOG_DAMAGED", stepped=20),
+    Damage("queue offset", lambda p: flip(p, 20, 27), "LOG_QUEUE_OFFSET", stepped=20),
+    Damage("topic", lambda p: flip(p, 20, 88 + 100 + 1), "LOG_QUEUE_GAP", stepped=20),
     Damage("last body", lambda p: flip(p, LAST, 100), "LOG_TORN", cut=LAST),
     Damage("last size", lambda p: flip(p, LAST, 3), "LOG_TORN", cut=LAST),
     Damage("last magic", lambda p: flip(p, LAST, 5), "LOG_TORN", cut=LAST),

@@ -1,15 +1,14 @@
 """The chain of records: followed from file to file, and found again behind a damaged place."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.checks.finding import Progress
 from pyrocket.disk.layout import file_name
 from pyrocket.disk.sparse import data_from
-from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.record import BLANK_BYTES, read_header
+from pyrocket.errors import PLACEHOLDER, StoreDamagedError
+from pyrocket.formats.record import BLANK_BYTES, SYS_DAMAGED, read_header
 from pyrocket.formats.record_chain import find_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
@@ -20,6 +19,9 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 _OVERLAP = 64
 _HEAD_BYTES = 36
 _REASON_BYTES = 1 << 16
+
+Progress = Callable[[int, str], None]
+"""Told how many bytes have been looked at since the last call, and of what."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class LogCheck:
     """Follows the records of one log, and keeps where they are not whole.
 
     With `end_is_known` everything up to there has to be records; otherwise zeros end the log.
+    Placeholders count as whole records; they are kept apart as well.
     """
 
     def __init__(self, log: CommitLog, progress: Progress, *, end_is_known: bool) -> None:
         self._log, self._progress, self._end_is_known = log, progress, end_is_known
         self.bad: list[BadPlace] = []
+        self.placeholders: list[BadPlace] = []
         self.end = 0
         self.records = 0
         self.last_stored = 0
@@ -76,6 +80,9 @@ class LogCheck:
             self.end = end_of(run)
             self.records += len(run)
             self.last_stored = max(self.last_stored, int(run.store_timestamp.max()))
+        for at in np.flatnonzero(run.sys_flag & SYS_DAMAGED).tolist():
+            start = int(run.physical_offset[at])
+            self.placeholders.append(BadPlace(start, start + int(run.sizes[at]), f"{PLACEHOLDER}."))
         return run, position
 
     def _sort_out(self, run: RecordFields) -> tuple[RecordFields, int]:

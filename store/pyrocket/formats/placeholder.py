@@ -1,0 +1,70 @@
+"""A record that a repair writes over damaged bytes, so that the log can be followed again.
+
+It is a sound record of exactly as many bytes, of the topic, queue and queue offset of the message
+that was lost, so that every scanner, a Java broker's too, goes on behind it and queues stay
+complete. A bit of sysFlag that RocketMQ does not use tells that it is none: whoever asks us for the
+message gets an error. A Java broker's consumers get it as a message; its property PYROCKET_DAMAGED
+tells them, where there is room for it. Where it is not known which message was there, the topic is
+DAMAGED_TOPIC and the record looks rolled back, so that it gets no queue entry.
+
+    0   88   the header; body of the bytes that were there before
+    88  n    what was there before, unchanged
+        …    topic, properties
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyrocket.formats.properties import encode_properties
+from pyrocket.formats.property_crc import CRC_BYTES, crc_tails, write_crcs
+from pyrocket.formats.record import (
+    FIXED_BYTES,
+    HEADER_BYTES,
+    SYS_DAMAGED,
+    SYS_ROLLBACK,
+    encode_record,
+)
+from pyrocket.formats.system_topics import DAMAGED_TOPIC
+
+_MARK = encode_properties({"PYROCKET_DAMAGED": "true"})
+_CRC_ROOM = crc_tails(np.zeros(1, np.int64)).tobytes()
+
+
+@dataclass(frozen=True)
+class LostMessage:
+    """Which message was lost."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+def min_bytes(lost: LostMessage | None) -> int:
+    """Return how long a record in the place of a message is at least; None: of no known one."""
+    return FIXED_BYTES + len((lost.topic if lost else DAMAGED_TOPIC).encode())
+
+
+def encode_placeholder(
+    damaged: bytes, offset: int, lost: LostMessage | None, store_timestamp: int
+) -> bytes:
+    """Return a record for the bytes that lie at a log offset: `min_bytes` of them, or more."""
+    room = len(damaged) - min_bytes(lost)
+    properties = next(known for known in (_MARK + _CRC_ROOM, _CRC_ROOM, b"") if len(known) <= room)
+    place = lost or LostMessage(DAMAGED_TOPIC, 0, 0)
+    record = bytearray(
+        encode_record(
+            topic=place.topic,
+            queue_id=place.queue_id,
+            queue_offset=place.queue_offset,
+            physical_offset=offset,
+            body=damaged[HEADER_BYTES : HEADER_BYTES + room - len(properties)],
+            properties=properties,
+            born_timestamp=store_timestamp,
+            store_timestamp=store_timestamp,
+            sys_flag=SYS_DAMAGED if lost else SYS_DAMAGED | SYS_ROLLBACK,
+        )
+    )
+    if len(properties) >= CRC_BYTES:
+        write_crcs(np.frombuffer(record, np.uint8), np.array([0, len(record)]))
+    return bytes(record)

@@ -1,0 +1,334 @@
+"""No opening removes a whole message that was durable, and a damaged one costs no other."""
+
+import itertools
+import shutil
+import subprocess
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import RecordDamagedError, StoreDamagedError
+from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
+from pyrocket.log.tail import MAX_TAILS, cut_messages
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from stores import (
+    SMALL,
+    batch,
+    bodies,
+    filled,
+    log_files,
+    message,
+    next_boot,
+    numbered,
+    overwrite,
+    reboot,
+)
+
+DURABLE, MORE, BODY_AT = 100, 30, 88
+
+
+def files_of(path):
+    """Contents of everything but the shared state, locks, files in the making, and the note of how
+    the machine ended."""
+    changing = {"state", "mutex", "turnstile", "flush", "tmp", "unclean.json"}
+    return {
+        file.relative_to(path): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and not changing & {*file.relative_to(path).parts}
+    }
+
+
+def place_of(path, offset):
+    with Store.open(path, read_only=True) as store:
+        return store.read("t", 0, offset, 1)[0].physical_offset
+
+
+def damage(path, *offsets, at=BODY_AT):
+    """Flip a bit in each of these messages."""
+    for place in [place_of(path, offset) for offset in offsets]:
+        file = next(each for each in log_files(path) if int(each.name) == place - place % 4096)
+        overwrite(file, bytes([file.read_bytes()[place % 4096 + at] ^ 1]), place % 4096 + at)
+
+
+def readable(path):
+    """Queue offsets that can be read, one by one, each with its body."""
+    found = {}
+    with Store.open(path, read_only=True) as store:
+        known = store.offsets("t")[0]
+        for at in range(known.minimum, known.maximum):
+            with suppress(RecordDamagedError):
+                found[at] = store.read("t", 0, at, 1)[0].body
+    return found
+
+
+def kill(path):
+    """Leave the store as a process does that is killed after more messages."""
+    store = Store.open(path, config=SMALL)
+    store.append_batch(batch(numbered(MORE, first=DURABLE), 0), topic="t")
+    store.close(clean=False)
+
+
+def same_boot(path):
+    return path
+
+
+def other_boot(path):
+    reboot(path)
+    return path
+
+
+def copied(path):
+    target = path.with_name("copy")
+    subprocess.run(["cp", "-a", path, target], check=True)
+    return target
+
+
+def after_java(path):
+    """A broker has written its lock file since, and a checkpoint of all that it has flushed."""
+    lock = path / "lock"
+    lock.unlink()
+    lock.write_bytes(b"lock")
+    with Store.open(path, read_only=True) as store:
+        last = store.read("t", 0, store.max_offset("t", 0) - 1)[0].store_timestamp
+    times = encode_checkpoint(Checkpoint(last + 4000, last + 4000, last + 4000))
+    (path / "checkpoint").write_bytes(times)
+    Layout(path).own_checkpoint.unlink()
+    return path
+
+
+@pytest.fixture
+def path(tmp_path, clock):
+    """A store of a hundred durable messages, closed cleanly."""
+    store = filled(tmp_path / "store", count=DURABLE, clock=clock)
+    clock.now += 60_000
+    store.close()
+    return tmp_path / "store"
+
+
+BOOTS = [same_boot, other_boot, copied, after_java]
+
+
+@pytest.mark.parametrize("end", ["clean", "killed"])
+@pytest.mark.parametrize("boot", BOOTS)
+def test_damage_below_the_durable_end_costs_no_other_message(path, end, boot):
+    if end == "killed":
+        kill(path)
+    everything = readable(path)
+    damage(path, DURABLE - 10)
+    if boot is same_boot and end == "clean":
+        next_boot(path)
+    path = boot(path)
+    left = {at: body for at, body in everything.items() if at != DURABLE - 10}
+    assert readable(path) == left
+    before = files_of(path)
+    if boot is same_boot or (boot is after_java and end == "killed"):
+        # The shared state is valid, or the checkpoint vouches for the file: nothing is looked at.
+        Store.open(path).close()
+    else:
+        for _ in range(2):
+            with pytest.raises(StoreDamagedError) as caught:
+                Store.open(path)
+            assert caught.value.code == "LOG_DAMAGED"
+            assert f"{len(everything) - DURABLE + 9} whole records" in caught.value.message
+            assert "checksum mismatch of the body" in caught.value.message
+            assert "pyrocket repair" in caught.value.remedy
+            assert files_of(path) == before
+    assert readable(path) == left
+    repair(path)
+    assert readable(path) == left
+    assert [*verify(path).counts] == ["LOG_PLACEHOLDER"]
+    reboot(path)
+    with Store.open(path) as store:
+        assert store.append(message(b"on")).queue_offset == len(everything)
+    assert readable(path) == {**left, len(everything): b"on"}
+
+
+@pytest.mark.parametrize("boot", [other_boot, copied, after_java])
+def test_damage_past_the_durable_end_is_cut_there_and_what_followed_is_kept(
+    path, boot, caplog, clock
+):
+    kill(path)
+    damage(path, DURABLE + 10)
+    path = boot(path)
+    if boot is after_java:
+        times = encode_checkpoint(Checkpoint(clock.now - 10_000, clock.now - 10_000, 0))
+        (path / "checkpoint").write_bytes(times)
+    with Store.open(path, clock=clock) as store:
+        assert bodies(store)[0] == numbered(DURABLE + 10)
+        assert store.epoch == 1
+        assert store.cut_since(0, "t", 0) == DURABLE + 10
+    (kept,) = (path / "pyrocket").glob("cut-*")
+    assert [each.body for each in cut_messages(kept)] == numbered(MORE - 11, first=DURABLE + 11)
+    assert f"{MORE - 11} whole records among them were not durable yet" in caplog.text
+    assert "that were durable are missing" not in caplog.text
+    assert verify(path).ok
+
+
+@pytest.mark.parametrize("end", ["clean", "killed"])
+def test_durable_bytes_that_are_gone_are_named_and_begin_an_epoch(path, end, caplog):
+    """A disk lost its last pages, or a copy's log is older than its `ends.json`."""
+    if end == "killed":
+        (path / "abort").touch()
+    with Store.open(path, read_only=True) as store:
+        last = store.read("t", 0, DURABLE - 1)[0]
+    lost = last.physical_offset + last.store_size - place_of(path, 80)
+    end_of_log = place_of(path, 80)
+    for file in log_files(path):
+        kept = max(0, min(4096, end_of_log - int(file.name)))
+        file.write_bytes(file.read_bytes()[:kept].ljust(4096, b"\0"))
+    reboot(path)
+    (finding,) = [each for each in verify(path).findings if each.code == "LOG_ENDS_EARLY"]
+    assert f"{lost} bytes are missing" in finding.what
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store)[0] == numbered(80)
+        assert store.epoch == 1
+        assert store.cut_since(0, "t", 0) == 80
+        assert store.append(message(b"on")).queue_offset == 80
+    (error,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert f"{lost} bytes that were durable are missing" in error.message
+    assert verify(path).ok
+
+
+def test_a_copy_taken_while_a_writer_appended_opens_whatever_file_was_copied_first(path, clock):
+    """The older of the log and of `ends.json` may come from before an append, or after it."""
+    older = shutil.copytree(path, path.with_name("older"))
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        store.append_batch(batch(numbered(MORE, first=DURABLE), 0), topic="t")
+        store.flush()
+        clock.now += 120_000
+        store.append(message(b"last"))
+        store.flush()
+        newer = shutil.copytree(path, path.with_name("newer"))
+    for log, own in itertools.permutations((older, newer)):
+        mixed = shutil.copytree(log, path.with_name(f"mixed-{log.name}"), symlinks=True)
+        shutil.rmtree(mixed / "pyrocket")
+        subprocess.run(["cp", "-a", own / "pyrocket", mixed / "pyrocket"], check=True)
+        (mixed / "abort").touch()
+        with Store.open(mixed, config=SMALL) as store:
+            assert bodies(store)[0][:DURABLE] == numbered(DURABLE)
+        assert verify(mixed).ok
+
+
+def test_records_that_a_broker_left_behind_its_end_do_not_keep_writers_out(path):
+    """It truncates a log without overwriting what followed; store times tell that it is older."""
+    cut, file_bytes = place_of(path, 50), SMALL.log_file_bytes
+    later = path.with_name("later")
+    with filled(later, count=1) as store:
+        placed = store.read("t", 0, 0)[0]
+    record = bytearray(log_files(later)[0].read_bytes()[: placed.store_size])
+    record[20:28] = (50).to_bytes(8, "big")
+    record[28:36] = cut.to_bytes(8, "big")
+    record[56:64] = (2_000_000_000_000).to_bytes(8, "big")
+    file = next(each for each in log_files(path) if int(each.name) == cut - cut % file_bytes)
+    overwrite(file, record[:-1] + b"\0" * 9, cut % file_bytes)
+    overwrite(file, record, cut % file_bytes)
+    for queue_file in (path / "consumequeue/t/0").iterdir():
+        if int(queue_file.name) >= 50 * 20:
+            queue_file.unlink()
+    for later_file in log_files(path)[log_files(path).index(file) + 1 :]:
+        later_file.unlink()
+    after_java(path)
+    reboot(path)
+    with Store.open(path, config=SMALL) as store:
+        assert store.max_offset("t", 0) == 51
+
+
+def test_at_most_ten_tails_are_kept(path, clock):
+    for number in range(MAX_TAILS + 3):
+        store = Store.open(path, config=SMALL, clock=clock)
+        end = store.max_offset("t", 0)
+        store.append_batch(batch(numbered(3, first=number), 0), topic="t")
+        store.close(clean=False)
+        damage(path, end + 1)
+        reboot(path)
+        clock.now += 1000
+    Store.open(path, config=SMALL, clock=clock).close()
+    kept = sorted((path / "pyrocket").glob("cut-*"))
+    assert len(kept) == MAX_TAILS
+    assert all(len([*cut_messages(each)]) == 1 for each in kept)
+
+
+def test_a_repair_that_cuts_says_how_many_whole_messages_go_and_keeps_them(path):
+    damage(path, 10, 20)
+    reboot(path)
+    (cut,) = [one for one in repair(path, dry_run=True, cut=True).actions if one.kind == "cut"]
+    assert "removes 88 whole messages" in cut.what
+    report = repair(path, cut=True)
+    assert report.after.ok
+    (kept,) = (path / "pyrocket").glob("cut-*")
+    left = [body for at, body in enumerate(numbered(DURABLE)) if at > 10 and at != 20]
+    assert [each.body for each in cut_messages(kept)] == left
+    with Store.open(path, config=SMALL) as store:
+        assert bodies(store)[0] == numbered(10)
+        assert store.epoch == 1
+
+
+@pytest.mark.parametrize("queues", ["kept", "lost"])
+@pytest.mark.parametrize("lost", [range(10, 11), range(10, 30), range(60, 100), range(3)], ids=str)
+@pytest.mark.parametrize("property_crc", [False, True])
+def test_bytes_of_many_messages_are_stepped_over_with_and_without_their_queue(
+    tmp_path, clock, queues, lost, property_crc
+):
+    """Without it the gaps in the log tell which messages they were; the last one must be whole."""
+    path, config = tmp_path / "many", replace(SMALL, property_crc=property_crc)
+    filled(path, count=DURABLE, config=config, clock=clock).close()
+    start, end = place_of(path, lost.start), place_of(path, min(lost.stop, DURABLE - 1))
+    for file in log_files(path):
+        first = int(file.name)
+        low, high = max(start, first), min(end, first + 4096)
+        if low < high:
+            overwrite(file, b"\xab" * (high - low), low - first)
+    if queues == "lost":
+        shutil.rmtree(path / "consumequeue")
+    reboot(path)
+    left = {at: body for at, body in enumerate(numbered(DURABLE)) if at not in lost}
+    left[DURABLE - 1] = numbered(DURABLE)[-1]
+    if queues == "lost" and not lost.start:
+        return  # Nothing says that a queue's first messages were there.
+    repair(path)
+    assert verify(path).ok
+    assert readable(path) == left
+    with Store.open(path, config=SMALL) as store:
+        assert store.append(message(b"on")).queue_offset == DURABLE
+    shutil.rmtree(path / "consumequeue")
+    reboot(path)
+    Store.open(path).close()
+    assert readable(path) == {**left, DURABLE: b"on"}
+
+
+def test_a_repair_that_is_killed_while_it_steps_over_is_done_again(path, monkeypatch):
+    damage(path, 10, 40)
+    reboot(path)
+    left = readable(path)
+    image = shutil.copytree(path, path.with_name("image"))
+    from pyrocket.disk import io
+
+    for step in itertools.count():
+        shutil.rmtree(path)
+        shutil.copytree(image, path)
+        count = itertools.count()
+        with monkeypatch.context() as patch:
+            real = io.write_at
+
+            def write_at(descriptor, data, offset, real=real, count=count, step=step):
+                if next(count) == step:
+                    real(descriptor, bytes(data)[: len(data) // 2], offset)
+                    raise ZeroDivisionError
+                real(descriptor, data, offset)
+
+            patch.setattr(io, "write_at", write_at)
+            try:
+                repair(path)
+            except ZeroDivisionError:
+                done = False
+            else:
+                done = True
+        repair(path)
+        assert verify(path).ok
+        assert readable(path) == left
+        if done:
+            assert step > 4
+            return
