@@ -223,6 +223,22 @@ def test_a_crash_after_the_restore_changes_nothing_about_it(ahead):
     assert sorted(restored.read_all(offset, onDataLoss="skip")[0]) == sorted(new)
 
 
+def test_a_snapshot_that_is_restored_is_named_and_skip_goes_on_behind_it(restored):
+    """It begins an epoch, so that its own ends are known."""
+    restored.send(30)
+    restored.send(30, queue=1)
+    with Store.open(restored.path, read_only=True) as store:
+        store.snapshot(restored.copy)
+    FileClock(restored.copy).set(NOW)
+    restored.send(20)
+    _, offset = restored.read_all()
+    restored.restore()
+    new = restored.send(40) + restored.send(2, queue=1)
+    with pytest.raises(LogTruncatedError, match=r"queue 0 at offset 30.* older copy"):
+        restored.query().latestOffset(offset, ReadAllAvailable())
+    assert sorted(restored.read_all(offset, onDataLoss="skip")[0]) == sorted(new)
+
+
 def test_a_topic_that_the_copy_does_not_have_yet_is_read_from_its_first_message(restored):
     restored.options |= {"topic": None, "subscribe": "t,u", "missingTopic": "wait"}
     restored.options = {key: value for key, value in restored.options.items() if value}

@@ -227,9 +227,9 @@ class Changes:
         cut = self.cuts.get((topic, queue), position)
         if cut < position:
             return LogTruncatedError(
-                f"A crash of the machine cut topic {topic!r} queue {queue} at offset "
-                f"{cut}; the checkpoint has read up to {position}, and other "
-                "messages may have those offsets now.",
+                f"The log was cut for topic {topic!r} queue {queue} at offset {cut}, by a crash of "
+                "the machine or because an older copy of the store was restored; the checkpoint "
+                f"has read up to {position}, and other messages may have those offsets now.",
                 remedy=f"{NEW_CHECKPOINT} {GO_ON}",
             )
         if self.lost_mark is not None and self.shared[topic, queue] < position:
