@@ -61,7 +61,7 @@ class Retention:
     """How long messages are kept; RocketMQ's values. Whole log files go, never the last one.
 
     hours: files whose last message is older go, at_hours (local time; RocketMQ's deleteWhen) or
-        while the disk is fuller than clean_ratio. None: no file goes for its age.
+        while the disk is fuller than clean_ratio. None: no file is deleted for its age.
     total_bytes: the oldest files go, at any hour, while the log holds more than that.
     force_ratio: above it the oldest files go whatever their age, until the disk is below.
     full_ratio: above it appends are refused with DISK_FULL.
@@ -122,10 +122,9 @@ class StoreConfig:
     delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: other ones are
         refused later. None: the directory's, and RocketMQ's 18 for a new one.
     timer_max_delay_ms: how far ahead a message's own due time may lie.
-    retention: what the store may forget. Given when a directory is created, it is kept there for
-        everybody who writes (`Store.set_retention` changes it); without one everything is kept
-        until `Store.clean` is called. Given later, it holds for this process, in the place of the
-        directory's.
+    retention: how long messages are kept. Given when a directory is created, it is kept there and
+        obeyed by every writer (`Store.set_retention` changes it); without one everything is kept
+        until `Store.clean` is called. Given later, it replaces the directory's for this process.
     """
 
     log_file_bytes: int = 1024 * 1024 * 1024

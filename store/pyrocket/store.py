@@ -155,10 +155,10 @@ class Store(Reading):
         return KeptRetention(self._layout).read()
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Have everybody who writes keep messages for so long, from now on; None keeps all.
+        """Set how long every writer keeps messages from now on; None keeps all.
 
-        Kept in the directory, durably. Writers that have it open follow within ten seconds, unless
-        they were given a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
+        Kept in the directory, durably. Writers that have it open obey within ten seconds, unless
+        they were opened with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
         """
         self._writing().set_retention(retention)
 

@@ -65,7 +65,7 @@ class Writer:
             self.page = self._presence.page
             self._presence.sign()
             if not layout.looks_like_a_store:
-                # Before it becomes one: whoever creates it says how long it keeps messages.
+                # Written before `store.json`, which makes the directory a store.
                 KeptRetention(layout).keep(config.retention)
             self.identity = settle_identity(layout, config, clock())
             topics = Topics(layout, clock)
@@ -240,7 +240,7 @@ class Writer:
         return self._cleaner.clean(self.section, hours=hours, total_bytes=total_bytes)
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Keep in the directory how long messages are kept; everybody goes by it soon."""
+        """Set how long messages are kept, durably, for this and all other writers."""
         with self.section():
             self._kept.keep(retention)
         self._cleaner.refresh()

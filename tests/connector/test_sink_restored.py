@@ -102,3 +102,11 @@ def test_a_sink_whose_store_is_gone_is_not_begun_again(spark, piped, tmp_path, n
         assert piped.sink.bodies() == [b"a", b"b"]
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+
+def test_batches_without_rows_between_runs_are_no_gap(piped):
+    """As in every windowed query."""
+    for number in range(2):
+        piped.run(f"row-{number}", where="body LIKE 'row%'")
+        piped.run("no row", where="body LIKE 'row%'")
+    assert piped.sink.bodies() == [b"row-0", b"row-1"]

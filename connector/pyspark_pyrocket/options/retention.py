@@ -16,7 +16,7 @@ ROWS = (
         "all is kept",
         (SINK,),
         "For a store that this write creates: messages older than so many hours are deleted, in "
-        "whole log files. Kept in the directory, for everybody who writes; `pyrocket store set` "
+        "whole log files. Kept in the directory and obeyed by every writer; `pyrocket store set` "
         "changes it.",
     ),
     Option(

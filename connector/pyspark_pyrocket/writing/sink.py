@@ -97,7 +97,7 @@ def _begin(sink: Sink, *, create: bool, noted: str = "") -> str:
     try:
         if options.on_batch_gap != ACCEPT:
             _check_store(sink, noted, store.uuid)
-        # Whoever changes the retention under a stream must not end it by that.
+        # A retention that is changed under a running stream must not end the stream.
         if retention is not None and noted != store.uuid:
             retention.check(options.path, store.retention)
         if options.topic:

@@ -72,8 +72,8 @@ def set_(
 ) -> int:
     """Set how long a store keeps messages. What is not given stays as it is.
 
-    Log files are deleted whole, never the last one. Everybody who writes goes by it; writers that
-    have the store open follow within ten seconds.
+    Log files are deleted whole, never the last one. Every writer obeys it, those that have the
+    store open within ten seconds.
     """
     if hours is None and total_bytes is None and at_hours is None:
         raise click.UsageError("Give --retention-hours, --retention-bytes or --clean-time.")

@@ -111,7 +111,7 @@ class Target(Protocol):
         ...
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Have everybody who writes keep messages for so long; None keeps all."""
+        """Set how long every writer keeps messages; None keeps all."""
         ...
 
     def topics(self) -> list[TopicInfo]:
@@ -195,7 +195,7 @@ class DirectoryTarget:
             )
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Have everybody who writes keep messages for so long; None keeps all."""
+        """Set how long every writer keeps messages; None keeps all."""
         with self._open(write=True) as store:
             store.set_retention(retention)
 

@@ -12,21 +12,26 @@ A sum over rows does not depend on the order of the rows or on their split over 
 which Spark may change from run to run.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.formats.runs import crc32_of_runs, run_offsets, text_bytes
+from pyrocket.formats.runs import crc32_of_values, text_bytes
 from pyrocket.formats.send_columns import SendColumns
 
 _MASK = 2**63 - 1
 _BINARY = pa.binary()
-_NOTHING = pa.scalar(b"", _BINARY)
+_SHIFT = np.uint64(32)
+_FACTORS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+"""Odd, with about as many ones as zeros: they spread 32 bits over 64."""
 
 
 class ContentSum(NamedTuple):
-    """bytes: of bodies and attributes. sum: of each row's CRC-32, modulo 2⁶³."""
+    """bytes: of bodies and attributes. sum: of one number for each row, modulo 2⁶³."""
 
     bytes: int = 0
     sum: int = 0
@@ -36,12 +41,31 @@ class ContentSum(NamedTuple):
         return ContentSum(self.bytes + other.bytes, (self.sum + other.sum) & _MASK)
 
 
-def content_sum(columns: SendColumns, topics: pa.StringArray | None = None) -> ContentSum:
-    """Return the sum of the rows; `topics` is the column that names each row's topic, if any.
+def content_sum(
+    columns: SendColumns, topics: pa.StringArray | None = None
+) -> tuple[ContentSum, SendColumns]:
+    """Return the sum of the rows, and the columns with the bodies' checksums, made on the way.
 
-    A row's attributes stand before its body as in a properties block, `name \\x01 value \\x02`;
-    one that is null is left out.
+    `topics` is the column that names each row's topic, if there is one. A row's number is made of
+    two CRC-32, of its body and of its attributes, which are written as in a properties block,
+    `name \\x01 value \\x02`; one that is null is left out.
     """
+    crcs = crc32_of_values(columns.body)
+    rows, size = crcs.astype(np.uint64), len(text_bytes(columns.body))
+    attributes = _attributes(columns, topics)
+    if attributes is not None:
+        size += len(text_bytes(attributes))
+        rows ^= crc32_of_values(attributes).astype(np.uint64) * _FACTORS[0]
+    total = int(_mixed(rows).sum(dtype=np.uint64)) & _MASK
+    return ContentSum(size, total), replace(columns, body_crc=pa.array(crcs))
+
+
+def _mixed(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return numbers whose sum changes if two rows exchange their attributes."""
+    return (rows ^ (rows >> _SHIFT)) * _FACTORS[1] ^ rows
+
+
+def _attributes(columns: SendColumns, topics: pa.StringArray | None) -> pa.BinaryArray | None:
     named = {
         "topic": topics,
         "keys": columns.keys,
@@ -56,20 +80,10 @@ def content_sum(columns: SendColumns, topics: pa.StringArray | None = None) -> C
     pieces = [_attribute(name, values) for name, values in named.items() if values is not None]
     if columns.properties is not None:
         pieces.append(pc.fill_null(columns.properties.cast(_BINARY), b""))
-    rows = columns.body
-    if pieces:
-        rows = pc.binary_join_element_wise(*pieces, rows, _NOTHING)
-    return ContentSum(len(text_bytes(rows)), _sum_of_checksums(rows))
+    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", _BINARY)) if pieces else None
 
 
 def _attribute(name: str, values: pa.Array) -> pa.BinaryArray:
     text = values.cast(pa.string()).cast(_BINARY)
     pair = pc.binary_join_element_wise(f"{name}\x01".encode(), text, b"\x02", b"")
     return pc.fill_null(pair, b"")
-
-
-def _sum_of_checksums(rows: pa.BinaryArray) -> int:
-    if rows.buffers()[2] is None:
-        return 0
-    bounds = run_offsets(rows)
-    return int(crc32_of_runs(rows.buffers()[2], bounds[:-1], bounds[1:]).sum()) & _MASK

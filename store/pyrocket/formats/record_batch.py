@@ -32,7 +32,7 @@ from pyrocket.formats.record import (
     SYS_BORN_HOST_V6,
 )
 from pyrocket.formats.record_header import HEADER
-from pyrocket.formats.runs import Ints, crc32_of_runs, run_offsets
+from pyrocket.formats.runs import Ints, crc32_of_values, run_offsets
 from pyrocket.formats.send_columns import SendColumns
 
 ENCODE_BYTES = 32 * 1024 * 1024
@@ -179,7 +179,7 @@ def _encode(
     header = np.zeros(len(rows), HEADER)
     header["size"] = FIXED_BYTES + len(name) + body_lengths + property_lengths
     header["magic"] = MAGIC_V1
-    header["crc"] = _checksums(body)
+    header["crc"] = _checksums(rows, body, sys_flags) & CRC_MASK
     header["queue_id"] = queue_ids
     if rows.flag is not None:
         header["flag"] = pc.fill_null(rows.flag, 0).to_numpy()
@@ -216,11 +216,16 @@ def _tags_codes(rows: SendColumns) -> Ints:
     return codes[pc.fill_null(distinct.indices, len(codes) - 1).to_numpy()]
 
 
-def _checksums(body: pa.BinaryArray) -> Ints:
-    if body.buffers()[2] is None:
-        return np.zeros(len(body), np.int64)
-    bounds = run_offsets(body)
-    return crc32_of_runs(body.buffers()[2], bounds[:-1], bounds[1:]) & CRC_MASK
+def _checksums(rows: SendColumns, body: pa.BinaryArray, sys_flags: Ints) -> Ints:
+    """Return the CRC-32 of the bodies as stored; known ones are of those that are not deflated."""
+    if rows.body_crc is None:
+        return crc32_of_values(body)
+    crcs = rows.body_crc.to_numpy()
+    deflated = np.flatnonzero(sys_flags)
+    if len(deflated):
+        crcs = crcs.copy()
+        crcs[deflated] = crc32_of_values(body.take(pa.array(deflated)))
+    return crcs
 
 
 def _compress(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int32]]:

@@ -149,3 +149,11 @@ def crc32_of_runs(data: pa.Buffer, starts: Ints, ends: Ints) -> npt.NDArray[np.i
     """Return the CRC-32 of each run [starts[i], ends[i]) of `data`, without copying the runs."""
     runs = map(memoryview(data).__getitem__, map(slice, starts.tolist(), ends.tolist()))
     return np.fromiter(map(crc32, runs), np.int64, len(starts))
+
+
+def crc32_of_values(values: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the CRC-32 of each value of a string or binary array; of a null, of no bytes."""
+    if values.buffers()[2] is None:
+        return np.zeros(len(values), np.int64)
+    bounds = run_offsets(values)
+    return crc32_of_runs(values.buffers()[2], bounds[:-1], bounds[1:])

@@ -101,7 +101,8 @@ class SendColumns:
     """The columns of a batch, checked, in one type each; a column that is absent is None.
 
     `keys` are joined by spaces; `properties` are encoded blocks of the user's properties.
-    `delay` and `deliver_at` are in milliseconds, the latter since the epoch.
+    `delay` and `deliver_at` are in milliseconds, the latter since the epoch. `body_crc` has the
+    CRC-32 of each body where that is known already.
     """
 
     body: pa.BinaryArray
@@ -114,6 +115,7 @@ class SendColumns:
     delay_level: pa.Int64Array | None = None
     delay: pa.Int64Array | None = None
     deliver_at: pa.Int64Array | None = None
+    body_crc: pa.Int64Array | None = None
 
     def __len__(self) -> int:
         return len(self.body)

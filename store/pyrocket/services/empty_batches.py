@@ -24,7 +24,7 @@ _FILE_BYTES = 256
 """Every note has this length, so that one write replaces the one before."""
 
 _NOTE = Path("empty.json")
-"""What notes are called where versions are told (`pyrocket.versions`): each has its query's key."""
+"""The name of all notes in `pyrocket.versions`; on disk each is named by its query's key."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How long a store keeps messages: `pyrocket/retention.json`, for everybody who writes.
+"""How long a store keeps messages: `pyrocket/retention.json`, obeyed by every writer.
 
 Without the file everything is kept. It is written when a store is created with a retention, and by
 `Store.set_retention`; a writer that has the store open looks for a new one now and then.
@@ -38,7 +38,7 @@ class KeptRetention:
             ) from error
 
     def keep(self, retention: Retention | None) -> None:
-        """Have everybody go by this one, durably; None keeps everything. In a section."""
+        """Set the retention of all writers, durably; None keeps everything. In a section."""
         if retention is None:
             io.unlink(self._path)
             io.sync_directory(self._path.parent)

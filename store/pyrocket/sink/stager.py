@@ -87,12 +87,13 @@ class Stager:
         if not len(columns):
             return 0
         start = random.randrange(1024) if first_queue is None else first_queue
+        topics = batch.column("topic") if topic is None and "topic" in batch.schema.names else None
+        content, columns = content_sum(columns, topics)
         encoded = encode_rows(self._outgoing, batch, columns, topic, start, self._route)
         with _failing_whole(self._area.root):
             for one in encoded:
                 self._add(one)
-        topics = batch.column("topic") if topic is None else None
-        self._content = self._content.plus(content_sum(columns, topics))
+        self._content = self._content.plus(content)
         self._rows += len(columns)
         return len(columns)
 
