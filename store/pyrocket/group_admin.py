@@ -12,8 +12,9 @@ from typing import Literal
 
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.os_errors import translating_methods
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
-from pyrocket.kinds import check_numbers
+from pyrocket.kinds import check_numbers, check_text
 from pyrocket.reader import Reader
 from pyrocket.services.groups import GroupOffsets, Offsets
 from pyrocket.services.subscriptions import GroupConfig, Subscriptions, check_group_name
@@ -32,6 +33,7 @@ Place = Mapping[int, int] | Literal["earliest", "latest"] | AtTime
 """Where to reset a group to: an offset for each queue, or one rule for all queues."""
 
 
+@translating_methods
 class Groups:
     """The consumer groups of one store; what only looks works on a read-only store, too.
 
@@ -54,6 +56,7 @@ class Groups:
 
     def get(self, group: str) -> GroupConfig:
         """Return one group. Raises GroupNotFoundError naming the nearest."""
+        check_text(group=group)
         known = self.all()
         if group in known:
             return known[group]

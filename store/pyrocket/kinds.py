@@ -1,6 +1,8 @@
 """Whether what callers give is of the kind that it has to be: by name, before anything is done."""
 
+import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from pyrocket.errors import InvalidInputError, MessageError
@@ -20,7 +22,7 @@ def check_numbers(**named: Any) -> None:
 
 
 def check_text(**named: Any) -> None:
-    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is no str."""
+    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is no str, or no Unicode."""
     for name, value in named.items():
         if not isinstance(value, str):
             raise InvalidInputError(
@@ -28,6 +30,53 @@ def check_text(**named: Any) -> None:
                 remedy="Use a text (str).",
                 code="NOT_A_TEXT",
             )
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(
+                f"{name} is {value!r}, which is no Unicode: {error.reason}.",
+                remedy="Use a text that UTF-8 can encode.",
+                code="NOT_A_TEXT",
+            ) from error
+
+
+def check_texts(**named: Any) -> None:
+    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is no collection of str."""
+    for name, value in named.items():
+        if isinstance(value, str | bytes) or not isinstance(value, Collection):
+            raise InvalidInputError(
+                f"{name} is {value!r}, of type {type(value).__name__}.",
+                remedy='Use a list of texts (str), such as ["t"].',
+                code="NOT_A_TEXT",
+            )
+        for each in value:
+            check_text(**{f"one of {name}": each})
+
+
+def check_type(wanted: type | tuple[type, ...], remedy: str, /, **named: Any) -> None:
+    """Raise InvalidInputError (WRONG_TYPE) naming the first that is of another type."""
+    for name, value in named.items():
+        if not isinstance(value, wanted):
+            raise InvalidInputError(
+                f"{name} is {value!r}, of type {type(value).__name__}.",
+                remedy=remedy,
+                code="WRONG_TYPE",
+            )
+
+
+def path_of(given: Any, name: str, code: str) -> Path:
+    """Return an absolute path. Raises InvalidInputError with `code` for what can be none."""
+    try:
+        path = os.fspath(given)
+        if isinstance(path, str) and path and b"\0" not in os.fsencode(path):
+            return Path(path).absolute()
+    except (TypeError, UnicodeEncodeError):
+        pass
+    raise InvalidInputError(
+        f"{name} is {given!r}.",
+        remedy="Name a directory, as a str or a Path; '.' is the current one.",
+        code=code,
+    )
 
 
 def check_message_kinds(message: Message) -> None:

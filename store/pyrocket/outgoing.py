@@ -113,7 +113,10 @@ class Outgoing:
         try:
             return self._record(message, to)
         except UnicodeEncodeError as error:
-            raise MessageError(f"the message holds text that is no Unicode: {error}.") from error
+            raise MessageError(
+                f"the message holds text that is no Unicode: {error}.",
+                remedy="Use text that UTF-8 can encode; what is no text belongs into the body.",
+            ) from error
 
     def _record(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
         unique_id = self._ids.one()
@@ -122,6 +125,7 @@ class Outgoing:
             raise MessageError(
                 f"the message has {len(properties)} bytes of properties;"
                 f" {MAX_PROPERTIES_BYTES} is the most.",
+                remedy="Move what is long into the body.",
                 code="PROPERTIES_SIZE_EXCEEDED",
             )
         body, sys_flag = _stored_body(message.body)
@@ -161,6 +165,7 @@ class Outgoing:
                 raise MessageError(
                     f"the message wants queue {message.queue_id}; topic {route_to.topic!r} has the"
                     f" write queues 0 to {route_to.queues - 1}.",
+                    remedy="Use one of these, or None for any.",
                     code="QUEUE_NOT_FOUND",
                 )
             return message.queue_id
@@ -199,6 +204,7 @@ def _check_message(message: Message) -> None:
     if len(message.body) > MAX_BODY_BYTES:
         raise MessageError(
             f"the body has {len(message.body)} bytes; {MAX_BODY_BYTES} is the most.",
+            remedy="Split it, or store it elsewhere and send its address.",
             code="BODY_TOO_LARGE",
         )
     named = {"tags": message.tags, "sharding key": message.sharding_key}
@@ -212,14 +218,17 @@ def _check_message(message: Message) -> None:
     if not -(2**31) <= message.flag < 2**31:
         reason = f"flag {message.flag} does not fit in 32 bits"
     if reason:
-        raise MessageError(f"{reason}.")
+        raise MessageError(f"{reason}.", remedy="Change or leave out what is named here.")
     _check_delay(message)
 
 
 def _check_delay(message: Message) -> None:
     level, due = message.delay_level, message.deliver_at_ms
     if not isinstance(level, Integral) or not 0 <= level < 2**31:
-        raise MessageError(f"the delay level is {level}; levels count from 1.")
+        raise MessageError(
+            f"the delay level is {level}; levels count from 1.",
+            remedy="Use a level, or 0 for none.",
+        )
     if due is not None and not isinstance(due, Integral):
         raise MessageError(f"deliver_at_ms is {due!r}.", remedy="Use whole epoch milliseconds.")
     if level and due is not None:

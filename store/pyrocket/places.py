@@ -15,6 +15,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.index.scan import SLICE_ROWS
 from pyrocket.index.scattered import records_at
+from pyrocket.kinds import check_texts
 from pyrocket.log.commit_log import CommitLog
 
 _Array = npt.NDArray[np.int64]
@@ -72,6 +73,7 @@ class Places:
 
 def check_columns(columns: Sequence[str], known: Iterable[str]) -> None:
     """Raise SchemaError (COLUMN_UNKNOWN) unless there is a column, and all are known."""
+    check_texts(columns=columns)
     known = list(known)
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:

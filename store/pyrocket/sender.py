@@ -13,7 +13,8 @@ from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.kinds import check_message_kinds, check_numbers
+from pyrocket.kinds import check_message_kinds
+from pyrocket.limits import check_whole
 from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.services.topics import TopicConfig, Topics, check_topic_name, lacking_topics
@@ -67,7 +68,7 @@ class Sender:
         """Append all rows or none; with `whole` durably, and in the face of a loss of power."""
         columns = check_send_batch(batch)
         if first_queue is not None:
-            check_numbers(first_queue=first_queue)
+            check_whole("first_queue", first_queue)
         if not len(columns):
             return AppendResult(0, 0, writer.log_end)
         start = random.randrange(1024) if first_queue is None else first_queue
@@ -134,7 +135,11 @@ class Sender:
         if topic is None:
             topic = self._create(writer, name)
         if not topic.writable:
-            raise MessageError(f"topic {name!r} may not be written.", code="TOPIC_NOT_WRITABLE")
+            raise MessageError(
+                f"topic {name!r} may not be written.",
+                remedy="Its permission forbids it: `Store.update_topic(perm=6)` allows it.",
+                code="TOPIC_NOT_WRITABLE",
+            )
         return topic
 
     def _create(self, writer: Writer, name: str) -> TopicConfig:

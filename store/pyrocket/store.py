@@ -12,10 +12,11 @@ from pyrocket.config import DEFAULT_QUEUES, Retention, StoreConfig
 from pyrocket.delivery.levels import DelayLevels
 from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.os_errors import naming_obstacles
+from pyrocket.disk.os_errors import translating, translating_methods
 from pyrocket.errors import StoreReadOnlyError
 from pyrocket.group_admin import Groups
 from pyrocket.hooks import Hooks
+from pyrocket.kinds import check_numbers, check_text, path_of
 from pyrocket.lookup import Lookup
 from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.parked import Parked
@@ -38,6 +39,7 @@ from pyrocket.views.facade import Views
 from pyrocket.writer import Writer
 
 
+@translating_methods
 class Store(Reading):
     """A directory of topics. Open it with `Store.open`, close it or use it in a `with` block.
 
@@ -73,7 +75,7 @@ class Store(Reading):
         self._views = Views(reader, self._groups, self._parked)
 
     @classmethod
-    @naming_obstacles
+    @translating
     def open(
         cls,
         path: str | PathLike[str],
@@ -147,6 +149,8 @@ class Store(Reading):
 
     def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
         """Return the smallest offset at which a recovery after `epoch` cut the queue, or None."""
+        check_text(topic=topic)
+        check_numbers(epoch=epoch, queue_id=queue_id)
         return self._epochs.cut_since(epoch, topic, queue_id)
 
     @property
@@ -301,7 +305,7 @@ class Store(Reading):
         `progress` is told bytes done, bytes in all, and the file that was copied.
         """
         turn = self._writer.section if self._writer else None
-        where = Path(target).absolute()
+        where = path_of(target, "target", "SNAPSHOT_TARGET")
         return take_snapshot(self._layout, self._reader, where, turn, progress)
 
     def _writing(self) -> Writer:

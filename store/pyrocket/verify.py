@@ -28,7 +28,7 @@ from pyrocket.checks.topics import check_offsets, missing_topics, report_deleted
 from pyrocket.config import StoreConfig
 from pyrocket.cursors import read_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.os_errors import linked, naming_obstacles
+from pyrocket.disk.os_errors import linked, translating
 from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
 from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
@@ -38,7 +38,7 @@ from pyrocket.index.queues import Queues
 from pyrocket.log.check import BadPlace, LogCheck
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.groups import GroupOffsets, Offsets
-from pyrocket.services.identity import SealedLog, check_directory, identify
+from pyrocket.services.identity import SealedLog, check_directory, identify, layout_of
 from pyrocket.services.topics import TopicConfig, Topics
 
 _ATTEMPTS = 10
@@ -47,7 +47,7 @@ Progress = Callable[[int, int, str], None]
 """Told bytes done, bytes in all, and the file that is being looked at."""
 
 
-@naming_obstacles
+@translating
 def verify(
     path: str | PathLike[str],
     progress: Progress | None = None,
@@ -61,7 +61,7 @@ def verify(
     levels of a broker's store wait. Raises OptionError (DELAY_LEVELS), StoreNotFoundError,
     StorePermissionError, StoreUnavailableError.
     """
-    layout = Layout(Path(path).absolute())
+    layout = layout_of(path)
     check_directory(layout, create=False)
     if links := list(links_of(layout.root, everywhere=True)):
         return _with_links(layout, links)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 
 import pytest
 from full_store import copied, error_of, make_full, names_of, read, use, with_timers
@@ -151,7 +152,14 @@ def test_an_allowed_link_of_somebody_else_is_refused(path, tmp_path, name, of):
     assert snapshot(tmp_path / "canary") == before
 
 
-def test_a_deep_tree_in_the_scratch_folder_is_removed(path):
+@pytest.fixture
+def removed_at_the_end(path):
+    """A tree that is left would be too deep for pytest."""
+    yield
+    subprocess.run(["rm", "-rf", path], check=True)
+
+
+def test_a_deep_tree_in_the_scratch_folder_is_removed(path, removed_at_the_end):
     """However deep: neither the stack nor the number of open files bounds it."""
     filled(path).close()
     scratch = os.open(path / "pyrocket/tmp", os.O_RDONLY)

@@ -182,7 +182,7 @@ def drop_cached(descriptor: int) -> None:
 @naming_obstacles
 def make_directory(path: Path) -> None:
     """Make a folder and its parents durable; no error if it is there."""
-    if path.is_dir():
+    if path.is_dir() or path == path.parent:
         return
     make_directory(path.parent)
     try:

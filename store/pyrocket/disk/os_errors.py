@@ -1,8 +1,9 @@
 """Errors of the operating system as errors of pyrocket: what failed, where, and the way out.
 
 `translating_os_errors` stands where an operation on a store ends and its caller begins: no OSError
-gets past it. `naming_obstacles` is for single operations below that, whose callers have an answer
-to some errors, such as a missing file: only what no caller has an answer to is translated.
+gets past it; `translating` makes one of a public function. `naming_obstacles` is for single
+operations below that, whose callers have an answer to some errors, such as a missing file: only
+what no caller has an answer to is translated.
 """
 
 import errno
@@ -12,9 +13,10 @@ import os
 import pwd
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from types import FunctionType, GeneratorType
+from typing import Any, ParamSpec, TypeVar, cast
 
 from pyrocket.errors import (
     PyrocketError,
@@ -25,6 +27,7 @@ from pyrocket.errors import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 NOT_WRITTEN = "{root} could not be written: {error}. Nothing is lost by it."
 WRITE_FAILED = "a write to {root} failed: {error}. Nothing of it is visible."
@@ -40,7 +43,10 @@ _FIRST = {
     errno.EIO: "Repair the disk",
     errno.EMFILE: "Allow the process more open files (`ulimit -n`)",
     errno.ENFILE: "Allow the machine more open files",
-    errno.ENOMEM: "Free memory",
+    errno.ENOMEM: (
+        "Give the process more address space, of which a limit such as"
+        " spark.executor.pyspark.memory or `ulimit -v` counts all, mapped files too"
+    ),
     errno.ENAMETOOLONG: "Use a shorter path for the store, or a shorter name",
     **dict.fromkeys((errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR), _PLACE),
 }
@@ -97,6 +103,51 @@ def translated(
     return StoreUnavailableError(message, remedy=way_out(error, then), code=code)
 
 
+def translating(operation: Callable[P, R]) -> Callable[P, R]:
+    """Have a public function, or the generator it returns, raise no OSError: READ_FAILED instead.
+
+    What writes has said by then that it was a write that failed.
+    """
+
+    @functools.wraps(operation)
+    def translating_it(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            result = operation(*arguments, **options)
+        except OSError as error:
+            raise _read_failed(error) from error
+        if type(result) is GeneratorType:
+            return cast(R, _translating(cast(Iterator[Any], result)))
+        return result
+
+    return translating_it
+
+
+def translating_methods(face: type[T]) -> type[T]:
+    """Have all public methods and properties of a class raise no OSError: see `translating`."""
+    for name, member in list(vars(face).items()):
+        if name.startswith("_"):
+            continue
+        if isinstance(member, FunctionType):
+            setattr(face, name, translating(member))
+        elif isinstance(member, property) and member.fget is not None:
+            setattr(face, name, property(translating(member.fget), doc=member.__doc__))
+    return face
+
+
+def _translating(generator: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from generator
+    except OSError as error:
+        raise _read_failed(error) from error
+
+
+def _read_failed(error: OSError) -> PyrocketError:
+    if isinstance(error, StorePermissionError):
+        return error
+    what = "the operating system refused to read: {error}."
+    return translated(error, "", "try again", what=what, code="READ_FAILED")
+
+
 def naming_obstacles(operation: Callable[P, R]) -> Callable[P, R]:
     """Have an operation raise what `obstacle` makes of its OSErrors; others stay as they are."""
 
@@ -150,10 +201,12 @@ def wrong_kind(path: str | Path) -> StoreDamagedError:
     That is at `path`, or a file in the place of a folder above it.
     """
     path = Path(os.path.abspath(path))
-    place = next((each for each in reversed(path.parents) if not each.is_dir()), path)
-    if place.is_symlink():
+    place = next((each for each in reversed(path.parents) if not os.path.isdir(each)), path)
+    if os.path.islink(place):
         return linked(place)
-    kind = _KINDS.get(stat.S_IFMT(place.lstat().st_mode), "file") if place.exists() else "file"
+    kind = "file"
+    with suppress(OSError):
+        kind = _KINDS.get(stat.S_IFMT(os.lstat(place).st_mode), kind)
     return StoreDamagedError(
         f"{place} is a {kind}; a store has a {'folder' if kind == 'file' else 'file'} there.",
         remedy="Move it away; `pyrocket verify` says what is missing then.",

@@ -264,6 +264,7 @@ def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.Bin
         raise MessageError(
             f"row {row} has {lengths[row]} bytes of properties, the message id, keys and tags"
             f" included; {MAX_PROPERTIES_BYTES} is the most.",
+            remedy="Move what is long into the body.",
             code="PROPERTIES_SIZE_EXCEEDED",
         )
     return blocks.cast(pa.binary())

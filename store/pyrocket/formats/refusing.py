@@ -22,4 +22,4 @@ def refuse(
     if at < 0:
         return
     row = at if rows is None else int(rows[at])
-    raise MessageError(f"row {row} {describe(at)}.", code=code)
+    raise MessageError(f"row {row} {describe(at)}.", remedy="Correct that row.", code=code)

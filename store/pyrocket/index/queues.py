@@ -7,11 +7,13 @@ from threading import Lock
 
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout, listed
+from pyrocket.errors import TopicNameError
 from pyrocket.index.consume_queue import ConsumeQueue
 
 _OPEN = 64
 """Queues whose files stay open, up to four each: processes have about 1,000 descriptors."""
 
+_MAX_NAME_BYTES = 255
 _KNOWN = 4096
 """Queues of which is remembered where they ended."""
 
@@ -50,6 +52,7 @@ class Queues:
             return queue
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        _check_folder_name(topic)
         folder, scratch = self._layout.consume_queue(topic, queue_id), self._layout.scratch
         run = self._run_type(
             folder, self.file_bytes, scratch, writable=self._writable, turn=self._turn
@@ -78,3 +81,19 @@ class Queues:
                 queue.run.close()
             self._open.clear()
             self._closed.clear()
+
+
+def _check_folder_name(topic: str) -> None:
+    """Raise TopicNameError unless a folder of all queues' folder can have the name.
+
+    Callers may name any topic, also one that no table has.
+    """
+    try:
+        length = len(os.fsencode(topic))
+    except UnicodeEncodeError:
+        length = 0
+    if topic in (".", "..") or {"/", "\0"} & set(topic) or not 0 < length <= _MAX_NAME_BYTES:
+        raise TopicNameError(
+            f"{topic!r} is no legal topic name.",
+            remedy="Use the name of a topic, such as `store.topics()` returns.",
+        )

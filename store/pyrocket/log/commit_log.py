@@ -96,6 +96,7 @@ class CommitLog:
             raise MessageError(
                 f"a record of {int(sizes.max())} bytes does not fit: a log file of this store has"
                 f" room for {self.longest}.",
+                remedy="Send less in one message, or use a store with a larger log_file_bytes.",
                 code="RECORD_TOO_LARGE",
             )
 

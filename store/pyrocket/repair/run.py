@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from pathlib import Path
 
 from pyrocket.checks.report import Report
 from pyrocket.config import StoreConfig
@@ -15,11 +14,11 @@ from pyrocket.disk.durable import replace_file
 from pyrocket.disk.fixed_names import check_fixed_names
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, Turns
-from pyrocket.disk.os_errors import naming_obstacles
+from pyrocket.disk.os_errors import translating
 from pyrocket.errors import StoreLockedError
 from pyrocket.repair.plan import Action, is_beyond_repair, plan_repair
 from pyrocket.repair.steps import Steps
-from pyrocket.services.identity import check_directory
+from pyrocket.services.identity import check_directory, layout_of
 from pyrocket.verify import Progress, verify
 from pyrocket.writer import Writer
 
@@ -41,7 +40,7 @@ Agree = Callable[[tuple[Action, ...]], bool]
 """Asked, with the store alone, whether the actions are to be taken."""
 
 
-@naming_obstacles
+@translating
 def repair(
     path: str | PathLike[str],
     *,
@@ -59,7 +58,7 @@ def repair(
     Raises StoreLockedError if others have the store open, StoreNotFoundError, and
     StoreUnavailableError for a disk that does not take it, or a user who may not.
     """
-    layout = Layout(Path(path).absolute())
+    layout = layout_of(path)
     check_directory(layout, create=False)
     config = config or StoreConfig()
     look = partial(verify, path, progress, most=_ALL, config=config)

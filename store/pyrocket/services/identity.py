@@ -9,7 +9,6 @@ open it for writing says.
 
 import json
 import logging
-import os
 import re
 import uuid
 from contextlib import suppress
@@ -26,11 +25,18 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.disk.state_page import StatePage
-from pyrocket.errors import OptionError, StoreDamagedError, StoreNotFoundError, StorePermissionError
+from pyrocket.errors import (
+    InvalidInputError,
+    OptionError,
+    StoreDamagedError,
+    StoreNotFoundError,
+    StorePermissionError,
+)
 from pyrocket.formats.fastjson import in_words
 from pyrocket.formats.own_json import check_own_version
 from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
 from pyrocket.index.delay_levels import learn_delay_levels
+from pyrocket.kinds import path_of
 from pyrocket.sizes import (
     TELL_INDEX,
     check_all_lengths,
@@ -80,13 +86,10 @@ class Identity:
 
 def layout_of(path: str | PathLike[str]) -> Layout:
     """Return the layout of a directory that a caller names. Raises StoreNotFoundError."""
-    if not isinstance(path, str | PathLike) or not os.fspath(path):
-        raise StoreNotFoundError(
-            f"the path of a store is {path!r}.",
-            remedy="Name its directory, as a str or a Path; '.' is the current one.",
-            code="STORE_PATH",
-        )
-    return Layout(Path(path).absolute())
+    try:
+        return Layout(path_of(path, "the path of a store", "STORE_PATH"))
+    except InvalidInputError as error:
+        raise StoreNotFoundError(error.message, remedy=error.remedy, code=error.code) from None
 
 
 def check_directory(layout: Layout, *, create: bool) -> None:

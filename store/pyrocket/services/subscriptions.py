@@ -36,7 +36,8 @@ class GroupConfig:
 
 def check_group_name(name: str) -> None:
     """Raise GroupNameError unless RocketMQ takes the name."""
-    if not _NAME.fullmatch(name) or len(name) > MAX_GROUP_CHARACTERS:
+    legal = isinstance(name, str) and _NAME.fullmatch(name)
+    if not legal or len(name) > MAX_GROUP_CHARACTERS:
         raise GroupNameError(
             f"{name!r} is no legal group name.",
             remedy=f"Use 1 to {MAX_GROUP_CHARACTERS} of the characters a-z A-Z 0-9 _ - % |.",

@@ -88,6 +88,10 @@ def check_topic_name(name: str) -> None:
 
 def check_not_system(name: str) -> None:
     """Raise TopicNameError if the topic is one of RocketMQ's own."""
+    if not isinstance(name, str):
+        raise TopicNameError(
+            f"{name!r} is no legal topic name.", remedy="Use the name of a topic, a text (str)."
+        )
     if name in CLOSED_TO_SENDERS or name.startswith(SYSTEM_PREFIX):
         raise TopicNameError(
             f"{name!r} is a system topic of RocketMQ.", remedy="Choose another name."

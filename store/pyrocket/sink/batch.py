@@ -3,10 +3,12 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyrocket.disk.machine import Moment, moment
 from pyrocket.errors import OptionError, SinkError
 from pyrocket.formats.content_sum import ContentSum
+from pyrocket.limits import is_whole
 
 _MOST_BATCH = 2**63 - 1
 
@@ -33,13 +35,15 @@ class SinkBatch:
     began: Moment = field(default_factory=moment, compare=False)
 
     def __post_init__(self) -> None:
+        for name in ("identity", "target", "run"):
+            _check_name(name, getattr(self, name))
         if not self.identity:
             raise SinkError(
                 "a batch without a stable identity cannot be published exactly once.",
                 remedy="Give the options txnAppId and txnVersion.",
                 code="SINK_NO_IDENTITY",
             )
-        if not 0 <= self.batch <= _MOST_BATCH:
+        if not is_whole(self.batch, 0, _MOST_BATCH):
             raise SinkError(
                 f"{self.batch} is no number of a batch.",
                 remedy="Use a whole number from 0 on that grows with each batch.",
@@ -72,6 +76,17 @@ class PublishPolicy:
                 raise OptionError(
                     f"{name} is {given!r}.", remedy=f"Use one of {', '.join(allowed)}."
                 )
+
+
+def _check_name(name: str, value: Any) -> None:
+    try:
+        value.encode()
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise SinkError(
+            f"the {name} of a batch is {value!r}.",
+            remedy="Use a text (str) that UTF-8 can encode.",
+            code="SINK_NO_IDENTITY",
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ from dataclasses import replace
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
+from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
 from pyrocket.errors import MessageError
 from pyrocket.formats.sink_record import SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.hooks import Hooks
+from pyrocket.kinds import check_type
+from pyrocket.limits import check_whole
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.reader import Reader
 from pyrocket.services.empty_batches import EmptyBatches
@@ -31,6 +33,7 @@ from pyrocket.sink.staging import Leftovers, StagingArea
 from pyrocket.writer import Writer
 
 
+@translating_methods
 class Sink:
     """The exactly-once sink of one store. Staging works on a store that is open for reading."""
 
@@ -51,6 +54,9 @@ class Sink:
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
         """Return what takes the rows of one task, to be used in a `with` block."""
+        check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
+        check_whole("partition", partition)
+        check_whole("attempt", attempt)
         return Stager(
             self._area,
             batch,
@@ -78,6 +84,8 @@ class Sink:
         TopicNotFoundError, StoreNotSharedError, StoreLockedError, StoreUnavailableError; nothing
         is visible then, but for QUEUES_NOT_WRITTEN.
         """
+        _check_staged(staged)
+        check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
         policy = PublishPolicy(on_difference=on_difference, on_gap=on_gap)
         with_rows = [one for one in staged if one.rows]
         if not with_rows:
@@ -99,6 +107,7 @@ class Sink:
 
     def publish_once(self, staged: Sequence[Staged]) -> Published:
         """Make all rows visible together, durably; nobody will know them again. As `publish`."""
+        _check_staged(staged)
         with_rows = [one for one in staged if one.rows]
         if not with_rows:
             return self._nothing(staged)
@@ -111,7 +120,8 @@ class Sink:
         return Published(0, 0, False, self._reader.position().published, _left_out(staged))
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Remove what will not be published, as far as that can be done. Never raises."""
+        """Remove what will not be published, as far as that can be done."""
+        _check_staged(staged)
         for one in staged:
             if one.name and one.store == self._reader.identity.store_id:
                 with suppress(OSError, ValueError):
@@ -197,3 +207,9 @@ class Sink:
 
 def _left_out(staged: Sequence[Staged]) -> int:
     return sum(one.left_out for one in staged)
+
+
+def _check_staged(staged: Sequence[Staged]) -> None:
+    check_type(Sequence, "Use a list of what `Stager.finish` returned.", staged=staged)
+    for one in staged:
+        check_type(Staged, "Use what `Stager.finish` returned.", staged=one)

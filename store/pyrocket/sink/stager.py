@@ -8,11 +8,12 @@ from types import TracebackType
 import pyarrow as pa
 
 from pyrocket.clock import Clock
-from pyrocket.disk.os_errors import translating_os_errors
+from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.encoding import encode_rows
 from pyrocket.formats.content_sum import ContentSum, content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.limits import check_whole
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.sink.batch import SinkBatch, Staged
 from pyrocket.sink.staged_file import StagedWriter
@@ -25,6 +26,7 @@ _failing_whole = partial(
 )
 
 
+@translating_methods
 class Stager:
     """Takes the rows of one task. Leaving the `with` block without `finish` removes the file.
 
@@ -86,6 +88,8 @@ class Stager:
         columns = check_send_batch(batch)
         if not len(columns):
             return 0
+        if first_queue is not None:
+            check_whole("first_queue", first_queue)
         start = random.randrange(1024) if first_queue is None else first_queue
         topics = batch.column("topic") if topic is None and "topic" in batch.schema.names else None
         content, columns = content_sum(columns, topics)

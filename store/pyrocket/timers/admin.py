@@ -11,6 +11,7 @@ from pyrocket.clock import Clock
 from pyrocket.cursors import read_cursors
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.os_errors import translating_methods
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
@@ -34,6 +35,7 @@ from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.hooks import Hooks
 from pyrocket.index.scattered import read_scattered
 from pyrocket.index.timer_queue import ordered
+from pyrocket.kinds import check_text, check_type
 from pyrocket.limits import check_whole
 from pyrocket.message import StoredMessage
 from pyrocket.reader import Reader
@@ -63,6 +65,7 @@ class PendingTimer:
     queue_offset: int
 
 
+@translating_methods
 class Timers:
     """The timers of one store; what only looks works on a read-only store, too."""
 
@@ -105,6 +108,8 @@ class Timers:
         Raises OptionError for a limit that is none.
         """
         check_whole("limit", limit)
+        if after is not None:
+            check_type(PendingTimer, "Use one of those that `pending` returned.", after=after)
         entries = self.entries()
         if after is not None:
             later = entries["queue_offset"] > after.queue_offset
@@ -128,6 +133,7 @@ class Timers:
 
         It stays called off whatever dies. Raises StoreReadOnlyError, StoreLockedError.
         """
+        check_text(topic=topic, msg_id=msg_id)
         writer = self._writing()
         found = [one for one in self._find(TIMER_TOPIC, msg_id) if _is_for(one, topic, msg_id)]
         with writer.section():

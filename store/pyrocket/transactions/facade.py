@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.os_errors import translating_methods
 from pyrocket.errors import MessageError, StoreLockedError
 from pyrocket.formats.half_record import HalfMessage, half_of
 from pyrocket.formats.properties import (
@@ -19,7 +20,7 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.hooks import Hooks
-from pyrocket.kinds import check_message_kinds
+from pyrocket.kinds import check_message_kinds, check_text
 from pyrocket.limits import is_whole
 from pyrocket.message import Message, SendStatus
 from pyrocket.outgoing import Outgoing, Route
@@ -56,6 +57,7 @@ class Sending(Protocol):
         ...
 
 
+@translating_methods
 class Transactions:
     """The transactions of one store; what only looks works on a read-only store, too.
 
@@ -124,6 +126,8 @@ class Transactions:
         self, group: str, message: Message, immunity_s: int | None = None
     ) -> tuple[Question, SendStatus]:
         """Store a half message; return it, named, and how it was flushed. Raises MessageError."""
+        check_text(group=group)
+        check_message_kinds(message)
         if message.delay_level or message.deliver_at_ms is not None:
             raise MessageError(
                 "a message of a transaction cannot have a delay.",

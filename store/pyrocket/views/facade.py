@@ -1,11 +1,15 @@
 """`Views`: plans, and reads what is planned."""
 
 from collections.abc import Iterator, Sequence
+from typing import get_args
 
 import pyarrow as pa
 
+from pyrocket.disk.os_errors import translating_methods
+from pyrocket.errors import InvalidInputError
 from pyrocket.formats.system_topics import DLQ_PREFIX
 from pyrocket.group_admin import Groups
+from pyrocket.kinds import check_text, check_texts, check_type
 from pyrocket.parked import Parked
 from pyrocket.places import check_columns
 from pyrocket.reader import Reader
@@ -27,7 +31,10 @@ from pyrocket.views.sent_back import (
 )
 from pyrocket.views.tables import groups_table, topics_table
 
+_VIEWS = get_args(ViewName)
 
+
+@translating_methods
 class Views:
     """What one store holds besides the messages of its topics. Never locks, never writes.
 
@@ -52,6 +59,14 @@ class Views:
         for the log: leave out what is damaged. With `group` the others show one group. Raises
         GroupNotFoundError.
         """
+        check_text(group=group)
+        check_texts(topics=topics)
+        if view not in _VIEWS:
+            raise InvalidInputError(
+                f"there is no view {view!r}.",
+                remedy=f"Use one of {', '.join(_VIEWS)}.",
+                code="VIEW_UNKNOWN",
+            )
         if view == "commitlog":
             return [*log_parts(self._reader, tuple(topics), skips_damage=skips_damage)]
         if view in ("groups", "topics"):
@@ -69,6 +84,7 @@ class Views:
         Columns: `pyrocket.VIEW_COLUMNS`. Raises OffsetOutOfRangeError where rows were cleaned away,
         StoreDamagedError, SchemaError.
         """
+        check_type(get_args(ViewPart), "Use one of those that `plan` returned.", part=part)
         check_columns(columns, VIEW_COLUMNS[_view_of(part)])
         if isinstance(part, LogPart):
             return scan_log(self._reader, part, columns)

@@ -1,0 +1,324 @@
+"""Public methods raise errors of the tree only, with a way out, whatever they are given."""
+
+import errno
+import inspect
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from halves import UNKNOWN
+from pyrocket import Message, PyrocketError, SinkBatch, Store, Wanted
+from pyrocket.group_admin import AtTime, Groups
+from pyrocket.repair.run import repair
+from pyrocket.sink.sink import Sink
+from pyrocket.timers.admin import Timers
+from pyrocket.transactions.facade import Transactions
+from pyrocket.transactions.words import HalfPlace
+from pyrocket.verify import verify
+from pyrocket.views.facade import Views
+from sinks import numbered as batch_of
+from stores import SMALL, batch, filled
+
+HOSTILE = {
+    "none": None,
+    "a number": 5,
+    "a negative number": -1,
+    "a huge number": 2**70,
+    "a fraction": 1.5,
+    "NaN": float("nan"),
+    "true": True,
+    "an empty text": "",
+    "another text": "nope",
+    "a text with NUL": "a\0b",
+    "a text with a surrogate": "a\ud800b",
+    "a long text": "x" * 5000,
+    "a path": "../../x",
+    "bytes": b"t",
+    "a list": [],
+    "a list of texts": ["a\0b", "\ud800"],
+    "a list of numbers": [1, 2, 3],
+    "a list of lists": [[], [1]],
+    "a dict": {},
+    "a dict of anything": {"x": None, 2**70: -1, None: "y"},
+    "a dict of huge numbers": {0: 2**70, 2**70: 0},
+    "an object": object(),
+}
+WIRING = {
+    *("Timers.hook_into", "Timers.close", "Sink.hook_into", "Transactions.hook_into"),
+    *("Transactions.add", "Transactions.remove", "Transactions.answer", "Transactions.close"),
+    *("Store.close", "Store.run_services"),
+}
+"""Called by the package itself with objects of its own, or without effect on what is tried."""
+
+WITH_PATHS = ("Store.open", "Store.snapshot")
+
+
+def without_arguments(store):
+    known = {
+        "Store": (store, "advance flush now position topics"),
+        "Groups": (store.groups, "all offsets"),
+        "Transactions": (store.transactions, "pending run_checks"),
+        "Timers": (store.timers, "count entries next_due"),
+    }
+    return {
+        f"{kind}.{name}": (getattr(face, name), {})
+        for kind, (face, names) in known.items()
+        for name in names.split()
+    }
+
+
+def calls(store):
+    """How each public method with arguments is called, by name: the method, and good arguments."""
+    span = {"topic": "t", "queue_id": 0, "start": 0, "end": 3}
+    groups, sink, timers, views = store.groups, store.sink, store.timers, store.views
+    transactions = store.transactions
+    return {
+        "Store.append": (store.append, {"message": Message(topic="t", body=b"x")}),
+        "Store.append_batch": (
+            store.append_batch,
+            {"batch": batch([b"x"]), "topic": "t", "first_queue": 0, "whole": False},
+        ),
+        "Store.clean": (store.clean, {"hours": 1000, "total_bytes": 10**9, "dry_run": True}),
+        "Store.create_topic": (
+            store.create_topic,
+            {"name": "u", "read_queues": 1, "write_queues": 1, "perm": 6, "exist_ok": True},
+        ),
+        "Store.update_topic": (
+            store.update_topic,
+            {"name": "v", "read_queues": 1, "write_queues": 1, "perm": 6},
+        ),
+        "Store.delete_topic": (store.delete_topic, {"name": "w"}),
+        "Store.cut_by_bytes": (store.cut_by_bytes, {**span, "marks": [100, 200]}),
+        "Store.cut_since": (store.cut_since, {"epoch": 0, "topic": "t", "queue_id": 0}),
+        "Store.estimate_bytes": (store.estimate_bytes, span),
+        "Store.holds": (store.holds, {"mark": store.mark({"t": {0: 3}})}),
+        "Store.mark": (store.mark, {"offsets": {"t": {0: 3}}}),
+        "Store.locate": (store.locate, {"wanted": Wanted(topics=("t",), keys=("k",))}),
+        "Store.log_span": (store.log_span, span),
+        "Store.lost_queues": (store.lost_queues, {"topic": "t"}),
+        "Store.max_offset": (store.max_offset, {"topic": "t", "queue_id": 0}),
+        "Store.min_offset": (store.min_offset, {"topic": "t", "queue_id": 0}),
+        "Store.message_by_id": (store.message_by_id, {"topic": "t", "msg_id": "x"}),
+        "Store.message_by_offset_id": (store.message_by_offset_id, {"offset_msg_id": "0" * 32}),
+        "Store.messages": (store.messages, span),
+        "Store.offset_by_time": (
+            store.offset_by_time,
+            {"topic": "t", "queue_id": 0, "timestamp_ms": 0},
+        ),
+        "Store.offsets": (store.offsets, {"topic": "t"}),
+        "Store.pending": (store.pending, {"kind": "scheduled"}),
+        "Store.query": (
+            store.query,
+            {"topic": "t", "key": "k", "begin_ms": 0, "end_ms": 2**50, "max_messages": 5},
+        ),
+        "Store.queue_range": (store.queue_range, {"topic": "t", "queue_id": 0}),
+        "Store.read": (
+            store.read,
+            {"topic": "t", "queue_id": 0, "offset": 0, "max_messages": 3},
+        ),
+        "Store.scan": (store.scan, {**span, "columns": ("body",)}),
+        "Store.scan_pending": (
+            store.scan_pending,
+            {"part": store.pending("scheduled")[0], "topics": ("t",), "columns": ("body",)},
+        ),
+        "Store.scan_places": (
+            store.scan_places,
+            {
+                "places": store.locate(Wanted(topics=("t",), keys=("k",))).places[0],
+                "columns": ("body",),
+            },
+        ),
+        "Store.scan_together": (
+            store.scan_together,
+            {"topic": "t", "ranges": [(0, 0, 2)], "columns": ("body",)},
+        ),
+        "Store.topic": (store.topic, {"name": "t"}),
+        "Groups.commit": (groups.commit, {"group": "g", "topic": "t", "offsets": {0: 1}}),
+        "Groups.committed": (groups.committed, {"group": "g", "topic": "t"}),
+        "Groups.create": (groups.create, {"group": "g"}),
+        "Groups.delete": (groups.delete, {"group": "h"}),
+        "Groups.get": (groups.get, {"group": "g"}),
+        "Groups.reset": (groups.reset, {"group": "g", "topic": "t", "to": AtTime(5)}),
+        "Groups.topics": (groups.topics, {"group": "g"}),
+        "Transactions.end": (
+            transactions.end,
+            {"place": HalfPlace(0, 0, "pg", "x"), "state": UNKNOWN, "from_check": False},
+        ),
+        "Transactions.send_half": (
+            transactions.send_half,
+            {"group": "pg", "message": Message(topic="t", body=b"x"), "immunity_s": 5},
+        ),
+        "Timers.cancel": (timers.cancel, {"topic": "t", "msg_id": "x"}),
+        "Timers.pending": (timers.pending, {"limit": 5, "after": None}),
+        "Views.plan": (
+            views.plan,
+            {"view": "retry", "topics": ("t",), "group": "g", "skips_damage": False},
+        ),
+        "Views.scan": (
+            views.scan,
+            {"part": views.plan("commitlog")[0], "columns": ("body",)},
+        ),
+        "Sink.clean_staging": (sink.clean_staging, {"dry_run": True}),
+        "Sink.discard": (sink.discard, {"staged": []}),
+        "Sink.last": (sink.last, {"identity": "q", "target": "t"}),
+        "Sink.publish": (sink.publish, {"batch": batch_of(0), "staged": []}),
+        "Sink.publish_once": (sink.publish_once, {"staged": []}),
+        "Sink.stage": (sink.stage, {"batch": batch_of(9), "partition": 0, "attempt": 0}),
+        "SinkBatch": (
+            SinkBatch,
+            {"identity": "q", "target": "t", "batch": 0, "run": "r"},
+        ),
+    }
+
+
+@pytest.fixture
+def store(path, clock):
+    with filled(path, clock=clock) as opened:
+        for name in ("v", "w"):
+            opened.create_topic(name, read_queues=1, write_queues=1)
+        opened.append(Message(topic="t", body=b"x", keys="k"))
+        opened.append(Message(topic="t", body=b"x", delay_level=9))
+        opened.groups.commit("g", "t", {0: 1})
+        yield opened
+
+
+def run(method, arguments):
+    result = method(**arguments)
+    if isinstance(result, Iterator):
+        list(result)
+    elif hasattr(result, "finish"):
+        with result as stager:
+            stager.append(batch([b"x"]), topic="t")
+
+
+def outcome(method, arguments):
+    """What is wrong with what a call raises; empty if nothing is."""
+    try:
+        run(method, arguments)
+    except PyrocketError as error:
+        return "" if error.remedy else f"{error.code} names no way out"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def public_methods():
+    kinds = Store, Groups, Transactions, Timers, Views, Sink
+    return {
+        f"{kind.__name__}.{name}"
+        for kind in kinds
+        for name, _ in inspect.getmembers(kind, callable)
+        if not name.startswith("_") and f"{kind.__name__}.{name}" not in WIRING
+    }
+
+
+def test_every_public_method_is_tried(store):
+    assert public_methods() <= {*calls(store), *without_arguments(store), *WITH_PATHS}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_arguments_are_refused_with_a_way_out(store, what):
+    faults = [
+        f"{name}({argument}={what}): {fault}"
+        for name, (method, good) in calls(store).items()
+        for argument in good
+        if (fault := outcome(method, {**good, argument: HOSTILE[what]}))
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_fields_of_messages_and_wishes_are_refused_with_a_way_out(store, what):
+    value = HOSTILE[what]
+    tried = [
+        *(
+            (store.append, {"message": replace(Message(topic="t", body=b"x"), **{one.name: value})})
+            for one in fields(Message)
+        ),
+        *(
+            (store.locate, {"wanted": replace(Wanted(topics=("t",)), **{one.name: value})})
+            for one in fields(Wanted)
+        ),
+        (store.append, {"message": Message(topic="t", body=b"x", properties={"a": value})}),
+        (store.append, {"message": Message(topic="t", body=b"x", keys=[value])}),
+        (store.groups.commit, {"group": "g", "topic": "t", "offsets": {0: value}}),
+        (store.mark, {"offsets": {"t": {0: value}}}),
+    ]
+    faults = [fault for one in tried if (fault := outcome(*one))]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "given", ["", "a\0b", "a\ud800b", "x" * 5000, "y/" * 3000, b"bytes", None, 5, [], object()]
+)
+def test_paths_that_can_be_none_are_refused_with_a_way_out(store, given):
+    for method, arguments in [
+        (Store.open, {"path": given}),
+        (Store.open, {"path": given, "create": True}),
+        (verify, {"path": given}),
+        (repair, {"path": given}),
+        (store.snapshot, {"target": given}),
+    ]:
+        with pytest.raises(PyrocketError) as failure:
+            method(**arguments)
+        assert failure.value.remedy
+
+
+SEAMS = [(os, "open"), (os, "pread"), (os, "listdir"), (os, "stat"), (mmap, "mmap")]
+
+
+def refusing(number):
+    def refuse(*arguments, **options):
+        path = next((one for one in arguments if isinstance(one, str | Path)), None)
+        raise OSError(number, os.strerror(number), *([] if path is None else [str(path)]))
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(errno.ELOOP, errno.EROFS, errno.ENOMEM, errno.ENAMETOOLONG, errno.EACCES),
+        *(errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENXIO),
+    ],
+    ids=errno.errorcode.get,
+)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_errors_of_the_system_are_translated(store, path, clock, monkeypatch, number, read_only):
+    store.close()
+    faults = []
+    for target, name in [
+        (os, "open"),
+        (os, "pread"),
+        (os, "listdir"),
+        (os, "stat"),
+        (mmap, "mmap"),
+    ]:
+        with Store.open(path, read_only=read_only, config=SMALL, clock=clock) as tried:
+            methods = {**calls(tried), **without_arguments(tried)}
+            with monkeypatch.context() as patch:
+                patch.setattr(target, name, refusing(number))
+                found = {key: outcome(*call) for key, call in methods.items()}
+            faults += [f"{name}: {key}: {fault}" for key, fault in found.items() if fault]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("number", [errno.ELOOP, errno.EROFS, errno.ENOMEM, errno.EACCES])
+@pytest.mark.parametrize("name", ["open", "pread", "stat", "listdir", "mkdir", "rename"])
+def test_opening_verifying_and_repairing_translate_them_too(
+    store, path, tmp_path, monkeypatch, number, name
+):
+    store.close()
+    for method, arguments in [
+        (Store.open, {"path": path}),
+        (Store.open, {"path": path, "read_only": True}),
+        (Store.open, {"path": tmp_path / "new", "create": True}),
+        (verify, {"path": path}),
+        (repair, {"path": path}),
+    ]:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, refusing(number))
+            assert not outcome(method, arguments)
