@@ -1,13 +1,16 @@
 """Whether what callers give is of the kind that it has to be: by name, before anything is done."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pyrocket.errors import InvalidInputError, MessageError
 from pyrocket.limits import is_number
 from pyrocket.message import Message
+
+_RANGE = ("queue_id", "start", "end")
+_BY_TOPIC = "Use {topic: {queue id: next offset}}."
 
 
 def check_numbers(**named: Any) -> None:
@@ -64,6 +67,38 @@ def check_type(wanted: type | tuple[type, ...], remedy: str, /, **named: Any) ->
             )
 
 
+def check_place(topic: Any, queue_id: Any, **offsets: Any) -> None:
+    """Raise InvalidInputError unless these can be a queue and offsets in it."""
+    check_text(topic=topic)
+    check_numbers(queue_id=queue_id, **offsets)
+
+
+def check_all_numbers(**named: Any) -> None:
+    """Raise InvalidInputError naming the first that is no sequence of whole numbers."""
+    check_type(Sequence, "Use a list of whole numbers.", **named)
+    for name, numbers in named.items():
+        for each in numbers:
+            check_numbers(**{f"one of {name}": each})
+
+
+def check_ranges(ranges: Any) -> None:
+    """Raise InvalidInputError unless these are ranges (queue id, start, end)."""
+    check_type(Sequence, "Use a list of (queue id, start, end).", ranges=ranges)
+    for one in ranges:
+        if not isinstance(one, tuple) or len(one) != len(_RANGE):
+            check_type((), "Use (queue id, start, end).", **{"one of the ranges": one})
+        check_numbers(**dict(zip(_RANGE, one, strict=True)))
+
+
+def check_offsets(offsets: Any) -> None:
+    """Raise InvalidInputError unless these are offsets by topic and queue id."""
+    check_type(Mapping, _BY_TOPIC, offsets=offsets)
+    for topic, queues in offsets.items():
+        check_type(Mapping, _BY_TOPIC, **{f"the offsets of {topic!r}": queues})
+        for queue_id, offset in queues.items():
+            check_place(topic, queue_id, offset=offset)
+
+
 def path_of(given: Any, name: str, code: str) -> Path:
     """Return an absolute path. Raises InvalidInputError with `code` for what can be none."""
     try:
@@ -74,7 +109,7 @@ def path_of(given: Any, name: str, code: str) -> Path:
         pass
     raise InvalidInputError(
         f"{name} is {given!r}.",
-        remedy="Name a directory, as a str or a Path; '.' is the current one.",
+        remedy="Name its directory, as a str or a Path; '.' is the current one.",
         code=code,
     )
 

@@ -20,6 +20,7 @@ from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints, to_text
 from pyrocket.index.scattered import records_at, sizes_at
+from pyrocket.kinds import check_numbers, check_texts, check_type
 from pyrocket.lookup import Lookup
 from pyrocket.places import Places
 from pyrocket.reader import Reader
@@ -80,6 +81,9 @@ class Locator:
 
     def locate(self, wanted: Wanted) -> Located:
         """Return where the messages are. Raises StoreDamagedError at one that is damaged."""
+        check_type(Wanted, "Use a pyrocket.Wanted(topics=…, keys=…).", wanted=wanted)
+        check_texts(topics=wanted.topics, keys=wanted.keys, ids=wanted.ids)
+        check_numbers(begin_ms=wanted.begin_ms, end_ms=wanted.end_ms)
         hashes = _hashes(wanted)
         hints = self._lookup.search(hashes, wanted.begin_ms, wanted.end_ms)
         named = self._named_places(wanted.ids, hints.bound)

@@ -22,6 +22,7 @@ from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries
 from pyrocket.index.scan import Slice
+from pyrocket.kinds import check_texts, check_type
 from pyrocket.reader import Reader
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.topics import TopicConfig
@@ -80,6 +81,8 @@ class Parked:
         self, part: PendingPart, topics: Sequence[str], columns: Sequence[str], *, verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield those of a part that are for one of the topics; the columns are checked at once."""
+        check_type(PendingPart, "Use what `Store.pending` returned.", part=part)
+        check_texts(topics=topics, columns=columns)
         known = [name for name in PENDING_COLUMNS if name != DUE or part.topic != HALF_TOPIC]
         unknown = [name for name in columns if name not in known]
         if unknown or not columns:

@@ -15,7 +15,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.index.scan import SLICE_ROWS
 from pyrocket.index.scattered import records_at
-from pyrocket.kinds import check_texts
+from pyrocket.kinds import check_texts, check_type
 from pyrocket.log.commit_log import CommitLog
 
 _Array = npt.NDArray[np.int64]
@@ -98,6 +98,7 @@ def scan_places(
 
     Raises OffsetOutOfRangeError where they were cleaned away, StoreDamagedError, SchemaError.
     """
+    check_type(Places, "Use what `Store.locate` returned.", places=places)
     check_columns(columns, SCAN_COLUMNS)
     return _scan(log, places, broker_name, columns, verify_crc, where, tally)
 

@@ -34,6 +34,14 @@ from pyrocket.index.queues import Queues
 from pyrocket.index.scan import Scanner, Slice, read_messages
 from pyrocket.index.time_lookup import offset_by_time, store_time
 from pyrocket.index.together import Run
+from pyrocket.kinds import (
+    check_all_numbers,
+    check_offsets,
+    check_place,
+    check_ranges,
+    check_texts,
+    check_type,
+)
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.services.identity import Identity, SealedLog, load_identity
@@ -129,6 +137,7 @@ class Reader:
         tally: ScanTally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Return batches of exactly [start, end); the range and the columns are checked at once."""
+        check_texts(columns=columns)
         unknown = [name for name in columns if name not in SCAN_COLUMNS]
         if unknown or not columns:
             raise SchemaError(
@@ -144,6 +153,7 @@ class Reader:
 
     def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
         """Return ranges (queue, start, end) of a topic for `read_together`; None if one is gone."""
+        check_ranges(ranges)
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:
             known = self._range(topic, queue_id, bound, log_start)
@@ -185,12 +195,15 @@ class Reader:
 
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
         """Return where [start, end) lies in the log, and about how many bytes it has."""
+        check_place(topic, queue_id, start=start, end=end)
         return span_of(self._queues.get(topic, queue_id), start, end)
 
     def cut_by_bytes(
         self, topic: str, queue_id: int, start: int, end: int, marks: Sequence[int]
     ) -> list[tuple[int, int]]:
         """Return where messages from `start` on reach each mark of bytes."""
+        check_place(topic, queue_id, start=start, end=end)
+        check_all_numbers(marks=marks)
         return cut_by_bytes(self._queues.get(topic, queue_id), start, end, marks)
 
     def offset_by_time(self, topic: TopicConfig, queue_id: int, timestamp_ms: int) -> int:
@@ -201,6 +214,7 @@ class Reader:
 
     def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
         """Return the mark of the newest message before these offsets; None if there is none."""
+        check_offsets(offsets)
         ends = [
             (self._queues.get(topic, queue_id), end)
             for topic, queues in offsets.items()
@@ -210,6 +224,7 @@ class Reader:
 
     def holds(self, mark: LogMark) -> bool | None:
         """Return whether the log has the marked message; None where that cannot be told."""
+        check_type(LogMark, "Use what `Store.mark` returned.", mark=mark)
         return holds(self._log, mark, self.log_end())
 
     def close(self) -> None:

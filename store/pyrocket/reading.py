@@ -1,6 +1,6 @@
 """The reading half of a store, as users see it: positions, offsets, messages, look-ups."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -9,7 +9,11 @@ from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES, QueueRun
 from pyrocket.index.together import read_together
-from pyrocket.kinds import check_numbers, check_text, check_texts, check_type
+from pyrocket.kinds import (
+    check_numbers,
+    check_place,
+    check_text,
+)
 from pyrocket.locating import Located, Locator, Wanted
 from pyrocket.lookup import Lookup
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
@@ -21,9 +25,6 @@ from pyrocket.views.facade import Views
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 """The most that an iteration over messages has in memory at a time, except one larger message."""
-
-
-_BY_TOPIC = "Use {topic: {queue id: next offset}}."
 
 
 @translating_methods
@@ -77,8 +78,7 @@ class Reading:
         What such a queue still has can be scanned; of one that is gone it is where it ended, twice,
         and 0 where nobody knows.
         """
-        check_text(topic=topic)
-        check_numbers(queue_id=queue_id)
+        check_place(topic, queue_id)
         return self._reader.system_offsets(topic, queue_id)
 
     def read(
@@ -118,7 +118,6 @@ class Reading:
                 )
             ranges = self.offsets(topic)
         else:
-            check_text(topic=topic)
             ranges = {queue_id: self._range(topic, queue_id, start, end)}
         return self._messages(self.topic(topic), ranges)
 
@@ -164,7 +163,6 @@ class Reading:
         """
         known = self.topic(topic)
         check_numbers(queue_id=queue_id, start=start, end=end)
-        check_texts(columns=columns)
         return self._reader.scan(
             known, queue_id, start, end, columns, verify_crc=verify_crc, where=where, tally=tally
         )
@@ -185,10 +183,6 @@ class Reading:
         read: then a scan of each reads them, or raises.
         """
         check_columns(columns, SCAN_COLUMNS)
-        check_type(Collection, "Use a list of (queue id, start, end).", ranges=ranges)
-        for one in ranges:
-            check_type(tuple, "Use (queue id, start, end).", a_range=one)
-            check_numbers(**dict(zip(("queue_id", "start", "end"), one, strict=False)))
         runs = self._reader.runs(self.topic(topic).name, ranges)
         if not runs:
             return None
@@ -212,8 +206,6 @@ class Reading:
 
         The count is exact up to 256 messages. Zeros where none of them is there.
         """
-        check_text(topic=topic)
-        check_numbers(queue_id=queue_id, start=start, end=end)
         return self._reader.log_span(topic, queue_id, start, end)
 
     def cut_by_bytes(
@@ -224,11 +216,6 @@ class Reading:
         That is the last one in [start, end], counted from `start`, and how many bytes they have.
         Reads 20 bytes a message, up to the last mark.
         """
-        check_text(topic=topic)
-        check_numbers(queue_id=queue_id, start=start, end=end)
-        check_type(Sequence, "Use a list of whole numbers.", marks=marks)
-        for mark in marks:
-            check_numbers(mark=mark)
         return self._reader.cut_by_bytes(topic, queue_id, start, end, marks)
 
     def now(self) -> int:
@@ -250,12 +237,6 @@ class Reading:
         using them: a store that was restored from an older copy is noticed that way. Reads 20 bytes
         a queue. None if none of these messages is there any more.
         """
-        check_type(Mapping, _BY_TOPIC, offsets=offsets)
-        for topic, queues in offsets.items():
-            check_text(topic=topic)
-            check_type(Mapping, _BY_TOPIC, offsets=queues)
-            for queue_id, offset in queues.items():
-                check_numbers(queue_id=queue_id, offset=offset)
         return self._reader.mark(offsets)
 
     def holds(self, mark: LogMark) -> bool | None:
@@ -263,7 +244,6 @@ class Reading:
 
         Reads 88 bytes. None where it was cleaned away, and nothing can be said.
         """
-        check_type(LogMark, "Use what `Store.mark` returned.", mark=mark)
         return self._reader.holds(mark)
 
     def query(
@@ -289,9 +269,6 @@ class Reading:
         They are those that can be read from their topics now, found through the key index all at
         once. Raises StoreDamagedError.
         """
-        check_type(Wanted, "Use a pyrocket.Wanted(topics=…, keys=…).", wanted=wanted)
-        check_texts(topics=wanted.topics, keys=wanted.keys, ids=wanted.ids)
-        check_numbers(begin_ms=wanted.begin_ms, end_ms=wanted.end_ms)
         return self._locator.locate(wanted)
 
     def scan_places(
@@ -304,7 +281,6 @@ class Reading:
         tally: ScanTally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield exactly the messages at the places; all else is as with `scan`."""
-        check_type(Places, "Use what `Store.locate` returned.", places=places)
         broker = self._reader.identity.config.broker_name
         return scan_places(
             self._reader.log,
@@ -351,6 +327,4 @@ class Reading:
         Columns: those of `scan`, and `dueTimestamp` of scheduled ones. Topic and queue are those
         they are for, their queue offset is where they wait. Raises what `scan` does.
         """
-        check_type(PendingPart, "Use what `Store.pending` returned.", part=part)
-        check_texts(topics=topics, columns=columns)
         return self._parked.scan(part, topics, columns, verify_crc=verify_crc)

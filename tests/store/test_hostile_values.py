@@ -72,25 +72,12 @@ def without_arguments(store):
 
 def calls(store):
     """How each public method with arguments is called, by name: the method, and good arguments."""
+    return {**reads(store), **writes(store), **calls_of_parts(store)}
+
+
+def reads(store):
     span = {"topic": "t", "queue_id": 0, "start": 0, "end": 3}
-    groups, sink, timers, views = store.groups, store.sink, store.timers, store.views
-    transactions = store.transactions
     return {
-        "Store.append": (store.append, {"message": Message(topic="t", body=b"x")}),
-        "Store.append_batch": (
-            store.append_batch,
-            {"batch": batch([b"x"]), "topic": "t", "first_queue": 0, "whole": False},
-        ),
-        "Store.clean": (store.clean, {"hours": 1000, "total_bytes": 10**9, "dry_run": True}),
-        "Store.create_topic": (
-            store.create_topic,
-            {"name": "u", "read_queues": 1, "write_queues": 1, "perm": 6, "exist_ok": True},
-        ),
-        "Store.update_topic": (
-            store.update_topic,
-            {"name": "v", "read_queues": 1, "write_queues": 1, "perm": 6},
-        ),
-        "Store.delete_topic": (store.delete_topic, {"name": "w"}),
         "Store.cut_by_bytes": (store.cut_by_bytes, {**span, "marks": [100, 200]}),
         "Store.cut_since": (store.cut_since, {"epoch": 0, "topic": "t", "queue_id": 0}),
         "Store.estimate_bytes": (store.estimate_bytes, span),
@@ -136,6 +123,33 @@ def calls(store):
             {"topic": "t", "ranges": [(0, 0, 2)], "columns": ("body",)},
         ),
         "Store.topic": (store.topic, {"name": "t"}),
+    }
+
+
+def writes(store):
+    return {
+        "Store.append": (store.append, {"message": Message(topic="t", body=b"x")}),
+        "Store.append_batch": (
+            store.append_batch,
+            {"batch": batch([b"x"]), "topic": "t", "first_queue": 0, "whole": False},
+        ),
+        "Store.clean": (store.clean, {"hours": 1000, "total_bytes": 10**9, "dry_run": True}),
+        "Store.create_topic": (
+            store.create_topic,
+            {"name": "u", "read_queues": 1, "write_queues": 1, "perm": 6, "exist_ok": True},
+        ),
+        "Store.update_topic": (
+            store.update_topic,
+            {"name": "v", "read_queues": 1, "write_queues": 1, "perm": 6},
+        ),
+        "Store.delete_topic": (store.delete_topic, {"name": "w"}),
+    }
+
+
+def calls_of_parts(store):
+    groups, sink, timers, views = store.groups, store.sink, store.timers, store.views
+    transactions = store.transactions
+    return {
         "Groups.commit": (groups.commit, {"group": "g", "topic": "t", "offsets": {0: 1}}),
         "Groups.committed": (groups.committed, {"group": "g", "topic": "t"}),
         "Groups.create": (groups.create, {"group": "g"}),
