@@ -147,11 +147,9 @@ class Sender:
             return self._topics.get(name)
         queues = self._config.default_queues
         with writer.section():
-            known = self._topics.all().get(name)
-            if known is not None:
-                return known
-            topic = self._topics.put(TopicConfig(name, queues, queues))
-            writer.structure_changed()
+            (topic,), there = self._topics.create([TopicConfig(name, queues, queues)])
+            if not there:
+                writer.structure_changed()
             return topic
 
 

@@ -1,6 +1,7 @@
 """Making, changing and deleting topics, each in one section so that all processes agree."""
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyrocket.disk import io
@@ -26,21 +27,28 @@ class TopicAdmin:
     def __init__(self, layout: Layout, topics: Topics, writer: Writer) -> None:
         self._layout, self._topics, self._writer = layout, topics, writer
 
-    def create(self, topic: TopicConfig, *, exist_ok: bool) -> TopicConfig:
-        """Make the topic; one that exists is returned as it is, or refused."""
-        check_topic_name(topic.name)
-        _check_perm(topic.name, topic.perm)
+    def create(self, topics: Sequence[TopicConfig], *, exist_ok: bool) -> list[TopicConfig]:
+        """Make the topics, all at once; those that exist are returned as they are, or refused."""
+        for topic in topics:
+            check_topic_name(topic.name)
+            _check_perm(topic.name, topic.perm)
         with self._writer.section():
-            known = self._topics.all().get(topic.name)
-            if known is None:
-                return self._save(topic)
             if not exist_ok:
+                self._check_new(topics)
+            made, there = self._topics.create(topics)
+            if len(there) < len({topic.name for topic in topics}):
+                self._writer.structure_changed()
+            return made
+
+    def _check_new(self, topics: Sequence[TopicConfig]) -> None:
+        known = self._topics.all()
+        for topic in topics:
+            if topic.name in known:
                 raise InvalidInputError(
                     f"topic {topic.name!r} exists.",
                     remedy="Use update_topic to change it.",
                     code="TOPIC_EXISTS",
                 )
-            return known
 
     def update(
         self, name: str, read_queues: int | None, write_queues: int | None, perm: int | None

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from pyrocket import PyrocketError, Store
+from pyrocket import PyrocketError, Store, TopicConfig
 from pyrocket.disk import io
 from pyrocket.errors import InvalidInputError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
@@ -284,3 +284,57 @@ def test_topics_in_which_messages_wait_are_neither_deleted_nor_changed(store, na
     with pytest.raises(TopicNameError):
         store.update_topic(name, read_queues=1)
     assert name in store.topics()
+
+
+def table_version(path):
+    text = (path / "config" / "topics.json").read_text()
+    return fastjson.loads(text)["dataVersion"]["counter"]
+
+
+def test_many_topics_are_made_by_one_change_of_the_table(store, path):
+    store.create_topic("t-1", read_queues=7, write_queues=7)
+    before = table_version(path)
+    wanted = [TopicConfig(f"t-{number}", 2, 3) for number in range(500)]
+    made = store.create_topics(wanted)
+    assert table_version(path) == before + 1
+    assert [topic.name for topic in made] == [topic.name for topic in wanted]
+    assert made[1].read_queues == 7, "a topic that exists stays as it is"
+    assert len({topic.topic_id for topic in made}) == len(made)
+    assert store.topics() == {topic.name: topic for topic in made}
+    assert store.create_topics(wanted) == made
+    assert table_version(path) == before + 1, "nothing was new"
+    with Store.open(path, read_only=True) as other:
+        assert other.topics() == store.topics()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (TopicConfig("a b", 1, 1), "TOPIC_ILLEGAL"),
+        (TopicConfig("b", 0, 1), "QUEUE_COUNT"),
+        (TopicConfig("b", 1, 1, perm=64), "TOPIC_PERMISSION"),
+        (TopicConfig("there", 1, 1), "TOPIC_EXISTS"),
+    ],
+)
+def test_of_many_topics_all_are_made_or_none(store, wrong, code):
+    store.create_topic("there")
+    with pytest.raises(PyrocketError) as refused:
+        store.create_topics([TopicConfig("a", 1, 1), wrong], exist_ok=False)
+    assert refused.value.code == code
+    assert list(store.topics()) == ["there"]
+
+
+def test_making_many_topics_is_seen_by_other_processes_at_once(store, path):
+    with Store.open(path) as other:
+        assert other.topics() == {}
+        store.create_topics([TopicConfig(name, 1, 1) for name in ("a", "b")])
+        assert list(other.topics()) == ["a", "b"]
+        other.append(message(b"x", "b"))
+
+
+def test_an_unknown_topic_among_many_is_refused_with_a_short_list(store):
+    store.create_topics([TopicConfig(f"t-{number:04}", 1, 1) for number in range(300)])
+    with pytest.raises(TopicNotFoundError) as refused:
+        store.topic("?")
+    assert "'t-0009' and 290 more." in str(refused.value)
+    assert len(str(refused.value)) < 400

@@ -1,14 +1,13 @@
 """The topic table has all topics, and groups' offsets lie in their queues."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.services.groups import Offsets
-from pyrocket.services.topics import TopicConfig, Topics
+from pyrocket.services.topics import TopicConfig, Topics, entry_of
 
 _MAKE_AGAIN = repair(
     "makes it again and puts the topics into it. What groups have consumed no repair can bring"
@@ -35,7 +34,7 @@ def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
         for name, count in _counts(queues).items():
             if name not in table:
                 wanted.setdefault(name, TopicConfig(name, count, count))
-    return [topic for name, topic in sorted(wanted.items()) if not _same(topic, table.get(name))]
+    return [topic for name, topic in sorted(wanted.items()) if entry_of(topic) != table.get(name)]
 
 
 def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) -> None:
@@ -112,9 +111,3 @@ def check_offsets(
 def _larger(one: TopicConfig, other: TopicConfig) -> TopicConfig:
     reads = max(one.read_queues, other.read_queues)
     return TopicConfig(one.name, reads, max(one.write_queues, other.write_queues), one.perm)
-
-
-def _same(one: TopicConfig, other: TopicConfig | None) -> bool:
-    if other is None:
-        return False
-    return replace(one, topic_id="") == replace(other, topic_id="")

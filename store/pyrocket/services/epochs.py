@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.fastjson import BROKEN, in_words, int_keys
+from pyrocket.formats.fastjson import BROKEN, in_words, int_keys, text_keys
 from pyrocket.formats.own_json import decode_own, encode_own
 
 _LAST = 16
@@ -49,8 +49,9 @@ class Epochs:
         ends: _Ends = {}
         for (topic, queue_id), end in queue_ends.items():
             ends.setdefault(topic, {})[queue_id] = end
-        path = self._layout.epochs
-        replace_file(path, encode_own(path, [*self._load(), ends]), self._layout.scratch)
+        path, cuts = self._layout.epochs, [*self._load(), ends]
+        content = [{topic: text_keys(cut[topic]) for topic in cut} for cut in cuts]
+        replace_file(path, encode_own(path, content), self._layout.scratch)
 
     def _load(self) -> list[_Ends]:
         text = read_or_none(self._layout.epochs)

@@ -14,8 +14,8 @@ have changed, and a topic that is missing was deleted.
 
 import re
 import uuid
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -51,8 +51,12 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 _TABLE = "topicConfigTable"
 _DEFAULTS = {"order": False, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
+_NAMED_MOST = 10
 _MOST_QUEUES = 1 << 16
 """Numbers beyond it are damage: nobody waits for so many queues to be looked at."""
+
+Entry = tuple[int, int, int]
+"""What the table says of a topic: read queues, write queues, permission."""
 
 
 @dataclass(frozen=True)
@@ -119,18 +123,21 @@ class Topics:
         self._layout, self._clock = layout, clock
         self.table = JsonTable(layout, "topics", _parse, required=_TABLE)
         self._cache: tuple[object, dict[str, TopicConfig]] | None = None
-        self._ended: tuple[object, dict[str, dict[int, int]]] | None = None
+        self._own_cache: tuple[object, _Own] | None = None
 
     def all(self) -> dict[str, TopicConfig]:
         """Return every topic by name."""
         stamp = self.table.stamp(), _stamp(self._layout.topic_ids)
         if self._cache is None or self._cache[0] != stamp:
-            own = self._own()
-            ids, topics = own["ids"], {**self._lost(own), **self.table.read()}
-            named = {
-                name: replace(topics[name], topic_id=ids.get(name, "")) for name in sorted(topics)
-            }
-            self._cache = stamp, named
+            own, table = self._own(), self.table.read()
+            entries = {**self._lost(own, table), **table}
+            self._cache = (
+                stamp,
+                {
+                    name: TopicConfig(name, *entries[name], own.ids.get(name, ""))
+                    for name in sorted(entries)
+                },
+            )
         return self._cache[1]
 
     def get(self, name: str) -> TopicConfig:
@@ -142,7 +149,7 @@ class Topics:
         near = get_close_matches(name, known, 1)
         raise TopicNotFoundError(
             f"there is no topic {name!r} in {self._layout.root}.",
-            remedy=f"Did you mean {near[0]!r}?" if near else f"Topics: {sorted(known) or 'none'}.",
+            remedy=f"Did you mean {near[0]!r}?" if near else _some(known),
         )
 
     def remembered(self) -> dict[str, TopicConfig]:
@@ -150,56 +157,63 @@ class Topics:
 
         Raises StoreDamagedError.
         """
-        return dict(self._own()["known"])
+        return {name: TopicConfig(name, *entry) for name, entry in self._own().known.items()}
 
     def ended_at(self, name: str, queue_id: int) -> int:
         """Return where a queue of this name ended that was deleted, or cleaned empty; else 0."""
-        stamp = _stamp(self._layout.topic_ids)
-        if self._ended is None or self._ended[0] != stamp:
-            self._ended = stamp, self._own()["ended"]
-        return int(self._ended[1].get(name, {}).get(queue_id, 0))
+        return self._own().ended.get(name, {}).get(queue_id, 0)
 
     def put(self, topic: TopicConfig) -> TopicConfig:
         """Add or change a topic, durably; a new one gets its id."""
-        for queues in (topic.read_queues, topic.write_queues):
-            if not is_whole(queues, 1, MAX_QUEUES):
-                raise InvalidInputError(
-                    f"topic {topic.name!r} cannot have {queues!r} queues.",
-                    remedy=f"Use 1 to {MAX_QUEUES}.",
-                    code="QUEUE_COUNT",
-                )
-        if not is_whole(topic.perm, 0, _MOST_PERM):
-            raise InvalidInputError(
-                f"topic {topic.name!r} cannot have the permission {topic.perm!r}.",
-                remedy=f"Use {PERM_READ} for reading, {PERM_WRITE} for writing, their sum, or 0.",
-                code="TOPIC_PERMISSION",
-            )
+        _check_settings(topic)
         return self.restore([topic])[0]
+
+    def create(self, topics: Sequence[TopicConfig]) -> tuple[list[TopicConfig], set[str]]:
+        """Add those that are missing, durably and all at once.
+
+        Returns all of them as they are then, in order, and the names of those that were there.
+        """
+        for topic in topics:
+            _check_settings(topic)
+        return self._put(topics, change=False)
 
     def restore(self, topics: Sequence[TopicConfig]) -> list[TopicConfig]:
         """Add or change topics, durably and all at once; those that are new get their ids.
 
         Where the table cannot be read its backup, with them, takes its place.
         """
-        own = self._own()
-        ids, lost = own["ids"], self._lost(own)
-        for topic in topics:
-            ids.setdefault(topic.name, uuid.uuid4().hex)
-        changed = {**lost, **{topic.name: topic for topic in topics}}
-        known = {**self.table.read(), **changed}
-        own["known"] = {name: known[name] for name in ids if name in known}
-        own["lock"] = list(lock_identity(self._layout.lock) or ())
-        self._save_own(own)
+        return self._put(topics, change=True)[0]
+
+    def _put(
+        self, topics: Sequence[TopicConfig], *, change: bool
+    ) -> tuple[list[TopicConfig], set[str]]:
+        own, there = self._own().copy(), set[str]()
+        after: dict[str, Entry] = {}
 
         def put_entries(content: Content) -> bool:
             table = content.setdefault(_TABLE, {})
-            for one in changed.values():
-                entry = {**_DEFAULTS, **table.get(one.name, {}), **_to_json(one)}
-                table[one.name] = dict(sorted(entry.items()))
+            known = {**self._lost(own, table), **_parse(content)}
+            there.update(topic.name for topic in topics if topic.name in known)
+            wanted = {one.name: entry_of(one) for one in topics if change or one.name not in there}
+            lost = {name: known[name] for name in known if name not in table}
+            known.update(wanted)
+            after.update({topic.name: known[topic.name] for topic in topics})
+            if not wanted:
+                return False
+            for name in wanted:
+                own.ids.setdefault(name, uuid.uuid4().hex)
+            own.known = {name: known[name] for name in own.ids if name in known}
+            own.lock = list(lock_identity(self._layout.lock) or ())
+            self._save_own(own)
+            for name, entry in {**lost, **wanted}.items():
+                fields = {**_DEFAULTS, **table.get(name, {}), **_to_json(name, entry)}
+                table[name] = dict(sorted(fields.items()))
             return True
 
         self.table.change(put_entries, changed_at=self._clock())
-        return [replace(topic, topic_id=ids[topic.name]) for topic in topics]
+        return [
+            TopicConfig(one.name, *after[one.name], own.ids.get(one.name, "")) for one in topics
+        ], there
 
     def note_ends(self, name: str, queue_ends: dict[int, int]) -> None:
         """Remember where the queues of a topic end, durably, before they are removed."""
@@ -207,60 +221,116 @@ class Topics:
 
     def note_all_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
         """Remember where queues end, by topic, durably: before their last traces are removed."""
-        own = self._own()
-        known = own["ended"]
-        before = {name: dict(known.get(name, {})) for name in ends}
+        known = self._own()
+        own = known.copy()
         for name, queue_ends in ends.items():
-            known.setdefault(name, {}).update(queue_ends)
-        if before != {name: known[name] for name in ends}:
+            own.ended[name] = {**own.ended.get(name, {}), **queue_ends}
+        if own.ended != known.ended:
             self._save_own(own)
 
     def remove(self, name: str) -> None:
         """Forget a topic, durably."""
-        own = self._own()
-        own["ids"].pop(name, None)
-        own["known"].pop(name, None)
+        own = self._own().copy()
+        own.ids.pop(name, None)
+        own.known.pop(name, None)
         self._save_own(own)
         self.table.change(
             lambda content: content.get(_TABLE, {}).pop(name, None) is not None,
             changed_at=self._clock(),
         )
 
-    def _lost(self, own: dict[str, Any]) -> dict[str, TopicConfig]:
+    def _lost(self, own: "_Own", table: Container[str]) -> dict[str, Entry]:
         """Return topics that the table lacks though nobody has deleted them."""
-        if own["lock"] != list(lock_identity(self._layout.lock) or ()):
+        if own.lock != list(lock_identity(self._layout.lock) or ()):
             return {}
-        table = self.table.read()
-        return {name: topic for name, topic in own["known"].items() if name not in table}
+        return {name: entry for name, entry in own.known.items() if name not in table}
 
-    def _own(self) -> dict[str, Any]:
-        """Return `ids` by name, by name where each queue `ended`, and what is `known` of topics."""
-        data = read_or_none(self._layout.topic_ids)
+    def _own(self) -> "_Own":
+        """Return what `pyrocket/topics.json` says; not to be changed, but for a copy of it."""
+        path = self._layout.topic_ids
+        stamp, cached = _stamp(path), self._own_cache
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
+        data = read_or_none(path)
         try:
-            own = {} if data is None else decode_own(self._layout.topic_ids, data)
-            if own and "ids" not in own:
-                raise KeyError("ids")
-            ended, known = own.get("ended", {}).items(), own.get("known", {}).items()
-            return {
-                **own,
-                "ids": {name: str(topic_id) for name, topic_id in own.get("ids", {}).items()},
-                "ended": {name: fastjson.int_keys(ends) for name, ends in ended},
-                "known": {name: _from_json(name, one) for name, one in known},
-                "lock": list(map(int, own.get("lock", []))),
-            }
+            own = _own_of({} if data is None else decode_own(path, data))
         except fastjson.BROKEN as error:
             raise StoreDamagedError(
-                f"{self._layout.topic_ids} makes no sense ({fastjson.in_words(error)}).",
+                f"{path} makes no sense ({fastjson.in_words(error)}).",
                 remedy="Restore it from a copy, or remove it: then running queries see other"
                 " topics, and topics made again under the name of a deleted one lose their"
                 " messages.",
             ) from error
+        self._own_cache = stamp, own
+        return own
 
-    def _save_own(self, own: dict[str, Any]) -> None:
-        known = {name: _to_json(topic) for name, topic in own["known"].items()}
+    def _save_own(self, own: "_Own") -> None:
+        content = {
+            **own.rest,
+            "ids": own.ids,
+            "ended": {name: fastjson.text_keys(ends) for name, ends in own.ended.items()},
+            "known": {name: _to_json(name, entry) for name, entry in own.known.items()},
+            "lock": own.lock,
+        }
         path = self._layout.topic_ids
-        replace_file(path, encode_own(path, {**own, "known": known}), self._layout.scratch)
-        self._ended = None
+        replace_file(path, encode_own(path, content), self._layout.scratch)
+        self._own_cache = _stamp(path), own
+
+
+@dataclass
+class _Own:
+    """What `pyrocket/topics.json` says: ids by name, by name where each queue `ended`, and what is
+    `known` of topics, as long as `lock` is as it was; `rest` is kept as it is.
+    """
+
+    ids: dict[str, str]
+    ended: dict[str, dict[int, int]]
+    known: dict[str, Entry]
+    lock: list[int]
+    rest: Content
+
+    def copy(self) -> "_Own":
+        """Return one that may be changed, but for the ends of each topic."""
+        return _Own(dict(self.ids), dict(self.ended), dict(self.known), self.lock, self.rest)
+
+
+def _own_of(content: Content) -> _Own:
+    """Return what a file says. Raises what `fastjson.BROKEN` names."""
+    if content and "ids" not in content:
+        raise KeyError("ids")
+    rest = {key: content[key] for key in content if key not in ("ids", "ended", "known", "lock")}
+    ended, known = content.get("ended", {}).items(), content.get("known", {}).items()
+    return _Own(
+        {name: str(topic_id) for name, topic_id in content.get("ids", {}).items()},
+        {name: fastjson.int_keys(ends) for name, ends in ended},
+        {name: _entry_of(name, one) for name, one in known},
+        list(map(int, content.get("lock", []))),
+        rest,
+    )
+
+
+def _check_settings(topic: TopicConfig) -> None:
+    """Raise InvalidInputError (QUEUE_COUNT, TOPIC_PERMISSION) for what no topic can have."""
+    for queues in (topic.read_queues, topic.write_queues):
+        if not is_whole(queues, 1, MAX_QUEUES):
+            raise InvalidInputError(
+                f"topic {topic.name!r} cannot have {queues!r} queues.",
+                remedy=f"Use 1 to {MAX_QUEUES}.",
+                code="QUEUE_COUNT",
+            )
+    if not is_whole(topic.perm, 0, _MOST_PERM):
+        raise InvalidInputError(
+            f"topic {topic.name!r} cannot have the permission {topic.perm!r}.",
+            remedy=f"Use {PERM_READ} for reading, {PERM_WRITE} for writing, their sum, or 0.",
+            code="TOPIC_PERMISSION",
+        )
+
+
+def _some(names: Collection[str]) -> str:
+    """Name the first topics there are."""
+    first = sorted(names)[:_NAMED_MOST]
+    more = f" and {len(names) - len(first)} more" if len(names) > len(first) else ""
+    return f"Topics: {', '.join(map(repr, first)) or 'none'}{more}."
 
 
 def lacking_topics(
@@ -283,22 +353,23 @@ def _stamp(path: Any) -> object:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def _parse(content: Content) -> dict[str, TopicConfig]:
-    return {name: _from_json(name, entry) for name, entry in content.get(_TABLE, {}).items()}
+def _parse(content: Content) -> dict[str, Entry]:
+    return {name: _entry_of(name, entry) for name, entry in content.get(_TABLE, {}).items()}
 
 
-def _from_json(name: str, entry: Content) -> TopicConfig:
-    queues = int(entry["readQueueNums"]), int(entry["writeQueueNums"])
+def _entry_of(name: str, entry: Content) -> Entry:
+    read, write = int(entry["readQueueNums"]), int(entry["writeQueueNums"])
     # Brokers may name topics after their hosts, with dots; but a name is a folder's, too.
-    if "/" in name or "\0" in name or name in (".", "..") or max(queues) > _MOST_QUEUES:
-        raise ValueError(f"no topic can be {name!r} with {max(queues)} queues")
-    return TopicConfig(name, *queues, int(entry["perm"]))
+    if "/" in name or "\0" in name or name in (".", "..") or max(read, write) > _MOST_QUEUES:
+        raise ValueError(f"no topic can be {name!r} with {max(read, write)} queues")
+    return read, write, int(entry["perm"])
 
 
-def _to_json(topic: TopicConfig) -> Content:
-    return {
-        "perm": topic.perm,
-        "readQueueNums": topic.read_queues,
-        "topicName": topic.name,
-        "writeQueueNums": topic.write_queues,
-    }
+def entry_of(topic: TopicConfig) -> Entry:
+    """Return what the table says of a topic."""
+    return topic.read_queues, topic.write_queues, topic.perm
+
+
+def _to_json(name: str, entry: Entry) -> Content:
+    read, write, perm = entry
+    return {"perm": perm, "readQueueNums": read, "topicName": name, "writeQueueNums": write}

@@ -21,8 +21,12 @@ def test_what_is_written_is_read(content):
     assert decode_own(FILE, encode_own(FILE, content)) == content
 
 
-def test_keys_that_are_numbers_become_text_and_their_order_does_not_matter():
-    assert decode_own(FILE, encode_own(FILE, {10: 1, 9: 2})) == {"10": 1, "9": 2}
+def test_the_order_of_keys_and_blanks_do_not_matter():
+    written = encode_own(FILE, {"b": {"10": 1, "9": 2}, "a": 1})
+    known = json.loads(written)
+    known["content"] = dict(reversed(known["content"].items()))
+    assert json.dumps(known, indent=1).encode() != written
+    assert decode_own(FILE, json.dumps(known, indent=1).encode()) == decode_own(FILE, written)
 
 
 def test_the_file_is_json_with_a_checksum_that_others_can_check():
