@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
@@ -49,6 +50,9 @@ class LazyCommands(CommandGroup):
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run a command and exit; wrong usage is an error like others, with `--json` too."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         leaves = options.get("standalone_mode", True)
         options["standalone_mode"] = False
         if not leaves:

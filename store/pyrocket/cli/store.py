@@ -21,7 +21,7 @@ from pyrocket.cli.verify import verify
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Show, check, repair, clean and copy a store."""
+    """Show a store, set how long it keeps messages, check, repair, clean and copy it."""
 
 
 @store.command()

@@ -185,3 +185,13 @@ def test_what_was_sent_before_ctrl_c_stays_sent_and_the_store_is_closed(path):
     assert sending.returncode == 130
     assert bodies(path, "message", "tail", "t", "--count", 1) == ["one"]
     assert not (path / "abort").exists()
+
+
+def test_letters_that_the_output_cannot_carry_are_escaped(path):
+    """As where cron or a terminal has an encoding of one byte."""
+    run(path, "message", "produce", "t", "東ä")
+    settings = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    with start(path, "tail", "t", env=settings) as showing:
+        shown, said = showing.stdout.read(), showing.stderr.read()
+    assert (showing.returncode, said) == (0, b"")
+    assert shown.endswith(b"  \\u6771\xe4\n")
