@@ -13,7 +13,7 @@ from pyrocket.clock import Clock
 from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import lock_identity
+from pyrocket.disk.lock import is_locked, lock_identity
 from pyrocket.disk.state_page import NEXT_DUE, StatePage
 from pyrocket.errors import (
     OffsetOutOfRangeError,
@@ -45,7 +45,7 @@ from pyrocket.kinds import (
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.services.identity import Identity, SealedLog, load_identity
-from pyrocket.services.queue_ends import Shortfall
+from pyrocket.services.queue_ends import QueueEnds, Shortfall
 from pyrocket.services.topics import TopicConfig, Topics
 
 _RECOVERY_SECONDS, _POLL_SECONDS = 60, 0.02
@@ -64,13 +64,18 @@ class Reader:
         self.topics = Topics(layout, clock)
         self._page: StatePage | None = None
         self._shortfall = Shortfall(layout)
+        self._durable_end: int | None = None
         self._structure = -1
         self._minima: dict[tuple[str, int], tuple[tuple[int, ...], int]] = {}
 
     def position(self) -> Position:
         """Return one look at the words; a directory without true ones is summed up instead."""
         page = self._true_page()
-        return self._derived_position() if page is None else self._look(page)
+        if page is not None:
+            return self._look(page)
+        if end := self.interrupted_end():
+            return Position(end, end, hash("an interrupted recovery"))
+        return _derived_position(self._queues, self._layout)
 
     def cursors(self) -> dict[int, int]:
         """Return how far the services are, by word; nothing without true words."""
@@ -276,12 +281,16 @@ class Reader:
     def bound(self) -> int:
         """Return the log offset at which everything ends; WHOLE_LOG where no words tell it."""
         page = self._true_page()
-        return WHOLE_LOG if page is None else self._look(page).dispatched
+        if page is not None:
+            return self._look(page).dispatched
+        return self.interrupted_end() or WHOLE_LOG
 
     def log_end(self) -> int:
         """Return where the valid log ends, dispatched or not; WHOLE_LOG where no words tell it."""
         page = self._true_page()
-        return WHOLE_LOG if page is None else self._look(page).published
+        if page is not None:
+            return self._look(page).published
+        return self.interrupted_end() or WHOLE_LOG
 
     def _true_page(self) -> StatePage | None:
         if not self.identity.store_id and self._layout.identity.exists():
@@ -296,14 +305,27 @@ class Reader:
                 return None
         lock = lock_identity(self._layout.lock)
         if lock and page.is_true(self.identity.key, lock):
+            self._durable_end = None
             return page
         if not page.is_at(self._layout.state):
             self._page = None  # The directory was replaced: look at its own page next time.
             return None
-        if page.is_recovering():
-            self._await_recovery(page)
+        if page.is_recovering() and self._await_recovery(page):
             return self._true_page()
         return None
+
+    def interrupted_end(self) -> int:
+        """Return up to where the log was durable if a process has died in a recovery; else 0.
+
+        The next recovery may cut what lies above, but nothing below. To be asked after `bound`.
+        """
+        page = self._page
+        if page is None or not page.is_recovering() or is_locked(self._layout.lock) is not False:
+            return 0
+        if self._durable_end is None:
+            self._durable_end = QueueEnds(self._layout).durable_end()
+        # Whoever recovers marks its end before it releases the lock.
+        return self._durable_end if page.is_recovering() else 0
 
     def _settle(self) -> None:
         """Return when nobody recovers the store any more, at once if nobody does."""
@@ -311,10 +333,15 @@ class Reader:
         if page is not None and page.is_recovering():
             self._await_recovery(page)
 
-    def _await_recovery(self, page: StatePage) -> None:
-        """Return when the recovery is over: the queues are cut and rebuilt meanwhile."""
+    def _await_recovery(self, page: StatePage) -> bool:
+        """Return True when the recovery is over: the queues are cut and rebuilt meanwhile.
+
+        False if it was interrupted. Where that cannot be told, it is waited for.
+        """
         deadline = time.monotonic() + _RECOVERY_SECONDS
-        while page.is_recovering():
+        while page.is_recovering() and page.is_at(self._layout.state):
+            if self.interrupted_end():
+                return False
             if time.monotonic() > deadline:
                 raise StoreUnavailableError(
                     f"{self._layout.root} has been in recovery for {_RECOVERY_SECONDS} s.",
@@ -323,8 +350,10 @@ class Reader:
                     code="STORE_RECOVERING",
                 )
             time.sleep(_POLL_SECONDS)
+        return True
 
-    def _derived_position(self) -> Position:
-        ends = [self._queues.get(*key).max_offset(WHOLE_LOG) for key in self._queues.on_disk()]
-        text = read_or_none(self._layout.config("topics")) or b""
-        return Position(sum(ends), sum(ends), hash((len(ends), text)))
+
+def _derived_position(queues: Queues, layout: Layout) -> Position:
+    ends = [queues.get(*key).max_offset(WHOLE_LOG) for key in queues.on_disk()]
+    text = read_or_none(layout.config("topics")) or b""
+    return Position(sum(ends), sum(ends), hash((len(ends), text)))

@@ -148,6 +148,11 @@ class Store(Reading):
         """The number of recoveries that may have cut the log."""
         return self._epochs.current
 
+    @property
+    def recovery_is_interrupted(self) -> bool:
+        """Whether a writer died in a recovery: until the next one queues end where durable."""
+        return self._reader.bound() == self._reader.interrupted_end()
+
     def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
         """Return the smallest offset at which a recovery after `epoch` cut the queue, or None."""
         check_text(topic=topic)

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.stores import forget
-from stores import batch, filled, log_files, message, overwrite, reboot
+from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot, words
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
@@ -83,3 +83,31 @@ def test_a_replay_reads_nothing_that_has_the_offsets_of_what_is_gone(crashed):
     (task,) = stream(box, onDataLoss="skip").partitions(before, end)
     assert [(each.start, each.end) for each in task.ranges] == [(20, 25)]
     assert bodies(stream(box, onDataLoss="skip"), end)[0][0] == b"n25"
+
+
+def test_a_stream_that_has_read_beyond_what_was_durable_waits_for_a_recovery(box, caplog):
+    """The process that recovered was killed; the next one may still find what has been read."""
+    path = Path(box.path)
+    filled(path, count=20).close()
+    store = Store.open(path, config=SMALL)
+    store.append_batch(batch(numbered(10, first=20), 0), topic="t")
+    reader = stream(box)
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.commit(start)
+    store.close(clean=False)
+    forget(box.path)
+    reboot(path)
+    page = words(path)
+    page.distrust()
+    page.close()
+    waiting = stream(box)
+    for _ in range(3):
+        assert waiting.latestOffset(start, ReadAllAvailable()) == start
+    (warning,) = [one for one in caplog.records if "killed while it recovered" in one.message]
+    assert warning.levelname == "WARNING"
+    with Store.open(path, config=SMALL) as recovered:
+        assert recovered.max_offset("t", 0) == 30
+        recovered.append(message(b"later!"))
+    forget(box.path)
+    assert bodies(stream(box), start)[0] == [b"later!"]
+    forget(box.path)

@@ -1,10 +1,14 @@
 """A reader waits while a writer recovers: the queues are cut and rebuilt meanwhile."""
 
 import errno
+import os
+import signal
 import threading
+from contextlib import contextmanager
 
 import pytest
-from pyrocket import Message, Store, reader
+from pyrocket import Message, Store, reader, recovering
+from pyrocket.disk.lock import FileLock
 from pyrocket.disk.state_page import STATE_FORMAT, StatePage
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index import scan
@@ -18,6 +22,60 @@ def root(tmp_path):
         for number in range(100):
             store.append(Message(topic="T", body=b"%d" % number, queue_id=0))
     return tmp_path / "store"
+
+
+@contextmanager
+def alone(root):
+    """Have the store alone, as a process that recovers it."""
+    lock = FileLock(root / "lock")
+    assert lock.try_lock()
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def die_in_a_recovery(root):
+    """Have a process killed while it rebuilds what a writer left that was killed before it."""
+    store = Store.open(root)
+    for number in range(100, 105):
+        store.append(Message(topic="T", body=b"%d" % number, queue_id=0))
+    store.close(clean=False)
+    reboot(root)
+    child = os.fork()
+    if not child:
+        recovering.keep_tail = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+        Store.open(root)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_a_reader_shows_what_was_durable_after_a_writer_was_killed_in_a_recovery(root, monkeypatch):
+    """What lies above may be cut by the next one, which would be loss of what had been shown."""
+    monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.2)
+    with Store.open(root, read_only=True) as before:
+        assert before.max_offset("T", 0) == 100
+        die_in_a_recovery(root)
+        with Store.open(root, read_only=True) as after:
+            for store in (before, after):
+                assert store.max_offset("T", 0) == 100
+                assert store.recovery_is_interrupted
+                assert len(store.read("T", 0, 0, 1000)) == 100
+                assert store.epoch == 0
+                assert store.position() == store.position()
+            known = after.position()
+            Store.open(root).close()
+            assert after.position() != known
+            assert not after.recovery_is_interrupted
+            assert [store.max_offset("T", 0) for store in (before, after)] == [105, 105]
+
+
+def test_where_no_durable_end_is_known_a_reader_waits_for_a_recovery(root, monkeypatch):
+    monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.2)
+    die_in_a_recovery(root)
+    (root / "pyrocket/ends.json").unlink()
+    waits = pytest.raises(StoreUnavailableError, match="STORE_RECOVERING")
+    with Store.open(root, read_only=True) as store, waits:
+        store.offsets("T")
 
 
 def test_verify_notes_a_recovery_that_has_not_ended(root):
@@ -34,8 +92,6 @@ def test_verify_notes_a_recovery_that_has_not_ended(root):
 
 
 def test_a_reader_sees_whole_queues_before_and_after_a_recovery(root, monkeypatch):
-    from pyrocket import recovering
-
     started, finish = threading.Event(), threading.Event()
     restore_cursors = recovering.restore_cursors
 
@@ -60,13 +116,16 @@ def test_a_reader_sees_whole_queues_before_and_after_a_recovery(root, monkeypatc
     page.close()
 
 
-def test_a_recovery_that_never_ends_is_named(root, monkeypatch):
+@pytest.mark.parametrize("can_tell", [True, False])
+def test_a_recovery_that_never_ends_is_named(root, monkeypatch, can_tell):
     monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.1)
+    if not can_tell:
+        monkeypatch.setattr(reader, "is_locked", lambda path: None)
     page = StatePage(root / "pyrocket/state", writable=True)
     page.distrust()
     page.close()
     with Store.open(root, read_only=True) as store:
-        with pytest.raises(StoreUnavailableError, match="STORE_RECOVERING"):
+        with alone(root), pytest.raises(StoreUnavailableError, match="STORE_RECOVERING"):
             store.offsets("T")
         Store.open(root).close()
         assert store.max_offset("T", 0) == 100
@@ -89,9 +148,10 @@ def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(ro
             page[0] = STATE_FORMAT
 
         timer = threading.Timer(0.2, finish)
-        timer.start()
-        assert rows + sum(batch.num_rows for batch in batches) == 100
-        timer.join()
+        with alone(root):
+            timer.start()
+            assert rows + sum(batch.num_rows for batch in batches) == 100
+            timer.join()
         assert page[0] == STATE_FORMAT
         queue_file.write_bytes(bytes(len(entries)))
         with pytest.raises(OffsetOutOfRangeError):
@@ -120,8 +180,9 @@ def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root,
 
     monkeypatch.setattr(reader, "read_messages", begin)
     with Store.open(root, read_only=True) as looking:
-        assert len(looking.read("T", 0, 0, 100)) == 100
-        timer.join()
+        with alone(root):
+            assert len(looking.read("T", 0, 0, 100)) == 100
+            timer.join()
         queue_file.write_bytes(entries[:40] + bytes(20) + entries[60:])
         with pytest.raises(StoreDamagedError):
             looking.read("T", 0, 0, 100)

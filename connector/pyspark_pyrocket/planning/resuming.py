@@ -21,7 +21,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from pyrocket import LogMark, QueueOffsets, Store
-from pyrocket.errors import DataLossError, LogTruncatedError, TopicRecreatedError
+from pyrocket.errors import (
+    DataLossError,
+    LogTruncatedError,
+    StoreUnavailableError,
+    TopicRecreatedError,
+)
 
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
@@ -34,6 +39,12 @@ _Queue = tuple[str, int]
 """Topic and queue id."""
 
 NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to go on."
+
+
+WAITS = (
+    "a process was killed while it recovered the store, and the checkpoint has read messages that"
+    " were not durable for sure. The next process that opens the store for writing recovers it."
+)
 
 
 @dataclass(frozen=True)
@@ -95,6 +106,12 @@ def what_remains(
     age is for the tasks to find out.
     """
     check_store(store, end)
+    if waits_for_recovery(store, end):
+        raise StoreUnavailableError(
+            f"{store.path}: {WAITS}",
+            remedy="Open it for writing once, then start the query again.",
+            code="STORE_RECOVERING",
+        )
     changes = Changes.since(store, end)
     changes.name_older_copy(losses)
     for each in ranges:
@@ -106,6 +123,18 @@ def what_remains(
             left = f"[{each.start}, {until}) of [{each.start}, {each.end}) is read"
             losses.note(each.topic, each.queue_id, each.end - until, left, error)
         yield QueueRange(each.topic, each.queue_id, each.start, until)
+
+
+def waits_for_recovery(store: Store, offset: StreamOffset) -> bool:
+    """Whether what the offset has read is not to be seen until somebody recovers the store.
+
+    That is no loss: a recovery that was interrupted shows only what was durable.
+    """
+    return store.recovery_is_interrupted and any(
+        position > store.queue_range(topic, queue).maximum
+        for topic, queues in offset.offsets.items()
+        for queue, position in queues.items()
+    )
 
 
 def check_store(store: Store, offset: StreamOffset) -> None:

@@ -16,7 +16,7 @@ from pyspark_pyrocket.planning.losses import Losses
 from pyspark_pyrocket.planning.places import find_start
 from pyspark_pyrocket.planning.planner import read_bounds
 from pyspark_pyrocket.planning.ranges import QueueRange
-from pyspark_pyrocket.planning.resuming import NEW_CHECKPOINT, resume
+from pyspark_pyrocket.planning.resuming import NEW_CHECKPOINT, WAITS, resume, waits_for_recovery
 
 Take = Callable[[QueueNumbers, QueueNumbers], QueueNumbers]
 """How far a micro-batch goes that begins at the first and could go to the second."""
@@ -72,6 +72,9 @@ def next_offset(
     """
     losses = losses or Losses(options.loss)
     counts_in = _CountsIn.now(store)
+    if waits_for_recovery(store, start):
+        losses.say_once(f"{store.path}: {WAITS} The query waits for that.")
+        return None
     resumed = resume(store, options, start, losses)
     begin = resumed.begin
     if target is not None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.disk.bell import ALL_KINDS, Bell
-from pyrocket.errors import StoreFailedError, StoreLockedError
+from pyrocket.errors import StoreDamagedError, StoreFailedError, StoreLockedError
 
 _FLOCK = struct.Struct("hhqqi4x")
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.00005, 0.002
@@ -112,6 +112,25 @@ def _set_flock(descriptor: int, kind: int) -> None:
 
 # BSD kernels, macOS among them, let flock and the JVM's record locks conflict; Linux does not.
 _set_lock = _set_ofd_lock if sys.platform == "linux" else _set_flock
+
+
+def is_locked(path: Path) -> bool | None:
+    """Return whether somebody holds a lock on byte 0 of a file; None where that cannot be told.
+
+    Takes no lock: Linux answers a query on a descriptor that is open for reading.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        descriptor = io.open_file(path, os.O_RDONLY)
+    except (OSError, StoreDamagedError):
+        return None
+    try:
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
+    finally:
+        os.close(descriptor)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 def lock_identity(path: Path) -> tuple[int, int] | None:
