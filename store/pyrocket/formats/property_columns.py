@@ -40,33 +40,30 @@ class PropertyColumns:
         return np.flatnonzero(self._data[first:] == VALUE_END) + first
 
     @cached_property
-    def _alike(self) -> dict[str, int] | None:
-        """The names of the first record and their columns, if all records have the same in order.
+    def _alike(self) -> dict[str, tuple[Ints, Ints]] | None:
+        """Where values begin and end in each record, by name, if all have the first one's names.
 
-        One producer's messages usually do. Then only the ends of values have to be found, and
-        comparing names is much cheaper than collecting them.
+        One producer's messages usually have the same names in the same order. Then only the ends of
+        values have to be found, and comparing names is much cheaper than collecting them.
         """
         width, rest = divmod(len(self._closed), max(self._count, 1))
         # Where a record's last value ends with the record, it has as many as the first.
         if rest or not width or (self._closed[width - 1 :: width] != self._row_ends - 1).any():
             return None
-        found: dict[str, int] = {}
+        found: dict[str, tuple[Ints, Ints]] = {}
         for column in range(width):
-            starts, ends = self._bounds_alike(column, width)
+            starts = self._closed[column - 1 :: width] + 1 if column else self._row_starts
+            ends = self._closed[column::width]
             name, mark, _ = self._data[starts[0] : ends[0]].tobytes().partition(_NAME_END)
             word = name + mark
+            values = starts + len(word)
             # A property counts if it has a name and a value.
-            if not (name and mark and (ends - starts > len(word)).all()):
+            if not (name and mark and (values < ends).all()):
                 return None
             if not runs_equal(self._data, starts, word).all():
                 return None
-            found[name.decode()] = column
+            found[name.decode()] = values, ends
         return found if len(found) == width else None
-
-    def _bounds_alike(self, column: int, width: int) -> tuple[Ints, Ints]:
-        """Return where this entry begins and ends in each record, if each has `width` of them."""
-        starts = self._closed[column - 1 :: width] + 1 if column else self._row_starts
-        return starts, self._closed[column::width]
 
     @cached_property
     def _entries(self) -> tuple[Ints, Ints, Ints]:
@@ -132,8 +129,9 @@ class PropertyColumns:
     def column(self, name: str) -> pa.StringArray:
         """Return the property of each record; null where a record has none, the last if several."""
         if self._alike is not None:
-            found = name in self._alike
-            return self._values_alike([name]) if found else pa.nulls(self._count, pa.string())
+            if name not in self._alike:
+                return pa.nulls(self._count, pa.string())
+            return text_runs(self._buffer, *self._alike[name])
         codes, names = self._coded
         code = names.index(name) if name in names else -1
         entries = np.flatnonzero(codes == code)
@@ -149,10 +147,7 @@ class PropertyColumns:
     def as_map(self, *, reserved: bool) -> pa.MapArray:
         """Return RocketMQ's own properties, or the user's, as name → value of each record."""
         if self._alike is not None:
-            kept = [name for name in self._alike if (name in RESERVED_PROPERTIES) is reserved]
-            offsets = np.arange(self._count + 1, dtype=np.int32) * np.int32(len(kept))
-            keys, values = _in_turn(kept, self._count), self._values_alike(kept)
-            return pa.MapArray.from_arrays(pa.array(offsets), keys, values)
+            return self._map_of_alike(self._alike, reserved)
         codes, names = self._coded
         of_kind = np.array([(name in RESERVED_PROPERTIES) is reserved for name in names], bool)
         entries = self._drop_repeated(np.flatnonzero(of_kind[codes]))
@@ -163,19 +158,13 @@ class PropertyColumns:
         bounds = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
         return pa.MapArray.from_arrays(bounds, keys, values)
 
-    def _values_alike(self, names: list[str]) -> pa.StringArray:
-        """Return the values of these properties, record by record; all records have them."""
-        assert self._alike is not None
-        if not names:
-            return pa.array([], pa.string())
-        starts, ends = [], []
-        for name in names:
-            first, end = self._bounds_alike(self._alike[name], len(self._alike))
-            starts.append(first + (len(name.encode()) + 1))
-            ends.append(end)
-        if len(names) == 1:
-            return text_runs(self._buffer, starts[0], ends[0])
-        return text_runs(self._buffer, np.stack(starts, 1).ravel(), np.stack(ends, 1).ravel())
+    def _map_of_alike(self, alike: dict[str, tuple[Ints, Ints]], reserved: bool) -> pa.MapArray:
+        """Return the same where all records have the same names: only values are cut out."""
+        kept = [name for name in alike if (name in RESERVED_PROPERTIES) is reserved]
+        offsets = np.arange(self._count + 1, dtype=np.int32) * np.int32(len(kept))
+        starts, ends = (_row_by_row([alike[name][at] for name in kept]) for at in (0, 1))
+        keys, values = _in_turn(kept, self._count), text_runs(self._buffer, starts, ends)
+        return pa.MapArray.from_arrays(pa.array(offsets), keys, values)
 
     def _drop_repeated(self, entries: Ints) -> Ints:
         """Keep the last entry of each (record, name): a map has a name once."""
@@ -196,6 +185,11 @@ def _in_turn(names: list[str], count: int) -> pa.StringArray:
     bounds = np.add.outer(np.arange(count + 1, dtype=np.int32) * starts[-1], starts[:-1]).ravel()
     data = pa.py_buffer(b"".join(raw) * count)
     return pa.Array.from_buffers(pa.string(), len(raw) * count, [None, pa.py_buffer(bounds), data])
+
+
+def _row_by_row(columns: list[Ints]) -> Ints:
+    """Return the first element of all columns, then the second of all, and so on."""
+    return columns[0] if len(columns) == 1 else np.array(columns, np.int64).T.ravel()
 
 
 def _first_after(marks: Ints, starts: Ints, ends: Ints) -> Ints:

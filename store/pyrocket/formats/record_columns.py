@@ -222,6 +222,10 @@ def _host_of(raw: bytes) -> str:
 def _split_keys(text: pa.StringArray) -> pa.ListArray:
     """Split on spaces; empty pieces vanish, no KEYS gives an empty list."""
     if not (text_bytes(text) == ord(" ")).any():
+        if not text.null_count:
+            return pa.ListArray.from_arrays(
+                pa.array(np.arange(len(text) + 1, dtype=np.int32)), text
+            )
         counts = pc.cast(pc.is_valid(text), pa.int32())
         return pa.ListArray.from_arrays(_running_sum(counts.to_numpy()), text.drop_null())
     trimmed = pc.utf8_trim(pc.fill_null(text, ""), " ")

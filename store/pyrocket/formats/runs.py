@@ -40,15 +40,16 @@ def runs_equal(data: npt.NDArray[np.uint8], starts: Ints, word: bytes) -> npt.ND
 
 def begin_with(runs: npt.NDArray[np.generic], word: bytes) -> npt.NDArray[np.bool_]:
     """Return whether each of the runs, gathered with one length, begins with `word`."""
-    equal = np.ones(len(runs), bool)
     if not word:
-        return equal
+        return np.ones(len(runs), bool)
     width = next((width for width in (8, 4, 2) if len(word) >= width), 1)
     # The last step overlaps the one before where the width does not divide the length.
-    for step in sorted({*range(0, len(word) - width + 1, width), len(word) - width}):
-        # A few integers are compared much faster than all the bytes.
-        wanted = int.from_bytes(word[step : step + width], sys.byteorder)
-        equal &= part_of(runs, step, f"u{width}") == wanted
+    steps = sorted({*range(0, len(word) - width + 1, width), len(word) - width})
+    # A few integers are compared much faster than all the bytes.
+    wanted = [int.from_bytes(word[step : step + width], sys.byteorder) for step in steps]
+    equal = part_of(runs, steps[0], f"u{width}") == wanted[0]
+    for step, part in zip(steps[1:], wanted[1:], strict=True):
+        equal &= part_of(runs, step, f"u{width}") == part
     return equal
 
 
