@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyrocket import Store
+from pyrocket import SinkBatch, Store
 from pyrocket.errors import MessageError, OptionError, SchemaError
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from pyspark_pyrocket.arrays import map_with_entry
@@ -28,7 +28,7 @@ from pyspark_pyrocket.writing.send_batch import send_batch
 from pyspark_pyrocket.writing.sink import Sink, prepare_sink
 from pyspark_pyrocket.writing.sink_columns import plan_columns, plan_json
 from pyspark_pyrocket.writing.task_rows import send_rows
-from pyspark_pyrocket.writing.write_staged import StagedWriter
+from pyspark_pyrocket.writing.write_staged import StagedWriter, publish, stage_rows
 
 STRINGS = pa.map_(pa.string(), pa.string())
 KAFKA = StructType(
@@ -275,7 +275,7 @@ def test_a_write_logs_how_many_rows_it_has_dropped(tmp_path, caplog, delivery):
     writer.commit([writer.write(iter([kafka_batch(rows)])) for _ in range(3)])
     assert [
         record.getMessage() for record in caplog.records if record.name == "pyspark_pyrocket"
-    ] == ["3 rows without a body were not written to t (nullBody=drop)"]
+    ] == ["rows without a body that were not written to t: 3 (nullBody=drop)"]
 
 
 def test_a_bad_row_is_counted_with_the_rows_that_are_dropped_before_it(tmp_path):
@@ -310,3 +310,16 @@ def test_base64_is_for_the_column_that_holds_one_key(tmp_path):
         prepare_sink(request, schema, overwrite=False)
     assert info.value.code == "OPTION_CONFLICT"
     assert isinstance(sink(tmp_path / "s", keyEncoding="base64"), Sink)
+
+
+def test_the_log_line_of_a_micro_batch_counts_what_it_dropped(tmp_path, caplog):
+    prepared = sink(tmp_path / "s", nullBody="drop")
+    rows = [(b"a", b"1", None), (b"b", None, None)]
+    for number, of_task in enumerate((rows, rows[1:])):
+        batch = SinkBatch(identity="query", target="t", batch=number, run="run")
+        staged = stage_rows(prepared, batch, iter([kafka_batch(of_task)])).staged
+        publish(prepared, batch, [staged])
+        assert caplog.records[-1].getMessage() == (
+            f"micro-batch {number}: rows without a body that were not written to t: 1 "
+            "(nullBody=drop)"
+        )

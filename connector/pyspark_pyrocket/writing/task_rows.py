@@ -90,6 +90,6 @@ def log_left_out(sink: Sink, rows: int, batch: str = "") -> None:
     """Log on the driver how many rows a write has left out, if any."""
     if rows:
         LOG.warning(
-            "%s%d rows without a body were not written to %s (nullBody=drop)",
-            *(batch, rows, sink.options.topic or "the topics of their rows"),
+            "%srows without a body that were not written to %s: %d (nullBody=drop)",
+            *(batch, sink.options.topic or "the topics of their rows", rows),
         )
