@@ -194,6 +194,19 @@ def test_a_replay_over_a_restored_store_reads_what_the_copy_shares(restored):
     assert restored.read_all(end, onDataLoss="skip")[0] == new
 
 
+def test_a_replay_reads_nothing_of_a_topic_that_was_deleted_after_the_restore(restored):
+    restored.options |= {"missingTopic": "wait"}
+    restored.send(30)
+    restored.back_up()
+    restored.send(20)
+    start = through_spark(restored.query().initialOffset())
+    end = through_spark(restored.query().latestOffset(start, ReadAllAvailable()))
+    restored.restore()
+    with Store.open(restored.path) as store:
+        store.delete_topic("t")
+    assert restored.query(onDataLoss="skip").partitions(start, end) == []
+
+
 def test_a_running_query_notices_that_its_store_was_replaced(restored):
     restored.send(30)
     restored.back_up()

@@ -239,8 +239,8 @@ class Changes:
 
     def still_valid(self, each: QueueRange) -> int:
         """Return up to which offset a range holds what it was planned for."""
-        gone = each.topic in self.recreated or each.topic in self.deleted
-        if gone and not self.is_restored:
+        is_recreated = each.topic in self.recreated and not self.is_restored
+        if each.topic in self.deleted or is_recreated:
             return each.start
         return max(each.start, self._until(each.topic, each.queue_id, each.end))
 
