@@ -1,6 +1,7 @@
 """The reading half of a store, as users see it: positions, offsets, messages, look-ups."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -39,9 +40,9 @@ class Reading:
         self._locator = Locator(lookup, reader)
         self._topics = reader.topics
 
-    def topics(self) -> dict[str, TopicConfig]:
-        """Return every topic by name."""
-        return dict(self._topics.all())
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """Return every topic by name, as they are now; the mapping cannot be changed."""
+        return MappingProxyType(self._topics.all())
 
     def topic(self, name: str) -> TopicConfig:
         """Return one topic. Raises TopicNotFoundError naming the nearest."""

@@ -9,8 +9,7 @@ fastjson's `MapSerializer` and `CollectionCodec`.
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from json.encoder import encode_basestring as _quoted
+from collections.abc import Mapping
 from typing import Any
 
 BROKEN = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
@@ -71,18 +70,11 @@ def java_long(value: Any) -> int:
     return number
 
 
-_PLAIN: dict[type, Callable[[Any], str]] = {
-    str: _quoted,
-    int: int.__repr__,
-    bool: {False: "false", True: "true"}.__getitem__,
-}
+_PLAIN = {str, int, float, bool, type(None)}
 
 
 def dumps(value: Any, level: int = 0) -> str:
     """Return the text; dict keys that are ints are written without quotes."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return _PLAIN[kind](value)
     if isinstance(value, dict):
         return _map(value, level)
     if isinstance(value, list):
@@ -91,16 +83,34 @@ def dumps(value: Any, level: int = 0) -> str:
 
 
 def _map(value: dict[Any, Any], level: int) -> str:
-    # A table has hundreds of thousands of plain values, which take no call of their own.
-    plain, inner = _PLAIN.get, level + 1
-    members = [
-        f"{_quoted(key) if type(key) is str else _key(key)}:"
-        f"{write(item) if (write := plain(type(item))) else dumps(item, inner)}"
-        for key, item in value.items()
-    ]
+    if value and all(map(_is_flat, value.values())) and set(map(type, value)) == {str}:
+        return _table(value, level)
+    members = [f"{_key(key)}:{dumps(item, level + 1)}" for key, item in value.items()]
     if members and all(isinstance(key, int) for key in value):
         return "{" + ",".join(members) + _line(level) + "}"
     return _block("{", "}", members, level)
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether a value is a bean of plain values, such as one topic's."""
+    return (
+        type(value) is dict
+        and set(map(type, value)) == {str}
+        and set(map(type, value.values())) <= _PLAIN
+    )
+
+
+def _table(value: dict[str, dict[str, Any]], level: int) -> str:
+    """Return the text of a map of flat beans, of which there may be ten thousand.
+
+    The encoder in C, ten times as fast, writes all of it with separators that have line breaks.
+    Those in texts are escaped, so that they tell where beans begin and end.
+    """
+    bean, inner = _line(level + 1), _line(level + 2)
+    text = json.JSONEncoder(ensure_ascii=False, separators=(f",{inner}", ":\n")).encode(value)
+    text = text.replace(":\n{", f":{{{inner}").replace(":\n", ":")
+    text = text.replace(f"}},{inner}", f"{bean}}},{bean}")
+    return f"{{{bean}{text[1:-2]}{bean}}}{_line(level)}}}"
 
 
 def _key(key: object) -> str:

@@ -109,3 +109,26 @@ def test_a_text_without_an_end_takes_no_longer_than_another(text):
 def test_a_map_that_is_not_of_integers_is_refused(table):
     with pytest.raises((ValueError, TypeError, OverflowError)):
         int_keys(table)
+
+
+HARD = st.text(st.sampled_from('":{},[]\\\n\tx')) | st.text()
+BEANS = st.dictionaries(
+    HARD,
+    st.dictionaries(HARD, st.none() | st.booleans() | st.integers() | HARD, min_size=1),
+    min_size=1,
+)
+
+
+@given(BEANS, st.integers(0, 2))
+def test_a_table_of_beans_is_written_as_any_other_map(beans, level):
+    def one_by_one(value, level):
+        if not isinstance(value, dict):
+            return json.dumps(value, ensure_ascii=False)
+        line = "\n" + "\t" * (level + 1)
+        members = [
+            f"{json.dumps(key, ensure_ascii=False)}:{one_by_one(item, level + 1)}"
+            for key, item in value.items()
+        ]
+        return "{" + line + f",{line}".join(members) + line[:-1] + "}"
+
+    assert dumps(beans, level) == one_by_one(beans, level)
