@@ -20,9 +20,11 @@ JOB = Path(__file__).with_name("unactivated_job.py")
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A process before its first session: Java 21 and another python3 on PATH, nothing set."""
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_REMOTE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME")
+    for name in (*names, "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
+        # Set first: what `configure` sets is taken back then, also where nothing was set before.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     java = fake_java(tmp_path / "java", 21)
     executable(tmp_path / "bin" / "python3", "exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{java.parent}")
