@@ -137,6 +137,7 @@ class Numbers:
         }
         self.ids = {name: f"id-{name}" for name in topics}
         self.perm, self.perms = 6, {}
+        self.recovery_is_interrupted = False
         self.cuts, self.left, self.times, self.commits = {}, {}, {}, {}
         self.clock = 1_000_000
         self.groups = SimpleNamespace(
