@@ -5,11 +5,16 @@ from functools import partial
 import pyarrow as pa
 import pytest
 from pyrocket import MessageFilter, ScanTally, Store, Wanted
-from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, TopicNotFoundError
+from pyrocket.errors import (
+    OffsetOutOfRangeError,
+    RecordDamagedError,
+    StoreDamagedError,
+    TopicNotFoundError,
+)
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.planning.ranges import QueueRange
 from pyspark_pyrocket.reading.surviving import read_places, read_range
-from stores import SMALL, batch
+from stores import SMALL, batch, log_files, overwrite
 
 SKIP = LossPolicy(policy="skip")
 
@@ -62,6 +67,34 @@ def test_what_is_cleaned_while_a_task_reads_is_passed_over_and_counted(store, ca
     assert read == sorted(read)
     assert gone == list(range(gone[0], cleaned[0]))
     assert f"has lost {len(gone)} messages" in caplog.text
+
+
+def damage(store, *numbers, queue_id=0):
+    """Flip a bit in the topic's name of some messages."""
+    for number in numbers:
+        place = store.read("t", queue_id, number, 1)[0].physical_offset
+        (file,) = [each for each in log_files(store.path) if 0 <= place - int(each.name) < 4096]
+        at = place - int(file.name) + 88 + 200 + 1
+        overwrite(file, bytes([file.read_bytes()[at] ^ 1]), at)
+
+
+@pytest.mark.parametrize("policy", ["skip", "earliest", "latest"])
+@pytest.mark.parametrize("damaged", [[0], [59], [7, 8, 30], list(range(20, 40))], ids=str)
+@pytest.mark.parametrize("where", [None, MessageFilter()])
+def test_damaged_messages_are_passed_over_and_counted_and_no_others(
+    store, caplog, policy, damaged, where
+):
+    damage(store, *damaged)
+    read = offsets(store, LossPolicy(policy=policy), where=where)
+    assert read == [number for number in range(60) if number not in damaged]
+    lost = [each for each in caplog.records if "has lost 1 messages" in each.message]
+    assert len(lost) == len(damaged)
+
+
+def test_by_default_a_damaged_message_fails_the_task(store):
+    damage(store, 7)
+    with pytest.raises(RecordDamagedError, match="corrupt record"):
+        offsets(store, LossPolicy())
 
 
 def test_by_default_a_task_fails_by_name(store):
@@ -182,6 +215,14 @@ def test_a_message_found_by_key_and_cleaned_before_it_is_read_is_a_loss_too(stor
     assert found(store, located) == left
     assert f"topic 't' queue 1 has lost {30 - len(left)} messages" in caplog.text
     with pytest.raises(OffsetOutOfRangeError, match=r"again\. To go on.* onDataLoss to skip"):
+        found(store, located, LossPolicy())
+
+
+def test_a_damaged_message_found_by_key_is_passed_over(store, located, caplog):
+    damage(store, 7, 31, queue_id=1)
+    assert found(store, located) == [n for n in range(1, 60, 2) if n not in (7, 31)]
+    assert len([one for one in caplog.records if "has lost 1 messages" in one.message]) == 2
+    with pytest.raises(RecordDamagedError):
         found(store, located, LossPolicy())
 
 

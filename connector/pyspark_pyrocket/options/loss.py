@@ -18,8 +18,8 @@ ROWS = (
         "What to do about messages that are gone before they were read (deleted by age or size, "
         "with their topic, cut off by a crash, or missing in a restored store): `fail` and name "
         "them, or log how many they are and go on: `skip` with what is left, `earliest` with the "
-        "first message of the queue, `latest` behind its last. Another store at the path always "
-        "fails.",
+        "first message of the queue, `latest` behind its last. A single message whose record is "
+        "damaged is passed over by all three. Another store at the path always fails.",
     ),
     Option(
         "failOnDataLoss",

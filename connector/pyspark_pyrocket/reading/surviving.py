@@ -14,6 +14,7 @@ from pyrocket.errors import (
     DataLossError,
     OffsetOutOfRangeError,
     QueueNotFoundError,
+    RecordDamagedError,
     TopicNotFoundError,
 )
 
@@ -61,38 +62,49 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the range, or raise what `scan` does about those that are gone.
 
-    Unless the policy is to go on: then they are passed over, counted and warned of. What cannot
-    be read though it is there is raised all the same. `tally` counts what `scan` does.
+    Unless the policy is to go on: then they are passed over, counted and warned of, as are single
+    messages whose records are damaged. Other damage is raised all the same. `tally` counts what
+    `scan` does.
     """
     if loss.fails:
         yield from _all_or_nothing(each, columns, scan, tally)
         return
-    left: QueueRange | None = each
-    while left is not None:
-        left = yield from _read_on(store, left, columns, Losses(loss), scan, tally)
+    left = [each]
+    while left:
+        left = (yield from _read_on(store, left[0], columns, Losses(loss), scan, tally)) + left[1:]
 
 
 def read_places(
     store: Ranges, places: Places, loss: LossPolicy, scan: PlacesScan
 ) -> Iterator[pa.RecordBatch]:
     """Do what `read_range` does with the messages of one queue at single places."""
-    while len(places):
+    left = [places] if len(places) else []
+    while left:
+        now = left.pop(0)
         tally = ScanTally()
         try:
-            yield from scan(places, tally=tally)
+            yield from scan(now, tally=tally)
         except OffsetOutOfRangeError as error:
             if loss.fails:
                 raise _with_way_out(error) from error
-            ahead = places[slice(tally.entries, len(places))]
-            places = ahead.within(store.queue_range(places.topic, places.queue_id).minimum, _EVER)
-            gone = len(ahead) - len(places)
+            ahead = now[slice(tally.entries, len(now))]
+            rest = ahead.within(store.queue_range(now.topic, now.queue_id).minimum, _EVER)
+            gone = len(ahead) - len(rest)
             if not gone:
                 raise
             log_to_stderr()
-            outcome = f"reads the {len(places)} left of those that were found"
+            outcome = f"reads the {len(rest)} left of those that were found"
             Losses(loss).note(ahead.topic, ahead.queue_id, gone, outcome, error)
-        else:
-            return
+            left = [rest, *left] if len(rest) else left
+        except RecordDamagedError as error:
+            ahead = now[slice(tally.entries, len(now))]
+            half = len(ahead) // 2
+            if loss.fails:
+                raise
+            if half:
+                left = [ahead[slice(0, half)], ahead[slice(half, len(ahead))], *left]
+            else:
+                _note_damaged(Losses(loss), ahead.topic, ahead.queue_id, error)
 
 
 def _all_or_nothing(
@@ -116,8 +128,11 @@ def _read_on(
     losses: Losses,
     scan: Scan,
     tally: ScanTally,
-) -> Generator[pa.RecordBatch, None, QueueRange | None]:
-    """Yield messages up to some that are gone; return what is left to read behind them."""
+) -> Generator[pa.RecordBatch, None, list[QueueRange]]:
+    """Yield messages up to some that are gone or damaged; return what is left to read after them.
+
+    A slice with a damaged record cannot be read: it is cut in two until that is alone.
+    """
     before = tally.entries
     try:
         yield from scan(each.start, each.end, columns, tally=tally)
@@ -133,11 +148,24 @@ def _read_on(
         log_to_stderr()
         outcome = f"reads what is left of [{at}, {each.end}): [{begin}, {end})"
         losses.note(each.topic, each.queue_id, gone, outcome, _as_loss(error))
-        return replace(each, start=begin, end=end) if begin < end else None
-    return None
+        return [replace(each, start=begin, end=end)] if begin < end else []
+    except RecordDamagedError as error:
+        at = each.start + tally.entries - before
+        half = at + (each.end - at) // 2
+        if at < half:
+            return [replace(each, start=at, end=half), replace(each, start=half)]
+        _note_damaged(losses, each.topic, each.queue_id, error)
+    return []
 
 
-def _as_loss(error: DataLossError | TopicNotFoundError | QueueNotFoundError) -> DataLossError:
+def _note_damaged(losses: Losses, topic: str, queue_id: int, error: RecordDamagedError) -> None:
+    log_to_stderr()
+    losses.note(topic, queue_id, 1, "reads what follows", _as_loss(error))
+
+
+def _as_loss(
+    error: DataLossError | TopicNotFoundError | QueueNotFoundError | RecordDamagedError,
+) -> DataLossError:
     if isinstance(error, DataLossError):
         return error
     return DataLossError(error.message, code=error.code)

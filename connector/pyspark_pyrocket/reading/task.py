@@ -1,10 +1,12 @@
 """What an executor does with its ranges: scan, re-wrap, hand to Spark."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
 from pyrocket import ScanTally
+from pyrocket.errors import RecordDamagedError
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.frame.projection import Projection
@@ -54,7 +56,10 @@ def _scan(
     scan_together = partial(store.scan_together, verify_crc=verify_crc, where=where, tally=tally)
     for few in together(partition.ranges):
         places = [(each.queue_id, each.start, each.end) for each in few]
-        batch = scan_together(few[0].topic, places, columns) if len(few) > 1 else None
+        batch = None
+        # A damaged record is for the policy, which goes by the range it is in.
+        with suppress(RecordDamagedError):
+            batch = scan_together(few[0].topic, places, columns) if len(few) > 1 else None
         if batch is not None:
             yield batch
             continue
