@@ -76,7 +76,12 @@ class EmptyBatches:
                 io.unlink(path)
 
     def note_unclean_end(self, time_ms: int) -> None:
-        """Note durably that the machine ended while the store was in use. In a section."""
+        """Note durably that the machine ended while the store was in use. In a section.
+
+        Not where no batch was ever noted: the folder of notes is durable before the first is made.
+        """
+        if not self._folder.is_dir():
+            return
         data = encode_own(self._unclean, asdict(UncleanEnd(time_ms)))
         replace_file(self._unclean, data, self._scratch)
 

@@ -13,7 +13,7 @@ from pyrocket.services.delays import Delays
 from pyrocket.services.sink_ledger import SinkLedger
 from pyrocket.services.topics import Topics
 from pyrocket.sink.batch import Published, PublishPolicy, SinkBatch, Staged
-from pyrocket.sink.decision import Decision, Decisions
+from pyrocket.sink.decision import Decisions
 from pyrocket.sink.staged_file import StagedReader
 from pyrocket.sink.staged_topics import StagedTopics
 from pyrocket.sink.staging import StagingArea
@@ -48,7 +48,7 @@ class Publisher:
         # A look before the turn: who is too late need not read anything.
         decision = self._decisions.decide(record, policy)
         if decision.drop:
-            return self._drop(record, decision)
+            return self._drop(record, policy)
         with ExitStack() as stack:
             try:
                 files = self._open(staged, stack)
@@ -56,7 +56,7 @@ class Publisher:
                 # Another run may have published the batch meanwhile, and removed the files.
                 decision = self._decisions.decide(record, policy)
                 if decision.drop:
-                    return self._drop(record, decision)
+                    return self._drop(record, policy)
                 raise
             with self._writer.section():
                 decision = self._decisions.decide(record, policy)
@@ -64,7 +64,7 @@ class Publisher:
                     streamed = self._append(staged, files, self._preface(record))
                     self._ledger.save_if_long()
         if decision.drop:
-            return self._drop(record, decision)
+            return self._drop(record, policy)
         decision.log()
         self._writer.flush()
         return _published(record.rows, streamed)
@@ -78,10 +78,12 @@ class Publisher:
         self._writer.flush()
         return _published(sum(one.rows for one in staged), streamed)
 
-    def _drop(self, record: SinkRecord, decision: Decision) -> Published:
+    def _drop(self, record: SinkRecord, policy: PublishPolicy) -> Published:
         """Publish nothing, since all of it is there; a new run takes over all the same."""
         with self._writer.section():
-            known = self._ledger.last(record.key)
+            # Only now it is final: another run may have gone on meanwhile.
+            decision = self._decisions.decide(record, policy)
+            known = decision.last if decision.drop else None
             if known and record.run and known.run != record.run:
                 fence = encode_sink_record(_fence(record), self._clock())
                 self._writer.append([fence], whole=True)

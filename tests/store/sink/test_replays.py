@@ -181,6 +181,18 @@ def test_a_copy_of_before_is_told_by_its_gap(path, store, clock, tmp_path):
             assert strictly(copy, 2, ROWS).rows == 40, "nothing is missing before it"
 
 
+def test_a_copy_that_is_opened_after_a_start_of_the_machine_is_told_too(
+    path, store, clock, tmp_path
+):
+    """Taken while the store was open, it looks as if the machine had ended uncleanly: not here."""
+    strictly(store, 0, ROWS)
+    shutil.copytree(path, tmp_path / "copy")
+    reboot(tmp_path / "copy")
+    with Store.open(tmp_path / "copy", config=SMALL, clock=clock) as copy:
+        assert copy.epoch == 1, "it was recovered"
+        assert refused(copy, 2).code == "SINK_BATCH_GAP"
+
+
 def test_after_an_unclean_end_of_the_machine_a_gap_is_logged(path, store, clock, caplog):
     """Notes are not fsynced: a power failure takes the last ones."""
     strictly(store, 0, ROWS)

@@ -80,6 +80,28 @@ def test_what_a_dying_run_publishes_at_the_last_moment_is_no_harm_to_the_next(st
     assert refused(store, 2, "run-1") == "SINK_FENCED"
 
 
+def test_a_run_that_is_overtaken_while_it_repeats_a_batch_does_not_take_over(
+    path, store, clock, monkeypatch
+):
+    """The other publishes the next batch between this one's look and its turn."""
+    publish(store, 0, ROWS, "run-1")
+    with Store.open(path, config=SMALL, clock=clock) as slow:
+        section, overtaking = slow._writer.section, ["run-1"]
+
+        def overtaken():
+            while overtaking:
+                publish(store, 1, ROWS, overtaking.pop())
+            return section()
+
+        again = numbered(0, "run-2")
+        staged = stage_tasks(slow, again, ROWS)
+        monkeypatch.setattr(slow._writer, "section", overtaken)
+        with pytest.raises(SinkError, match=r"SINK_BATCH_BEHIND|SINK_FENCED"):
+            slow.sink.publish(again, staged)
+    assert store.sink.last(again.identity, "t") == 1
+    assert publish(store, 1, ROWS, "run-1").dropped
+
+
 def test_an_old_checkpoint_is_told_from_a_run_that_was_held_up(store):
     publish(store, 5, ROWS, "run-1")
     assert refused(store, 4, "run-2") == "SINK_BATCH_BEHIND"
