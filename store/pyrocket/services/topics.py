@@ -192,19 +192,16 @@ class Topics:
 
         def put_entries(content: Content) -> bool:
             table = content.setdefault(_TABLE, {})
-            known = {**self._lost(own, table), **_parse(content)}
-            there.update(topic.name for topic in topics if topic.name in known)
+            lost = self._lost(own, table)
+            here = {one.name: table[one.name] for one in topics if one.name in table}
+            after.update({name: _entry_of(name, entry) for name, entry in here.items()})
+            after.update({one.name: lost[one.name] for one in topics if one.name in lost})
+            there.update(after)
             wanted = {one.name: entry_of(one) for one in topics if change or one.name not in there}
-            lost = {name: known[name] for name in known if name not in table}
-            known.update(wanted)
-            after.update({topic.name: known[topic.name] for topic in topics})
+            after.update(wanted)
             if not wanted:
                 return False
-            for name in wanted:
-                own.ids.setdefault(name, uuid.uuid4().hex)
-            own.known = {name: known[name] for name in own.ids if name in known}
-            own.lock = list(lock_identity(self._layout.lock) or ())
-            self._save_own(own)
+            self._remember(own, wanted, content)
             for name, entry in {**lost, **wanted}.items():
                 fields = {**_DEFAULTS, **table.get(name, {}), **_to_json(name, entry)}
                 table[name] = dict(sorted(fields.items()))
@@ -214,6 +211,17 @@ class Topics:
         return [
             TopicConfig(one.name, *after[one.name], own.ids.get(one.name, "")) for one in topics
         ], there
+
+    def _remember(self, own: "_Own", wanted: Mapping[str, Entry], content: Content) -> None:
+        """Keep ids of topics and what the table is about to say of them, durably."""
+        for name in wanted:
+            own.ids.setdefault(name, uuid.uuid4().hex)
+        lock = list(lock_identity(self._layout.lock) or ())
+        if own.lock != lock:  # A broker has had the table: what it says now counts.
+            known = _parse(content)
+            own.known, own.lock = {name: known[name] for name in own.ids if name in known}, lock
+        own.known.update(wanted)
+        self._save_own(own)
 
     def note_ends(self, name: str, queue_ends: dict[int, int]) -> None:
         """Remember where the queues of a topic end, durably, before they are removed."""
