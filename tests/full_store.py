@@ -1,5 +1,8 @@
 """A store with a file of every kind, and what is done to stores, for tests of hostile files."""
 
+import gc
+import os
+
 from halves import UNKNOWN, Listener, producer
 from pyrocket import Message, PyrocketError, Store
 from sinks import numbered as batch_of
@@ -15,15 +18,15 @@ def make_full(path):
     reboot(path)
     (path / "abort").touch()
     with Store.open(path, config=SMALL, clock=clock) as store:
-        publish(store, 1, [b"sunk"])
+        publish(store, 0, [b"sunk"])
         with_timers(store, clock)
     store = Store.open(path, config=SMALL, clock=clock)
     store.append(Message(topic="t", body=b"later", delay_level=3))
     producer(store, listener=Listener(UNKNOWN)).send(Message(topic="t", body=b"half"))
     store.groups.commit("g", "t", {0: 3})
     store.groups.commit("g", "t", {0: 4})
-    publish(store, 2, [b"sunk"])
-    stage(store, batch_of(3), [b"staged"])
+    publish(store, 1, [b"sunk"])
+    stage(store, batch_of(2), [b"staged"])
     store.flush()
     store.close(clean=False)
     (path / "pyrocket/tmp/draft").mkdir()
@@ -60,7 +63,7 @@ def use(path):
         store.append(Message(topic="t", body=b"x", keys="k"))
         store.append(Message(topic="t", body=b"at", deliver_at_ms=store.now() + 9_200_000))
         store.groups.commit("g", "t", {0: 5})
-        publish(store, 4, [b"sunk"])
+        publish(store, 2, [b"sunk"])
         store.advance()
         store.clean(total_bytes=8192)
         store.create_topic("gone", read_queues=1, write_queues=1)
@@ -88,3 +91,16 @@ def error_of(operation, *arguments):
     except PyrocketError as error:
         return error
     return None
+
+
+def descriptors():
+    """What each open descriptor of this process leads to."""
+    gc.collect()
+    found = {}
+    for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):
+        try:
+            status = os.fstat(int(name))
+        except OSError:  # The one that lists the folder.
+            continue
+        found[int(name)] = status.st_dev, status.st_ino
+    return found

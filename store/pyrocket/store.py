@@ -1,6 +1,7 @@
 """`Store`: a directory of topics, for as many processes as like."""
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -109,14 +110,15 @@ class Store(Reading):
         With `clean=False` the clean end is left to a later writer: nothing is lost by it while the
         machine stays up, see `flush`. Reading after a close opens files again; do not.
         """
-        self._services.stop()
-        self._transactions.close()
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close(clean=clean)
-        self._timers.close()
-        self._lookup.close()
-        self._reader.close()
+        with ExitStack() as files:
+            # They are closed also where the clean end fails.
+            for part in (self._reader, self._lookup, self._timers):
+                files.callback(part.close)
+            self._services.stop()
+            self._transactions.close()
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                writer.close(clean=clean)
 
     @property
     def path(self) -> Path:

@@ -74,7 +74,7 @@ def test_a_link_that_is_planted_while_a_store_is_open_is_not_followed(path, tmp_
     canary = tmp_path / "canary"
     store = filled(path, clock=clock)
     with_timers(store, clock)
-    publish(store, 1, [b"sunk"])
+    publish(store, 0, [b"sunk"])
     # The store has files in it open, and may write to those.
     shutil.copytree(path / name, path / "copy")
     shutil.rmtree(path / name)
@@ -85,7 +85,7 @@ def test_a_link_that_is_planted_while_a_store_is_open_is_not_followed(path, tmp_
     operations = {
         "append": lambda: store.append_batch(batch(numbered(60, 100), 0), topic="t"),
         "timers": lambda: with_timers(store, clock),
-        "stage": lambda: publish(store, 2, [b"sunk"]),
+        "stage": lambda: publish(store, 1, [b"sunk"]),
         "commit": lambda: store.groups.commit("g", "t", {0: 3}),
         "topic": lambda: store.create_topic("u"),
         "clean": lambda: store.clean(total_bytes=8192),

@@ -8,7 +8,7 @@ import stat
 from contextlib import contextmanager
 
 import pytest
-from full_store import copied, error_of, make_full, names_of, read, use
+from full_store import copied, descriptors, error_of, make_full, names_of, read, use
 from pyrocket.disk import io
 from pyrocket.disk.durable import MAX_FILE_BYTES, SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.state_page import PAGE_BYTES
@@ -82,9 +82,11 @@ def test_nobody_hangs_on_a_special_file(full, tmp_path, make, kind):
         shutil.copytree(full, path)
         (path / name).unlink()
         make(path / name)
+        before = descriptors()
         with in_time():
             errors = [
-                error_of(operation, *arguments)
+                # As text: the frames of an error hold what was mapped.
+                str(error_of(operation, *arguments))
                 for operation, *arguments in [
                     (verify, path),
                     (copied, path, tmp_path / f"copy-{number}"),
@@ -93,7 +95,8 @@ def test_nobody_hangs_on_a_special_file(full, tmp_path, make, kind):
                     (repair, path),
                 ]
             ]
-        if any(f"{path / name} is a {kind}" in str(error) for error in errors):
+        assert descriptors() == before, name
+        if any(f"{path / name} is a {kind}" in error for error in errors):
             told.add(name)
     assert {*READ_BY_WRITERS} <= told
 

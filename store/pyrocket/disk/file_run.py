@@ -122,6 +122,9 @@ class FileRun:
             except FileNotFoundError:
                 self._window.drop()
                 raise
+            except OSError as error:
+                error.filename = error.filename or str(self._path(start))
+                raise
             except ValueError as error:
                 raise StoreDamagedError(
                     f"{self.folder / file_name(start)} is shorter than {first + length} bytes.",

@@ -36,8 +36,12 @@ class FileLock:
     def __init__(self, path: Path, content: bytes = b"") -> None:
         self.path = path
         self._descriptor: int | None = io.open_file(path, os.O_RDWR | os.O_CREAT)
-        if content and os.fstat(self._descriptor).st_size == 0:
-            os.pwrite(self._descriptor, content, 0)
+        try:
+            if content and os.fstat(self._descriptor).st_size == 0:
+                os.pwrite(self._descriptor, content, 0)
+        except BaseException:
+            self.close()
+            raise
         _open_locks.add(self)
 
     def try_lock(self, *, shared: bool = False) -> bool:
@@ -146,7 +150,12 @@ class Turns:
     """One at a time, threads and processes alike, in fair order."""
 
     def __init__(self, mutex: Path, turnstile: Path, holder: Callable[[], int]) -> None:
-        self._mutex, self._turnstile = BellLock(mutex), BellLock(turnstile)
+        self._mutex = BellLock(mutex)
+        try:
+            self._turnstile = BellLock(turnstile)
+        except BaseException:
+            self._mutex.close()
+            raise
         self._threads = threading.Lock()
         self._holder = holder
         self._count, self._inside, self._began = 0, False, 0

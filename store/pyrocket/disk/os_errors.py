@@ -44,8 +44,8 @@ _FIRST = {
     errno.EMFILE: "Allow the process more open files (`ulimit -n`)",
     errno.ENFILE: "Allow the machine more open files",
     errno.ENOMEM: (
-        "Give the process more address space, of which a limit such as"
-        " spark.executor.pyspark.memory or `ulimit -v` counts all, mapped files too"
+        "Give the process more address space: spark.executor.pyspark.memory and `ulimit -v` limit"
+        " that, and Python with pyarrow takes 1.4 GiB of it before it reads anything"
     ),
     errno.ENAMETOOLONG: "Use a shorter path for the store, or a shorter name",
     **dict.fromkeys((errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR), _PLACE),

@@ -1,0 +1,116 @@
+"""No descriptor stays open: after any number of openings there are as many as before."""
+
+import errno
+import mmap
+import os
+import shutil
+
+import pytest
+from full_store import copied, descriptors, error_of, make_full, read, use
+from pyrocket import Store, StoreConfig
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.repair.run import repair
+from pyrocket.verify import verify
+from stores import SMALL, bodies, filled, scan
+
+TIMES = 5
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    path = tmp_path_factory.mktemp("descriptors") / "full"
+    make_full(path)
+    return path
+
+
+@pytest.fixture
+def path(full, tmp_path):
+    shutil.copytree(full, tmp_path / "store")
+    return tmp_path / "store"
+
+
+def read_a_part(path):
+    """Leave a scan and an iteration in the middle."""
+    with Store.open(path, read_only=True) as store:
+        next(store.scan("t", 0, store.min_offset("t", 0), store.max_offset("t", 0)))
+        next(store.messages("t"))
+
+
+OPERATIONS = {
+    "open to read": read,
+    "leave in the middle": read_a_part,
+    "open to write": use,
+    "leave without a clean end": lambda path: Store.open(path, config=SMALL).close(clean=False),
+    "verify": verify,
+    "repair": repair,
+    "repair a copy in use": lambda path: repair(path, dry_run=True),
+    "snapshot": lambda path: copied(path, path.parent / f"copy-{len(os.listdir(path.parent))}"),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_an_operation_leaves_no_descriptor(path, operation):
+    operation(path)
+    before = descriptors()
+    for _ in range(TIMES):
+        operation(path)
+    assert descriptors() == before
+
+
+def test_operations_on_one_open_store_leave_no_descriptor(path, tmp_path):
+    with Store.open(path, config=SMALL) as store:
+
+        def work(number):
+            bodies(store)
+            store.query("t", "k")
+            store.snapshot(tmp_path / f"copy-{number}")
+            store.clean(total_bytes=8192)
+            store.flush()
+
+        work(0)
+        before = len(descriptors())
+        for number in range(1, TIMES):
+            work(number)
+        assert len(descriptors()) <= before
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.ENOSPC])
+@pytest.mark.parametrize("name", ["fstat", "pread", "pwrite", "fsync", "rename", "set_blocking"])
+def test_an_operation_that_fails_leaves_none_either(path, monkeypatch, name, number):
+    def refuse(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    before = descriptors()
+    for operation in (read, use, verify, repair):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, refuse)
+            error_of(operation, path)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("maps", [0, 1])
+def test_where_no_map_has_room_a_smaller_one_is_tried_and_then_the_limit_is_named(
+    tmp_path, monkeypatch, maps
+):
+    real, tried = mmap.mmap, []
+
+    def limited(descriptor, length, **options):
+        tried.append(length)
+        if len(tried) > maps and (maps == 0 or len(tried) == maps):
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return real(descriptor, length, **options)
+
+    with filled(tmp_path / "store", config=StoreConfig(log_file_bytes=1 << 22)) as store:
+        store.position()  # Maps the shared words.
+        monkeypatch.setattr(mmap, "mmap", limited)
+        if maps:
+            assert len(scan(store, "t", 0)) == 40
+            return
+        with pytest.raises(StoreUnavailableError) as failure:
+            scan(store, "t", 0)
+        monkeypatch.undo()
+    assert failure.value.code == "READ_FAILED"
+    assert "commitlog" in failure.value.message
+    assert "spark.executor.pyspark.memory" in failure.value.remedy
+    assert len(tried) == 2
+    assert tried[1] < tried[0]
