@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from types import NoneType
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from pyrocket.disk.os_errors import translating, translating_methods
 from pyrocket.errors import StoreReadOnlyError
 from pyrocket.group_admin import Groups
 from pyrocket.hooks import Hooks
-from pyrocket.kinds import check_numbers, check_text, path_of
+from pyrocket.kinds import check_numbers, check_text, check_type, path_of
 from pyrocket.lookup import Lookup
 from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.parked import Parked
@@ -172,6 +173,7 @@ class Store(Reading):
         Kept in the directory, durably. Writers that have it open obey within ten seconds, unless
         they were opened with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
         """
+        check_type((Retention, NoneType), "Use a pyrocket.Retention, or None.", retention=retention)
         self._writing().set_retention(retention)
 
     # Topics
@@ -199,6 +201,7 @@ class Store(Reading):
 
             store.create_topics([TopicConfig(name, 4, 4) for name in ("orders", "bills")])
         """
+        check_type(Iterable, "Use a list of pyrocket.TopicConfig.", topics=topics)
         return self._admin().create(list(topics), exist_ok=exist_ok)
 
     def update_topic(

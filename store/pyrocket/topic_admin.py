@@ -7,6 +7,7 @@ from dataclasses import replace
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError
+from pyrocket.kinds import check_type
 from pyrocket.limits import is_whole
 from pyrocket.services.groups import drop_topic_offsets
 from pyrocket.services.topics import (
@@ -30,6 +31,7 @@ class TopicAdmin:
     def create(self, topics: Sequence[TopicConfig], *, exist_ok: bool) -> list[TopicConfig]:
         """Make the topics, all at once; those that exist are returned as they are, or refused."""
         for topic in topics:
+            check_type(TopicConfig, "Use a pyrocket.TopicConfig(name, 4, 4).", topic=topic)
             check_topic_name(topic.name)
             _check_perm(topic.name, topic.perm)
         with self._writer.section():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from halves import UNKNOWN
-from pyrocket import Message, PyrocketError, SinkBatch, Store, Wanted
+from pyrocket import Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig, Wanted
 from pyrocket.group_admin import AtTime, Groups
 from pyrocket.repair.run import repair
 from pyrocket.sink.sink import Sink
@@ -142,6 +142,8 @@ def writes(store):
             store.update_topic,
             {"name": "v", "read_queues": 1, "write_queues": 1, "perm": 6},
         ),
+        "Store.create_topics": (store.create_topics, {"topics": [TopicConfig("x", 1, 1)]}),
+        "Store.set_retention": (store.set_retention, {"retention": Retention()}),
         "Store.delete_topic": (store.delete_topic, {"name": "w"}),
     }
 
