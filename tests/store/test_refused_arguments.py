@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 from halves import Listener, producer
-from pyrocket.errors import InvalidInputError, SchemaError, TransactionError
+from pyrocket.errors import GroupNameError, InvalidInputError, SchemaError, TransactionError
 from stores import message
 
 
@@ -60,3 +60,29 @@ def test_a_closed_producer_sends_nothing(topic):
         pass
     refused("PRODUCER_CLOSED", TransactionError, lambda: one.send(message(b"late")))
     assert topic.max_offset("t", 0) == 1
+
+
+@pytest.mark.parametrize("view", [None, 5, "log", ["groups"]])
+def test_only_known_views_are_planned(topic, view):
+    text = refused("VIEW_UNKNOWN", InvalidInputError, lambda: topic.views.plan(view))
+    assert repr(view) in text
+    assert "commitlog" in text
+
+
+def test_what_another_method_returned_is_asked_for_by_name(topic):
+    text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.holds(5))
+    assert "Store.mark" in text
+    text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.sink.publish_once(["x"]))
+    assert "Stager.finish" in text
+
+
+@pytest.mark.parametrize("group", [5, None, b"g", ["g"]])
+def test_a_group_is_named_by_a_text(topic, group):
+    refused("GROUP_ILLEGAL", GroupNameError, lambda: topic.groups.commit(group, "t", {0: 1}))
+
+
+@pytest.mark.parametrize("name", ["../../t", "a\0b", "\ud800", "..", "", "x" * 256])
+def test_a_topic_that_no_folder_can_be_named_after_is_refused(topic, name):
+    with pytest.raises(InvalidInputError) as failure:
+        topic.queue_range(name, 0)
+    assert failure.value.remedy
