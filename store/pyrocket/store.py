@@ -154,7 +154,7 @@ class Store(Reading):
     @property
     def recovery_is_interrupted(self) -> bool:
         """Whether a writer died in a recovery: until the next one queues end where durable."""
-        return self._reader.bound() == self._reader.interrupted_end()
+        return self._reader.bound() == self._reader.interrupted_end() > 0
 
     def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
         """Return the smallest offset at which a recovery after `epoch` cut the queue, or None."""
