@@ -261,6 +261,18 @@ def test_torn_words_and_hidden_clocks_are_banned():
     assert not faults, "\n".join(faults)
 
 
+def test_each_code_of_an_error_or_a_finding_has_a_test_that_names_it():
+    used = {
+        code
+        for path in sources("store", "connector")
+        for code in codes(ast.parse(path.read_text()))
+    }
+    tests = "\n".join(path.read_text() for path in sources("tests"))
+    named = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", tests))
+    assert len(used) > 100
+    assert used - named == set()
+
+
 def test_a_code_is_found_however_it_is_given():
     source = (
         "WORD = 'A_CODE'\nraise Error('x', code=WORD)\nraise Error('x', code='B_CODE')\n"
