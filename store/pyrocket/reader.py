@@ -324,7 +324,7 @@ class Reader:
             return 0
         if self._durable_end is None:
             self._durable_end = QueueEnds(self._layout).durable_end()
-        # Whoever recovers marks its end before it releases the lock.
+        # The process that recovers marks its end before it releases the lock.
         return self._durable_end if page.is_recovering() else 0
 
     def _settle(self) -> None:

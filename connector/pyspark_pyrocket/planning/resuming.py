@@ -126,7 +126,7 @@ def what_remains(
 
 
 def waits_for_recovery(store: Store, offset: StreamOffset) -> bool:
-    """Whether what the offset has read is not to be seen until somebody recovers the store.
+    """Whether what the offset has read is not shown until the store has been recovered.
 
     That is no loss: a recovery that was interrupted shows only what was durable.
     """
