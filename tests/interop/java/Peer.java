@@ -409,7 +409,9 @@ public class Peer {
         shown.put("reconsumeTimes", message.getReconsumeTimes());
         shown.put("preparedTransactionOffset", message.getPreparedTransactionOffset());
         shown.put("properties", properties);
-        shown.put("body", Base64.getEncoder().encodeToString(message.getBody()));
+        // The client's decoder leaves the body of a message of 0 bytes null.
+        byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
+        shown.put("body", Base64.getEncoder().encodeToString(body));
         return shown;
     }
 
