@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from pyrocket import Store
-from pyrocket.disk import file_run
+from pyrocket.disk import kept_window
 from pyrocket.index import scan, scattered
 from pyrocket.log import walk
 from pyrocket.verify import verify
@@ -30,7 +30,7 @@ def maps(monkeypatch):
         return mmap.mmap(descriptor, length, **how)
 
     like = {name: getattr(mmap, name) for name in ("ACCESS_READ", "ALLOCATIONGRANULARITY")}
-    monkeypatch.setattr(file_run, "mmap", SimpleNamespace(mmap=recorded, **like))
+    monkeypatch.setattr(kept_window, "mmap", SimpleNamespace(mmap=recorded, **like))
     return lengths
 
 
@@ -98,11 +98,14 @@ def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, m
     assert max(maps) > 2 * WINDOW, "else nothing would be shown"
     for module in (scan, scattered, walk):
         monkeypatch.setattr(module, "WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(kept_window, "KEPT_BYTES", WINDOW)
+    monkeypatch.setattr(kept_window, "HUGE_PAGE_BYTES", mmap.ALLOCATIONGRANULARITY)
     maps.clear()
     read(long_log)
     assert WINDOW // 2 < max(maps) <= WINDOW + mmap.ALLOCATIONGRANULARITY
 
 
 def test_a_window_has_64_mib_at_most():
-    assert max(scan.WINDOW_BYTES, scattered.WINDOW_BYTES, walk.WINDOW_BYTES) <= MOST
+    windows = scan.WINDOW_BYTES, scattered.WINDOW_BYTES, walk.WINDOW_BYTES, kept_window.KEPT_BYTES
+    assert max(windows) <= MOST
     assert scan.SLICE_BYTES <= scan.WINDOW_BYTES

@@ -20,7 +20,7 @@ from pyrocket.disk.kept_window import KeptWindow
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.disk.sparse import Filled, data_from
-from pyrocket.errors import RESTORE_FILE, StoreDamagedError
+from pyrocket.errors import RESTORE_FILE, PyrocketError, StoreDamagedError
 
 _KEPT_OPEN, _FEW = 4, 2
 _BLOCK = 1 << 20
@@ -123,7 +123,8 @@ class FileRun:
                 self._window.drop()
                 raise
             except OSError as error:
-                error.filename = error.filename or str(self._path(start))
+                if not isinstance(error, PyrocketError):
+                    error.filename = error.filename or str(self._path(start))
                 raise
             except ValueError as error:
                 raise StoreDamagedError(
