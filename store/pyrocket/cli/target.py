@@ -51,7 +51,7 @@ class StoreInfo:
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """A queue that holds or has held messages: [minimum, maximum) are there.
+    """A queue of a topic: the offsets [minimum, maximum) are there.
 
     bytes: about what they take in the log. first, last: when the oldest and the newest was stored.
     """
@@ -66,7 +66,10 @@ class QueueInfo:
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic; the sums are those of `queues`. Without an entry in the table it has 0 queues."""
+    """A topic and its queues by id, empty ones too; the sums are those of `queues`.
+
+    A topic without an entry in the topic table has 0 read and write queues.
+    """
 
     name: str
     kind: TopicKind
@@ -212,7 +215,8 @@ class DirectoryTarget:
                 return found
             new = store.topic(name)  # Created since, or it raises.
             sizes = new.perm, new.read_queues, new.write_queues, 0, 0
-            return TopicInfo(name, "user", *sizes, first=None, last=None, queues=())
+            queues = _with_empty([], max(new.read_queues, new.write_queues))
+            return TopicInfo(name, "user", *sizes, first=None, last=None, queues=queues)
 
     def create_topic(self, name: str, queues: int, *, create_store: bool) -> None:
         """Make a topic, and its store with `create_store`. Raises InvalidInputError if it is there.
@@ -291,19 +295,30 @@ def _topics(store: "Store", name: str = "") -> Iterator[TopicInfo]:
         kind = row["kind"]
         if kind == "user" and is_system_topic(row["topic"], store.broker_name, names):
             kind = "system"
+        read_queues, write_queues = row["readQueues"] or 0, row["writeQueues"] or 0
         queues = [_queue(queue) for queue in row["queues"]]
         yield TopicInfo(
             name=row["topic"],
             kind=kind,
             perm=row["perm"] or 0,
-            read_queues=row["readQueues"] or 0,
-            write_queues=row["writeQueues"] or 0,
+            read_queues=read_queues,
+            write_queues=write_queues,
             messages=row["messages"],
             bytes=row["bytes"],
             first=row["firstStoreTimestamp"],
             last=row["lastStoreTimestamp"],
-            queues=tuple(queues),
+            queues=_with_empty(queues, max(read_queues, write_queues)),
         )
+
+
+def _with_empty(queues: Iterable[QueueInfo], count: int) -> tuple[QueueInfo, ...]:
+    """Add those of the first `count` queues that have never held a message."""
+    known = {queue.queue_id: queue for queue in queues}
+    empty = (
+        QueueInfo(queue_id, minimum=0, maximum=0, bytes=0, first=None, last=None)
+        for queue_id in set(range(count)) - known.keys()
+    )
+    return tuple(sorted([*known.values(), *empty], key=attrgetter("queue_id")))
 
 
 def _queue(row: dict[str, Any]) -> QueueInfo:

@@ -60,6 +60,21 @@ def test_a_topic_is_shown_queue_by_queue(path):
     assert run(path, "topic", "show", "t").stdout.splitlines()[-1].split()[:4] == list("1055")
 
 
+def test_queues_without_messages_are_shown_too(path):
+    with Store.open(path) as store:
+        store.update_topic("t", read_queues=4, write_queues=4)
+        store.append(Message(topic="t", body=b"last", queue_id=3))
+        store.create_topic("new", read_queues=2, write_queues=2)
+    shown = {
+        topic: [
+            (one["queueId"], one["maxOffset"])
+            for one in document(path, "topic", "show", topic)["queues"]
+        ]
+        for topic in ("t", "new")
+    }
+    assert shown == {"t": [(0, 40), (1, 5), (2, 0), (3, 1)], "new": [(0, 0), (1, 0)]}
+
+
 def test_a_topic_that_is_not_there_is_named_with_the_nearest(path):
     error = document(path, "topic", "show", "tt", status=2)["error"]
     assert error["code"] == "TOPIC_NOT_FOUND"
