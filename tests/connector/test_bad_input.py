@@ -21,7 +21,7 @@ READS = [
         "both targets",
         {"endpoint": "localhost:8081"},
         None,
-        "OPTION_UNSUPPORTED.*'endpoint' is to come",
+        "OPTION_UNSUPPORTED.*'endpoint' is not supported yet",
     ),
     ("a later target", {"path": None, "endpoint": "h:1"}, None, "OPTION_UNSUPPORTED"),
     ("a missing directory", {"path": "/no/such/store"}, None, "STORE_NOT_FOUND.*/no/such/store"),
@@ -42,12 +42,17 @@ READS = [
     ("an unknown option", {"startingOffset": "latest"}, None, "OPTION_UNKNOWN.*startingOffsets"),
     ("a Kafka option", {"kafka.bootstrap.servers": "h:1"}, None, "OPTION_UNKNOWN.*'path'"),
     ("malformed offsets", {"startingOffsets": '{"t":'}, None, "OPTION_INVALID.*not JSON"),
-    ("a wrong queue", {"startingOffsets": '{"t":{"0":0,"9":0}}'}, "body BINARY", "not read: 9"),
+    (
+        "a wrong queue",
+        {"startingOffsets": '{"t":{"0":0,"9":0}}'},
+        "body BINARY",
+        "queue 9, not read here",
+    ),
     (
         "a missing queue",
         {"startingOffsets": '{"t":{"0":0}}'},
         "body BINARY",
-        "not name the queues 1",
+        "not name the queue 1",
     ),
     ("a wrong broker", {"startingOffsets": '{"t":{"b":{"0":0,"1":0}}}'}, "body BINARY", "broker-a"),
     (
@@ -73,11 +78,11 @@ ONLY_BATCH = [
 ]
 ONLY_STREAM = [
     ("an end", {"endingOffsets": "latest"}, "body BINARY", "batch queries"),
-    ("no limit", {"maxOffsetsPerTrigger": "-1"}, None, "whole number from 1"),
+    ("no limit", {"maxOffsetsPerTrigger": "-1"}, None, "whole number of at least 1"),
 ]
 WRITES = [
     ("no target", {"path": None}, "'x' AS body", "OPTION_MISSING.*PYROCKET_STORE"),
-    ("both targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_UNSUPPORTED.*to come"),
+    ("both targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_UNSUPPORTED.*not supported yet"),
     ("a file", {"path": __file__}, "'x' AS body", "STORE_NOT_A_DIRECTORY"),
     ("an illegal topic", {"topic": "a b"}, "'x' AS body", "TOPIC_ILLEGAL"),
     ("a system topic", {"topic": "SCHEDULE_TOPIC_XXXX"}, "'x' AS body", "TOPIC_ILLEGAL"),
@@ -226,10 +231,10 @@ def test_a_directory_of_something_else_does_not_become_a_store(spark, tmp_path, 
     assert os.listdir(box.path) == ["thesis.tex"]
 
 
-def test_overwriting_is_refused_because_a_log_is_not_truncated(spark, box):
+def test_overwriting_is_refused_because_a_log_cannot_be_overwritten(spark, box):
     box.send("kept")
     frame = spark.createDataFrame([("x",)], "body STRING")
-    with pytest.raises(AnalysisException, match=r"OPTION_OVERWRITE.*not truncated"):
+    with pytest.raises(AnalysisException, match=r"OPTION_OVERWRITE.*cannot be overwritten"):
         frame.write.format("pyrocket").mode("overwrite").options(**box.options).save()
     assert box.bodies() == [b"kept"]
 

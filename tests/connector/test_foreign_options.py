@@ -24,8 +24,8 @@ def refused(name, query=STREAM):
         ("fetchOffset.numRetries", STREAM, "'fetchOffset.numRetries' is Kafka's", "Remove it."),
         ("fetchoffset.retryintervalms", BATCH, "'fetchOffset.retryIntervalMs'", "Remove it."),
         ("kafkaConsumer.pollTimeoutMs", STREAM, "'kafkaConsumer.pollTimeoutMs' is", "Remove it."),
-        ("kafka.bootstrap.servers", SINK, "names the brokers of Kafka", "'path'"),
-        ("bootstrap.servers", BATCH, "names the brokers of Kafka", "'path'"),
+        ("kafka.bootstrap.servers", SINK, "names Kafka's brokers", "'path'"),
+        ("bootstrap.servers", BATCH, "names Kafka's brokers", "'path'"),
         ("kafka.acks", SINK, "configures a Kafka client", "'flush'"),
         ("kafka.acks", STREAM, "configures a Kafka client", "Remove it."),
         ("kafka.topic", STREAM, "configures a Kafka client", "'topic'"),
@@ -37,7 +37,7 @@ def refused(name, query=STREAM):
         ("header", BATCH, "'header' is for files that Spark reads", "Remove it"),
         ("header", SINK, "'header' is for files that Spark reads", "Remove it"),
         ("inferSchema", BATCH, "is for files that Spark reads", "'valueFormat'"),
-        ("nameServer", BATCH, "name servers of RocketMQ, which are to come", "'path'"),
+        ("nameServer", BATCH, "names RocketMQ's name servers", "with 'path'"),
     ],
 )
 def test_an_option_of_others_says_what_it_is_and_where_it_belongs(typed, query, what, way_out):

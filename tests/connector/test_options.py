@@ -202,9 +202,9 @@ def test_a_batch_write_can_be_named_and_numbered(version):
         ({"txnAppId": "a"}, "txnAppId.*alone"),
         ({"txnVersion": "1"}, "txnVersion.*alone"),
         ({"txnAppId": " ", "txnVersion": "1"}, "empty"),
-        ({"txnAppId": "a", "txnVersion": "-1"}, "whole number from 0"),
-        ({"txnAppId": "a", "txnVersion": "1.5"}, "whole number from 0"),
-        ({"txnAppId": "a", "txnVersion": str(2**63)}, "whole number from 0"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "whole number of at least 0"),
+        ({"txnAppId": "a", "txnVersion": "1.5"}, "whole number of at least 0"),
+        ({"txnAppId": "a", "txnVersion": str(2**63)}, "whole number of at least 0"),
         (
             {"txnAppId": "a", "txnVersion": "1", "delivery": "at-least-once"},
             "OPTION_CONFLICT.*drops no repetition",

@@ -141,7 +141,7 @@ def test_a_time_without_a_zone_is_logged_as_utc(store, caplog):
             {"startingTimestamp": "0", "startingOffsetsByTimestampStrategy": "skip"},
             "latest or earliest or error",
         ),
-        ({"lastN": "0"}, "whole number from 1"),
+        ({"lastN": "0"}, "whole number of at least 1"),
         ({"lastN": "5", "startingOffsets": "earliest"}, "Both 'lastN' and 'startingOffsets'"),
         ({"lastN": "5", "startingTimestamp": "-1h"}, "Both 'lastN' and 'startingTimestamp'"),
         ({"startingOffsets": "committed"}, "no consumer group is named.*'group'"),

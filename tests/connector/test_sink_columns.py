@@ -164,7 +164,7 @@ def test_a_missing_body_is_named():
 
 
 def test_a_missing_topic_is_named():
-    with pytest.raises(SchemaError, match="where the rows go") as info:
+    with pytest.raises(SchemaError, match="No topic is named") as info:
         plan("", body=TEXT)
     assert info.value.code == "TOPIC_COLUMN_MISSING"
 

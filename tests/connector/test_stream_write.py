@@ -67,6 +67,6 @@ def test_complete_mode_is_refused_because_a_log_is_not_truncated(spark, box, tmp
         .trigger(availableNow=True)
         .start()
     )
-    with pytest.raises(Exception, match=r"OPTION_OVERWRITE.*not truncated"):
+    with pytest.raises(Exception, match=r"OPTION_OVERWRITE.*cannot be overwritten"):
         query.awaitTermination(60)
     assert type(box)(box.path, "counts").rows() == 0

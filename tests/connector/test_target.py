@@ -53,8 +53,8 @@ def test_no_target_explains_the_create_table_trap(options):
 
 @pytest.mark.parametrize("options", [{}, {"path": "/a"}])
 @pytest.mark.parametrize("name", ["endpoint", "namesrv", "EndPoint"])
-def test_a_target_of_later_versions_is_said_to_be_to_come(name, options):
-    with pytest.raises(OptionError, match=f"'{name}' is to come") as info:
+def test_a_target_of_later_versions_is_not_supported_yet(name, options):
+    with pytest.raises(OptionError, match=f"'{name}' is not supported yet") as info:
         target(default_store="/b", **options, **{name: "localhost:8081"})
     assert info.value.code == "OPTION_UNSUPPORTED"
     assert f"Remove '{name}'" in info.value.remedy

@@ -64,7 +64,7 @@ def test_what_is_no_message_is_refused(store):
     with pytest.raises(MessageError, match=r"of type bytes.*pyrocket\.Message"):
         store.append(b"x")
     for topic in (None, 5, ["t"]):
-        with pytest.raises(TopicNameError, match="no legal topic name"):
+        with pytest.raises(TopicNameError, match="not a legal topic name"):
             store.append(Message(topic=topic, body=b"x"))
 
 

@@ -119,7 +119,8 @@ def _variant(field: StructField, payload: Payload) -> Variant:
         raise SchemaError(
             f"There is no column {field.name!r}.",
             remedy=(f"Did you mean {near!r}? " if near else "")
-            + f"The columns are: {', '.join(COLUMNS)}.",
+            + f"The columns are: {', '.join(COLUMNS)}. To read the fields of JSON bodies, set "
+            "valueFormat=json and name them in 'valueSchema'.",
             code="COLUMN_UNKNOWN",
         )
     # Spark's short form leaves nullability out, which any column can have either way.

@@ -77,12 +77,14 @@ def _check_names(where: str, what: str, given: set[_Name], real: set[_Name]) -> 
     missing, extra = real - given, given - real
     if not missing and not extra:
         return
-    parts = [f"names {what} that are not read: {_list(extra)}"] if extra else []
-    parts += [f"does not name the {what} {_list(missing)}"] if missing else []
+    parts = [f"names {_list(what, extra)}, not read here"] if extra else []
+    parts += [f"does not name {_list(what, missing)}"] if missing else []
     raise OptionError(
-        f"{where} {' and '.join(parts)}.", remedy=f"Name exactly the {what} {_list(real)}."
+        f"{where} {', and '.join(parts)}.", remedy=f"Name exactly {_list(what, real)}."
     )
 
 
-def _list(names: set[_Name]) -> str:
-    return ", ".join(map(str, sorted(names)))
+def _list(what: str, names: set[_Name]) -> str:
+    """Return `the queue 3` or `the queues 0, 1`, for `what` in the plural."""
+    noun = what if len(names) != 1 else what.removesuffix("s")
+    return f"the {noun} {', '.join(map(str, sorted(names)))}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 _KAFKA = "is Kafka's"
 _CLIENT = "configures a Kafka client, and there is none here"
+_NO_BROKER = "No broker is contacted: name the store's directory with 'path'."
 _FILES = "is for files that Spark reads"
 _WRITING = "belongs to the query that writes the stream"
 
@@ -28,8 +29,8 @@ class ForeignOption:
 
 
 _OPTIONS = (
-    ForeignOption("kafka.bootstrap.servers", "names the brokers of Kafka", "path"),
-    ForeignOption("bootstrap.servers", "names the brokers of Kafka", "path"),
+    ForeignOption("kafka.bootstrap.servers", "names Kafka's brokers", instead=_NO_BROKER),
+    ForeignOption("bootstrap.servers", "names Kafka's brokers", instead=_NO_BROKER),
     ForeignOption("kafka.group.id", _CLIENT, "commitToGroup"),
     ForeignOption("kafka.auto.offset.reset", _CLIENT, "startingOffsets"),
     ForeignOption("kafka.max.poll.records", _CLIENT, "maxOffsetsPerTrigger"),
@@ -42,7 +43,7 @@ _OPTIONS = (
         f"{_KAFKA}: a prefix for the consumer groups that its source makes up; here it makes none",
         "commitToGroup",
     ),
-    ForeignOption("nameServer", "names the name servers of RocketMQ, which are to come", "path"),
+    ForeignOption("nameServer", "names RocketMQ's name servers", instead=_NO_BROKER),
     ForeignOption("topics", "is Pulsar's name for several topics", "subscribe"),
     ForeignOption("topicsPattern", "is Pulsar's name for a pattern of topics", "subscribePattern"),
     ForeignOption("tag", "is rocketmq-connect's name for tags", "tags"),

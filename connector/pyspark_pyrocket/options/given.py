@@ -42,7 +42,7 @@ class Given:
             return None
         text = self.text(option)
         if not (text.isascii() and text.isdigit() and least <= int(text) <= _MOST):
-            raise self.wrong(option, f"Write a whole number from {least}.")
+            raise self.wrong(option, f"Write a whole number of at least {least}.")
         return int(text)
 
     def size(self, option: str) -> int | None:

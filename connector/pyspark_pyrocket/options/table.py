@@ -122,7 +122,7 @@ def _unknown(key: str, query: str) -> OptionError:
 
 def _of_others(option: ForeignOption, names: list[str]) -> OptionError:
     ours = option.ours if option.ours in names else nearest(option.name.split(".")[-1], names)
-    nearest_one = f"The option nearest to it is {ours!r}." if ours else "Remove it."
+    nearest_one = f"The nearest option here is {ours!r}." if ours else "Remove it."
     return OptionError(
         f"Option {option.name!r} {option.what}.",
         remedy=option.instead or nearest_one,

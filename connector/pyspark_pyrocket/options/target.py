@@ -85,8 +85,7 @@ def _refuse_later_targets(options: dict[str, str]) -> None:
     for name in options:
         if name.lower() in _LATER:
             raise OptionError(
-                f"Option {name!r} is to come: this version reads and writes no broker over the "
-                "network.",
+                f"Option {name!r} is not supported yet: this version does not connect to a broker.",
                 remedy=f"Remove {name!r}, and name the directory of a store with 'path'.",
                 code="OPTION_UNSUPPORTED",
             )

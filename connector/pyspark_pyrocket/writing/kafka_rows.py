@@ -85,8 +85,8 @@ def text_of_keys(keys: pa.BinaryArray | pa.StringArray) -> pa.StringArray:
 
 def _not_a_key(row: int, key: object) -> MessageError:
     return MessageError(
-        f"row {row} has {key!r} as its key, and RocketMQ's keys are UTF-8 without spaces and the "
-        "separators \\x01 and \\x02.",
+        f"row {row} has {key!r} as its key, and RocketMQ's keys are UTF-8 text without spaces and "
+        "without the characters \\x01 and \\x02.",
         remedy=_AS_BASE64,
     )
 

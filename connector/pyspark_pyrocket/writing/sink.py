@@ -59,8 +59,8 @@ def prepare_sink(
     if overwrite:
         raise OptionError(
             "mode('overwrite') and outputMode('complete') would replace what the topic holds.",
-            remedy="A log is not truncated; delete the topic. Append otherwise: "
-            "mode('append') or outputMode('append').",
+            remedy="A log cannot be overwritten: use mode('append') or outputMode('append'). To "
+            "start with an empty topic, delete it first with Store.delete_topic().",
             code="OPTION_OVERWRITE",
         )
     columns, json_body = _plan(schema, options)

@@ -196,8 +196,8 @@ def _matched(fields: Iterable[tuple[int, StructField]]) -> dict[str, SinkColumn]
 def _with_topic(chosen: SinkColumns, topic: str) -> SinkColumns:
     if "topic" not in chosen and not topic:
         raise SchemaError(
-            "It is not said where the rows go: there is no option 'topic' and no column 'topic'.",
-            remedy="Set the option, or select a column of that name.",
+            "No topic is named: there is neither an option 'topic' nor a column 'topic'.",
+            remedy="Set the option for all rows, or select a column with each row's topic.",
             code="TOPIC_COLUMN_MISSING",
         )
     return {sent: column for sent, column in chosen.items() if not (topic and sent == "topic")}

@@ -92,8 +92,8 @@ def query(
 
 
 _REMEDIES = {
-    "TOPIC_NOT_FOUND": "Check the name; --create-topic creates it.",
-    "STORE_NOT_FOUND": "Check the path; `pyrocket topic create --create-store` makes a store.",
+    "TOPIC_NOT_FOUND": "Check the name, or give --create-topic to create the topic.",
+    "STORE_NOT_FOUND": "Check the path. `pyrocket topic create --create-store` creates a store.",
 }
 
 
@@ -112,7 +112,12 @@ def _property(text: str) -> tuple[str, str]:
 @click.option("--tags", help="RocketMQ's tag.")
 @click.option("--key", "keys", multiple=True, help="A key to find it by; may be repeated.")
 @click.option("--property", "properties", type=_property, multiple=True, metavar="NAME=VALUE")
-@click.option("--queue", "queue_id", type=click.IntRange(0), help="The queue; else in turn.")
+@click.option(
+    "--queue",
+    "queue_id",
+    type=click.IntRange(0),
+    help="The queue; without it each message goes to the next one.",
+)
 @click.option("--sharding-key", help="Messages with the same one go to the same queue.")
 @click.option("--create-topic", is_flag=True, help="Create the topic if it is missing.")
 @as_json
@@ -178,7 +183,7 @@ def _show(messages: Sequence[StoredMessage], *, as_json: bool) -> None:
     for one in messages:
         click.echo(message_line(one))
     if not messages:
-        click.echo("There is no message.", err=True)
+        click.echo("No message found.", err=True)
 
 
 def _show_sent(results: Iterable[SendResult]) -> None:

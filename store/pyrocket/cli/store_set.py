@@ -20,7 +20,9 @@ def hours_of_day(text: str) -> tuple[int, ...]:
     """Return the hours that an option says, such as `4` or `4,16`: its `type`."""
     hours = [hour.strip() for hour in text.replace(";", ",").split(",")]
     if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
-        raise click.BadParameter(f"{text!r} is no list of hours from 0 to 23, such as 4 or 4,16.")
+        raise click.BadParameter(
+            f"{text!r} is not a list of hours from 0 to 23, such as 4 or 4,16."
+        )
     return tuple(sorted({int(hour) for hour in hours}))
 
 
@@ -37,7 +39,7 @@ def _hours(text: str) -> float:
     except ValueError:
         hours = -1
     if not 0 <= hours < float("inf"):
-        raise click.BadParameter(f"{text!r} is no number of hours, such as 72, or none.")
+        raise click.BadParameter(f"{text!r} is not a number of hours, such as 72, or none.")
     return hours
 
 
@@ -93,7 +95,7 @@ def set_(
     if as_json:
         show_json({"path": directory, "retention": retention_document(found)})
     else:
-        click.echo(retention_text(found))
+        click.echo(f"messages kept: {retention_text(found)}")
     return OK
 
 
@@ -117,7 +119,7 @@ def retention_document(retention: Retention | None) -> dict[str, object] | None:
 def retention_text(retention: Retention | None) -> str:
     """Return what people read."""
     if retention is None:
-        return "all messages are kept"
+        return "all"
     parts = []
     if retention.hours is not None:
         times = ", ".join(f"{hour:02d}:00" for hour in retention.at_hours) or "no time"

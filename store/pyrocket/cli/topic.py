@@ -72,8 +72,8 @@ def create(
 ) -> int:
     """Create the topic NAME."""
     remedies = {
-        "STORE_NOT_FOUND": "Check the path; --create-store makes a store there.",
-        "TOPIC_EXISTS": "--if-missing leaves it as it is.",
+        "STORE_NOT_FOUND": "Check the path, or give --create-store to create a store there.",
+        "TOPIC_EXISTS": "Give --if-missing to leave it as it is.",
     }
     try:
         with advising(remedies):

@@ -13,7 +13,10 @@ _STORE_NAMES = frozenset(
 _MAX_NAMES = 1000
 """Names that are looked at: a folder of files may have millions."""
 
-_OWN_DIRECTORY = "A store has a directory of its own: name an empty or a new one."
+_OWN_DIRECTORY = (
+    "A store has a directory of its own: check the path, or name an empty or new directory for a "
+    "new store."
+)
 
 
 def refuse_inside_store(root: Path) -> None:

@@ -277,5 +277,5 @@ def _refuse_malformed(text: pa.StringArray, what: str, rows: Rows | None) -> Non
         plain = text.cast(pa.binary()).to_pylist()
         bad = pa.array([value is not None and not is_utf8(value) for value in plain])
         refuse(
-            bad, "MESSAGE_ILLEGAL", lambda at: f"has {plain[at]!r} as {what}: it is no UTF-8", rows
+            bad, "MESSAGE_ILLEGAL", lambda at: f"has {plain[at]!r} as {what}: it is not UTF-8", rows
         )

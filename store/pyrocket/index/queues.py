@@ -94,6 +94,6 @@ def _check_folder_name(topic: str) -> None:
         length = 0
     if topic in (".", "..") or {"/", "\0"} & set(topic) or not 0 < length <= _MAX_NAME_BYTES:
         raise TopicNameError(
-            f"{topic!r} is no legal topic name.",
+            f"{topic!r} is not a legal topic name.",
             remedy="Use the name of a topic, such as `store.topics()` returns.",
         )

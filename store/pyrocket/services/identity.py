@@ -112,7 +112,9 @@ def check_directory(layout: Layout, *, create: bool) -> None:
     if not create:
         raise StoreNotFoundError(
             f"there is no store at {root}.",
-            remedy="Check the path; `Store.open(path, create=True)`, for writing, makes one there.",
+            remedy="Check the path, and whether its disk is mounted. A Spark write, "
+            "`Store.open(path, create=True)` or `pyrocket topic create --create-store` "
+            "creates a store.",
         )
 
 

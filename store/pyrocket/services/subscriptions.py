@@ -39,7 +39,7 @@ def check_group_name(name: str) -> None:
     legal = isinstance(name, str) and _NAME.fullmatch(name)
     if not legal or len(name) > MAX_GROUP_CHARACTERS:
         raise GroupNameError(
-            f"{name!r} is no legal group name.",
+            f"{name!r} is not a legal group name.",
             remedy=f"Use 1 to {MAX_GROUP_CHARACTERS} of the characters a-z A-Z 0-9 _ - % |.",
         )
 

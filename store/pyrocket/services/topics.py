@@ -84,7 +84,7 @@ def check_topic_name(name: str) -> None:
     """Raise TopicNameError unless users may create and write a topic of this name."""
     if not (isinstance(name, str) and _NAME.fullmatch(name) and len(name) <= MAX_TOPIC_BYTES):
         raise TopicNameError(
-            f"{name!r} is no legal topic name.",
+            f"{name!r} is not a legal topic name.",
             remedy=f"Use 1 to {MAX_TOPIC_BYTES} of the characters a-z A-Z 0-9 _ - % |.",
         )
     check_not_system(name)
@@ -94,7 +94,7 @@ def check_not_system(name: str) -> None:
     """Raise TopicNameError if the topic is one of RocketMQ's own."""
     if not isinstance(name, str):
         raise TopicNameError(
-            f"{name!r} is no legal topic name.", remedy="Use the name of a topic, a text (str)."
+            f"{name!r} is not a legal topic name.", remedy="Use the name of a topic, a str."
         )
     if name in CLOSED_TO_SENDERS or name.startswith(SYSTEM_PREFIX):
         raise TopicNameError(

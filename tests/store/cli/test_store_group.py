@@ -87,11 +87,12 @@ def test_how_long_messages_are_kept_is_set_and_shown(sound):
         return json.loads(run("store", "info", "--path", sound, "--json").stdout)["retention"]
 
     assert kept() is None
-    assert "all messages are kept" in run("store", "info", "--path", sound).stdout
+    assert "messages kept      all\n" in run("store", "info", "--path", sound).stdout
     given = ("--retention-hours", "72", "--retention-bytes", "10g", "--clean-time", "4,16")
     done = run("store", "set", "--path", sound, *given)
     assert done.stdout == (
-        "72 hours, deleted at 04:00, 16:00 or as the disk fills up; at most 10.0 GiB of log\n"
+        "messages kept: 72 hours, deleted at 04:00, 16:00 or as the disk fills up; "
+        "at most 10.0 GiB of log\n"
     )
     assert kept() == {"hours": 72, "bytes": 10 << 30, "cleanTime": [4, 16]}
     run("store", "set", "--path", sound, "--retention-hours", "none")
