@@ -5,12 +5,23 @@ from pathlib import Path
 
 import pytest
 from pyrocket import Store
-from pyrocket.errors import LogTruncatedError
+from pyrocket.errors import LogTruncatedError, StoreUnavailableError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.stores import forget
-from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot, words
+from stores import (
+    SMALL,
+    batch,
+    filled,
+    log_files,
+    message,
+    numbered,
+    overwrite,
+    queue_files,
+    reboot,
+    words,
+)
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
@@ -85,8 +96,12 @@ def test_a_replay_reads_nothing_that_has_the_offsets_of_what_is_gone(crashed):
     assert bodies(stream(box, onDataLoss="skip"), end)[0][0] == b"n25"
 
 
-def test_a_stream_that_has_read_beyond_what_was_durable_waits_for_a_recovery(box, caplog):
-    """The process that recovered was killed; the next one may still find what has been read."""
+@pytest.mark.parametrize("queues", ["whole", "cut"])
+def test_a_stream_that_has_read_beyond_what_was_durable_waits_for_a_recovery(box, caplog, queues):
+    """The process that recovered was killed; the next one may still find what has been read.
+
+    It may have died after it cut the queues, before it completed them.
+    """
     path = Path(box.path)
     filled(path, count=20).close()
     store = Store.open(path, config=SMALL)
@@ -100,9 +115,16 @@ def test_a_stream_that_has_read_beyond_what_was_durable_waits_for_a_recovery(box
     page = words(path)
     page.distrust()
     page.close()
+    if queues == "cut":
+        for file in queue_files(path):
+            file.write_bytes(bytes(file.stat().st_size))
     waiting = stream(box)
     for _ in range(3):
         assert waiting.latestOffset(start, ReadAllAvailable()) == start
+        waiting.reportLatestOffset()
+    if queues == "cut":
+        with pytest.raises(StoreUnavailableError, match="STORE_RECOVERING"):
+            stream(box).initialOffset()
     (warning,) = [one for one in caplog.records if "killed while it recovered" in one.message]
     assert warning.levelname == "WARNING"
     with Store.open(path, config=SMALL) as recovered:

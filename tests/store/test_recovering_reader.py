@@ -11,7 +11,7 @@ from pyrocket import Message, Store, reader, recovering
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.state_page import STATE_FORMAT, StatePage
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
-from pyrocket.index import scan
+from pyrocket.index import rebuild, scan
 from pyrocket.verify import verify
 from stores import reboot
 
@@ -35,8 +35,8 @@ def alone(root):
         lock.close()
 
 
-def die_in_a_recovery(root):
-    """Have a process killed while it rebuilds what a writer left that was killed before it."""
+def die_in_a_recovery(root, where=recovering, step="keep_tail"):
+    """Have a process killed at a step of its recovery of what a killed writer has left."""
     store = Store.open(root)
     for number in range(100, 105):
         store.append(Message(topic="T", body=b"%d" % number, queue_id=0))
@@ -44,7 +44,7 @@ def die_in_a_recovery(root):
     reboot(root)
     child = os.fork()
     if not child:
-        recovering.keep_tail = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+        setattr(where, step, lambda *given: os.kill(os.getpid(), signal.SIGKILL))
         Store.open(root)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
@@ -67,6 +67,17 @@ def test_a_reader_shows_what_was_durable_after_a_writer_was_killed_in_a_recovery
             assert after.position() != known
             assert not after.recovery_is_interrupted
             assert [store.max_offset("T", 0) for store in (before, after)] == [105, 105]
+
+
+def test_queues_that_a_killed_recovery_has_cut_and_not_completed_are_not_read_as_shorter(root):
+    """A batch read would skip what they lack, and a new stream would begin before its end."""
+    die_in_a_recovery(root, rebuild._Recovery, "_complete_queues")
+    with Store.open(root, read_only=True) as store:
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError, match="STORE_RECOVERING"):
+                store.offsets("T")
+        Store.open(root).close()
+        assert store.max_offset("T", 0) == 105
 
 
 def test_where_no_durable_end_is_known_a_reader_waits_for_a_recovery(root, monkeypatch):

@@ -130,11 +130,18 @@ def waits_for_recovery(store: Store, offset: StreamOffset) -> bool:
 
     That is no loss: a recovery that was interrupted shows only what was durable.
     """
-    return store.recovery_is_interrupted and any(
-        position > store.queue_range(topic, queue).maximum
-        for topic, queues in offset.offsets.items()
-        for queue, position in queues.items()
-    )
+    if not store.recovery_is_interrupted:
+        return False
+    try:
+        return any(
+            position > store.queue_range(topic, queue).maximum
+            for topic, queues in offset.offsets.items()
+            for queue, position in queues.items()
+        )
+    except StoreUnavailableError as error:
+        if error.code != "STORE_RECOVERING":
+            raise
+        return True  # A queue was cut, and not completed.
 
 
 def check_store(store: Store, offset: StreamOffset) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyrocket import Position, Store
+from pyrocket.errors import StoreUnavailableError
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -28,7 +29,7 @@ from pyspark_pyrocket.planning.checkpoint import StreamOffset
 from pyspark_pyrocket.planning.intake import Intake
 from pyspark_pyrocket.planning.losses import Losses
 from pyspark_pyrocket.planning.planner import partitions, read_bounds
-from pyspark_pyrocket.planning.resuming import what_remains
+from pyspark_pyrocket.planning.resuming import waits_for_recovery, what_remains
 from pyspark_pyrocket.planning.stream_planner import (
     initial_offset,
     latest_offset,
@@ -106,7 +107,8 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._follower.retry()
             return start
         since = StreamOffset.from_json(start)
-        if self._topics is None and start != self._initial:
+        is_resumed = self._topics is None and start != self._initial
+        if is_resumed and not waits_for_recovery(self._store, since):
             self._log_resumption(since)
         self._topics = tuple(since.offsets)
         end = next_offset(
@@ -128,9 +130,17 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of all queues, for the progress: its distance to endOffset is the lag."""
         look = self._look()
         if self._latest is None or self._latest[0] != look:
-            latest = latest_offset(self._store, self._options, self._topics or ())
-            self._latest = (look, latest.to_json())
+            self._latest = (look, self._ends())
         return self._latest[1]
+
+    def _ends(self) -> Json:
+        """Return the end of all queues; where the query is if it waits for a recovery."""
+        try:
+            return latest_offset(self._store, self._options, self._topics or ()).to_json()
+        except StoreUnavailableError as error:
+            if error.code != "STORE_RECOVERING" or self._idle is None:
+                raise
+            return self._idle[1]
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch: the same for the same offsets, replayed or not."""

@@ -177,23 +177,30 @@ class Shortfall:
     def _least(self) -> dict[tuple[str, int], int]:
         return self._noted.least()
 
-    def look_at(self, queue: tuple[str, int], end: int, bound: int) -> None:
-        """Warn if the queue, which ends there, went on farther in the log below `bound`."""
-        if end >= self._least.get(queue, 0) or queue in self._told:
-            return
+    def look_at(self, queue: tuple[str, int], end: int, bound: int) -> bool:
+        """Return whether the queue, which ends there, went on farther in the log below `bound`.
+
+        Warns of it once.
+        """
+        if end >= self._least.get(queue, 0):
+            return False
+        if queue in self._told:
+            return True
         # The log may have been cut since, or gone on behind what this reader has seen.
         # Another thread may be here, too.
         for read_before in ("_noted", "_least"):
             self.__dict__.pop(read_before, None)
         least = self._least.get(queue, 0)
-        if end < least and self._noted.log_end <= bound:
-            self._told.add(queue)
-            _log.warning(
-                "%s: queue %d of %r ends at offset %d, but it ended at %d when that was noted:"
-                " files of it may be lost. `pyrocket verify` tells, and opening the store for"
-                " writing builds them again from the log.",
-                *(self._root, queue[1], queue[0], end, least),
-            )
+        if end >= least or self._noted.log_end > bound:
+            return False
+        self._told.add(queue)
+        _log.warning(
+            "%s: queue %d of %r ends at offset %d, but it ended at %d when that was noted:"
+            " files of it may be lost. `pyrocket verify` tells, and opening the store for"
+            " writing builds them again from the log.",
+            *(self._root, queue[1], queue[0], end, least),
+        )
+        return True
 
 
 def _key(name: str) -> tuple[str, int]:
