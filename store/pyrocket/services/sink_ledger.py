@@ -119,9 +119,10 @@ class SinkLedger:
         """Return what is known of a query. Raises StoreDamagedError."""
         return self._read().entries.get(key)
 
-    def knows(self, identity: str) -> bool:
-        """Whether a query has published here, into whatever target. Raises StoreDamagedError."""
-        return any(one.identity == identity for one in self._read().entries.values())
+    def newest(self, identity: str) -> LedgerEntry | None:
+        """Return the last batch of a query, whatever its target. Raises StoreDamagedError."""
+        known = (entry for entry in self._read().entries.values() if entry.identity == identity)
+        return max(known, key=lambda entry: entry.offset, default=None)
 
     def save_if_long(self) -> None:
         """Save the file if many records have come since. The caller is in a section."""

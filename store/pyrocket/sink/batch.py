@@ -53,8 +53,13 @@ class SinkBatch:
     @property
     def key(self) -> str:
         """The query and its target as 32 hex digits: a folder's name, and a key in the log."""
-        named = f"{len(self.identity)}:{self.identity}{self.target}"
-        return hashlib.sha256(named.encode()).hexdigest()[:32]
+        return query_key(self.identity, self.target)
+
+
+def query_key(identity: str, target: str = "") -> str:
+    """Return 32 hex digits that stand for a query and a target, or for the query alone."""
+    named = f"{len(identity)}:{identity}{target}"
+    return hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from pyrocket.errors import SinkError
 from pyrocket.formats.sink_record import RECORD_VERSION, SinkRecord
 from pyrocket.services.empty_batches import EmptyBatches
 from pyrocket.services.sink_ledger import LedgerEntry, SinkLedger
-from pyrocket.sink.batch import ACCEPT, FAIL, PUBLISH, PublishPolicy
+from pyrocket.sink.batch import ACCEPT, FAIL, PUBLISH, PublishPolicy, query_key
 
 _log = logging.getLogger(__name__)
 
@@ -72,23 +72,20 @@ class Decisions:
         # An application chooses its numbers; Spark counts.
         return self._after(known, record, policy) if record.run else Decision(False, known)
 
-    def note_empty(self, record: SinkRecord, decision: Decision) -> None:
+    def note_empty(self, record: SinkRecord) -> None:
         """Note a batch without rows that was not published before. Raises OSError."""
-        after = decision.last.batch if decision.last else -1
-        note = self._empty.of(record.key)
+        newest, key = self._ledger.newest(record.identity), query_key(record.identity)
+        after, note = newest.batch if newest else -1, self._empty.of(key)
         if note is None or note.after != after or note.last < record.batch:
-            self._empty.note(record.key, after, record.batch)
+            self._empty.note(key, after, record.batch)
 
     def _after(
         self, known: LedgerEntry | None, record: SinkRecord, policy: PublishPolicy
     ) -> Decision:
-        history = self._history(known, record.key)
+        history = self._history(record.identity)
         if record.batch <= history.last + 1:
             return Decision(False, known)
         if history.last < 0:
-            # A query that goes on with another target begins in the middle.
-            if self._ledger.knows(record.identity):
-                return Decision(False, known)
             error = self._changed(record)
         elif not history.complete:
             return Decision(False, known, _not_noted(record, history.last), logging.WARNING)
@@ -101,13 +98,14 @@ class Decisions:
             raise error
         return Decision(False, known, f"{error.message} This is accepted.")
 
-    def _history(self, known: LedgerEntry | None, key: str) -> _History:
-        note = self._empty.of(key)
-        if note is not None and (known is None or note.after == known.batch):
+    def _history(self, identity: str) -> _History:
+        """Return the history of a query, which may have gone on with another target."""
+        newest, note = self._ledger.newest(identity), self._empty.of(query_key(identity))
+        if note is not None and (newest is None or note.after == newest.batch):
             return _History(note.last, note.time_ms, complete=True)
-        if known is None:
+        if newest is None:
             return _History(-1, 0, complete=True)
-        return _History(known.batch, known.time_ms, known.version >= RECORD_VERSION)
+        return _History(newest.batch, newest.time_ms, newest.version >= RECORD_VERSION)
 
     def _changed(self, record: SinkRecord) -> SinkError:
         return SinkError(

@@ -10,8 +10,9 @@ from pyrocket.errors import (
     StoreReadOnlyError,
     TopicNotFoundError,
 )
+from pyrocket.sink.batch import query_key
 from pyrocket.verify import verify
-from sinks import numbered, publish, stage, stage_tasks, staged_files
+from sinks import QUERY, numbered, publish, stage, stage_tasks, staged_files
 from stores import batch, bodies, snapshot
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -105,7 +106,7 @@ def test_an_empty_batch_writes_one_small_file_and_needs_no_writer(path, reader):
     assert reader.sink.publish(numbered(1), [stage(reader, numbered(1), [])]).rows == 0
     assert reader.sink.publish_once([]).rows == 0
     changed = {name for name, now in snapshot(path).items() if now != before.get(name)}
-    assert changed == {f"pyrocket/sink/{numbered(0).key}"}
+    assert changed == {f"pyrocket/sink/{query_key(QUERY)}"}
 
 
 def test_publishing_needs_a_writer(reader):

@@ -14,6 +14,7 @@ from pyrocket.errors import OptionError, SinkError, StoreUnavailableError
 from pyrocket.formats import sink_record
 from pyrocket.formats.own_json import decode_own
 from pyrocket.services.sink_ledger import FORGET_AFTER_MS
+from pyrocket.sink.batch import query_key
 from sinks import QUERY, numbered, publish, stage, stage_tasks
 from stores import SMALL, FakeClock, bodies, reboot
 
@@ -196,7 +197,7 @@ def test_a_copy_that_is_opened_after_a_start_of_the_machine_is_told_too(
 def test_after_an_unclean_end_of_the_machine_a_gap_is_logged(path, store, clock, caplog):
     """Notes are not fsynced: a power failure takes the last ones."""
     strictly(store, 0, ROWS)
-    note = path / "pyrocket" / "sink" / numbered(0).key
+    note = path / "pyrocket" / "sink" / query_key(QUERY)
     strictly(store, 1, [])
     as_on_disk = note.read_bytes()
     strictly(store, 2, [])
@@ -227,7 +228,7 @@ def test_a_process_that_is_killed_loses_no_note(path, store, clock, caplog):
 def test_a_note_that_cannot_be_read_counts_as_missing(path, store, content):
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
-    note = path / "pyrocket" / "sink" / numbered(0).key
+    note = path / "pyrocket" / "sink" / query_key(QUERY)
     note.write_bytes(content)
     assert refused(store, 2).code == "SINK_BATCH_GAP"
     assert strictly(store, 1, ROWS).rows == 40
@@ -280,7 +281,7 @@ def test_notes_are_forgotten_after_more_than_a_year(path, store, clock):
     store.sink.publish(other, [])
     store.append_batch(pa.record_batch({"body": [b"x"]}), topic="t")
     store.close()
-    assert [file.name for file in (path / "pyrocket" / "sink").iterdir()] == [other.key]
+    assert [file.name for file in (path / "pyrocket" / "sink").iterdir()] == [query_key("other")]
 
 
 # Another store
@@ -308,6 +309,19 @@ def test_a_query_may_go_on_with_another_topic(store, caplog):
     staged = stage_tasks(store, other, ROWS, topic="u")
     assert store.sink.publish(other, staged).rows == 40
     assert not caplog.records
+
+
+def test_a_query_may_go_on_with_another_topic_and_come_back(store, reader, caplog):
+    """Its batches are counted whatever their topic, those without rows, too."""
+    course = [("t", []), ("u", [b"1"]), ("u", []), ("t", [b"3"]), ("u", []), ("t", [b"5"])]
+    for number, (topic, rows) in enumerate(course):
+        one = SinkBatch(identity=QUERY, target=topic, batch=number, run=f"run-{number}")
+        staged = stage_tasks(store, one, rows, topic=topic) if rows else []
+        (store if rows else reader).sink.publish(one, staged)
+    assert not caplog.records
+    one = SinkBatch(identity=QUERY, target="u", batch=8, run="run-8")
+    with pytest.raises(SinkError, match="SINK_BATCH_GAP"):
+        store.sink.publish(one, stage_tasks(store, one, ROWS, topic="u"))
 
 
 def test_a_policy_that_is_none_is_refused(store):
