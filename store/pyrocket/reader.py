@@ -270,14 +270,7 @@ class Reader:
         maximum = queue.max_offset(bound)
         if maximum == 0:
             maximum = self.topics.ended_at(topic, queue_id)
-        if self._shortfall.look_at((topic, queue_id), maximum, bound) and self.interrupted_end():
-            # The process has died between cutting the queues and completing them.
-            raise StoreUnavailableError(
-                f"a process was killed while it rebuilt queue {queue_id} of {topic!r} in"
-                f" {self._layout.root}.",
-                remedy="Open the store for writing once: that recovers it.",
-                code="STORE_RECOVERING",
-            )
+        self._shortfall.look_at((topic, queue_id), maximum, bound, self.interrupted_end)
         known, minimum = self._minima.get((topic, queue_id), ((), 0))
         # Without true words nobody tells when files have come and gone.
         if known != place or bound == WHOLE_LOG or minimum >= maximum:

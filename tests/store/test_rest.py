@@ -206,9 +206,9 @@ def test_what_came_after_a_readers_look_at_the_words_is_not_missed(tmp_path, cap
         before, seen = store.max_offset("t", 0), store.position().dispatched
         store.append_batch(batch(numbered(30), 0), topic="t")
     shortfall = Shortfall(Layout(path))
-    shortfall.look_at(("t", 0), before, seen)
+    shortfall.look_at(("t", 0), before, seen, int)
     assert warnings(caplog) == []
-    shortfall.look_at(("t", 0), before, WHOLE_LOG)
+    shortfall.look_at(("t", 0), before, WHOLE_LOG, int)
     assert len(warnings(caplog)) == 1
 
 
@@ -226,7 +226,7 @@ def test_a_log_that_was_cut_since_is_believed(tmp_path, caplog):
     path = tmp_path / "store"
     filled(path).close()
     shortfall = Shortfall(Layout(path))
-    shortfall.look_at(("t", 0), 40, WHOLE_LOG)
+    shortfall.look_at(("t", 0), 40, WHOLE_LOG, int)
     (path / "pyrocket/ends.json").unlink()
-    shortfall.look_at(("t", 0), 30, WHOLE_LOG)
+    shortfall.look_at(("t", 0), 30, WHOLE_LOG, int)
     assert warnings(caplog) == []

@@ -18,7 +18,7 @@ from typing import Any
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.disk.lock import lock_identity
-from pyrocket.errors import StoreDamagedError, StorePermissionError
+from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavailableError
 from pyrocket.formats.fastjson import BROKEN
 from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
@@ -177,30 +177,39 @@ class Shortfall:
     def _least(self) -> dict[tuple[str, int], int]:
         return self._noted.least()
 
-    def look_at(self, queue: tuple[str, int], end: int, bound: int) -> bool:
-        """Return whether the queue, which ends there, went on farther in the log below `bound`.
+    def look_at(
+        self, queue: tuple[str, int], end: int, bound: int, interrupted: Callable[[], int]
+    ) -> None:
+        """Warn if the queue, which ends there, went on farther in the log below `bound`.
 
-        Warns of it once.
+        Raises StoreUnavailableError (STORE_RECOVERING) if a recovery was interrupted: it has cut
+        the queue, and not completed it.
         """
         if end >= self._least.get(queue, 0):
-            return False
-        if queue in self._told:
-            return True
-        # The log may have been cut since, or gone on behind what this reader has seen.
-        # Another thread may be here, too.
-        for read_before in ("_noted", "_least"):
-            self.__dict__.pop(read_before, None)
+            return
+        if queue not in self._told:
+            # The log may have been cut since, or gone on behind what this reader has seen.
+            # Another thread may be here, too.
+            for read_before in ("_noted", "_least"):
+                self.__dict__.pop(read_before, None)
         least = self._least.get(queue, 0)
         if end >= least or self._noted.log_end > bound:
-            return False
-        self._told.add(queue)
-        _log.warning(
-            "%s: queue %d of %r ends at offset %d, but it ended at %d when that was noted:"
-            " files of it may be lost. `pyrocket verify` tells, and opening the store for"
-            " writing builds them again from the log.",
-            *(self._root, queue[1], queue[0], end, least),
-        )
-        return True
+            return
+        if interrupted():
+            raise StoreUnavailableError(
+                f"a process was killed while it rebuilt queue {queue[1]} of {queue[0]!r} in"
+                f" {self._root}.",
+                remedy="Open the store for writing once: that recovers it.",
+                code="STORE_RECOVERING",
+            )
+        if queue not in self._told:
+            self._told.add(queue)
+            _log.warning(
+                "%s: queue %d of %r ends at offset %d, but it ended at %d when that was noted:"
+                " files of it may be lost. `pyrocket verify` tells, and opening the store for"
+                " writing builds them again from the log.",
+                *(self._root, queue[1], queue[0], end, least),
+            )
 
 
 def _key(name: str) -> tuple[str, int]:
