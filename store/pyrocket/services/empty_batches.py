@@ -1,9 +1,10 @@
 """Batches without rows: `pyrocket/sink/<32 hex digits>`, one file of a query.
 
 Such a batch appends nothing, so the log cannot tell it from a batch that is missing. The file says
-up to which number all batches since the last one with rows had none. One write overwrites it, and
-there is no fsync: a power failure may take the last notes. `unclean.json` beside it says when one
-last happened: a gap after it need not be a loss.
+up to which number all batches since the last one with rows had none. One write overwrites it. While
+the store is in use there is no fsync: a power failure may take the last notes. `unclean.json`
+beside it says when one last happened: a gap after it need not be a loss. Nothing would say it of a
+store at rest, so notes are durable then.
 """
 
 import logging
@@ -51,7 +52,7 @@ class EmptyBatches:
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self._folder, self._scratch, self._clock = layout.sink_notes, layout.scratch, clock
-        self._unclean = layout.unclean_end
+        self._unclean, self._in_use = layout.unclean_end, layout.abort
 
     def of(self, key: str) -> EmptyNote | None:
         """Return the note of a query; one that cannot be read counts as missing."""
@@ -65,8 +66,22 @@ class EmptyBatches:
         descriptor = io.open_file(self._folder / key, os.O_WRONLY | os.O_CREAT)
         try:
             io.write_at(descriptor, data, 0)
+            if not self._in_use.exists():
+                io.sync(descriptor)
+                io.sync_directory(self._folder)
         finally:
             os.close(descriptor)
+
+    def sync(self) -> None:
+        """Make all notes durable, before the store is at rest. Raises OSError."""
+        for path in listed(self._folder):
+            descriptor = io.open_file(path, os.O_RDONLY)
+            try:
+                io.sync(descriptor)
+            finally:
+                os.close(descriptor)
+        if self._folder.is_dir():
+            io.sync_directory(self._folder)
 
     def forget(self, oldest_ms: int) -> None:
         """Remove notes made before; the caller is in a section."""

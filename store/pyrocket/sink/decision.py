@@ -83,7 +83,7 @@ class Decisions:
         self, known: LedgerEntry | None, record: SinkRecord, policy: PublishPolicy
     ) -> Decision:
         history = self._history(record.identity)
-        if record.batch <= history.last + 1:
+        if record.batch <= max(history.last, known.batch if known else -1) + 1:
             return Decision(False, known)
         if history.last < 0:
             error = self._changed(record)

@@ -151,6 +151,7 @@ class Sink:
         hooks.before_removal.append(lambda _: self._ledger.save())
         hooks.before_rest.append(self._ledger.save)
         hooks.before_rest.append(lambda: self._empty.forget(self._clock() - FORGET_AFTER_MS))
+        hooks.before_rest.append(self._empty.sync)
 
     def _publisher(self) -> Publisher:
         return Publisher(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -212,6 +213,26 @@ def test_after_an_unclean_end_of_the_machine_a_gap_is_logged(path, store, clock,
         assert "ended uncleanly" in logged
         clock.now += 1000
         assert refused(again, 6).code == "SINK_BATCH_GAP", "nothing has been lost since"
+
+
+def test_notes_of_a_store_at_rest_are_durable(path, store, clock, monkeypatch):
+    """No start of the machine would tell that a power failure has taken them."""
+    note, real, durable = path / "pyrocket" / "sink" / query_key(QUERY), io.sync, []
+
+    def sync(descriptor):
+        real(descriptor)
+        if note.exists() and os.path.samestat(os.fstat(descriptor), note.stat()):
+            durable.append(note.read_bytes())
+
+    monkeypatch.setattr(io, "sync", sync)
+    strictly(store, 0, ROWS)
+    strictly(store, 1, [])
+    assert not durable
+    store.close()
+    assert durable == [note.read_bytes()]
+    with Store.open(path, read_only=True, clock=clock) as reader:
+        strictly(reader, 2, [])
+    assert durable[1:] == [note.read_bytes()]
 
 
 def test_a_process_that_is_killed_loses_no_note(path, store, clock, caplog):
