@@ -1,6 +1,6 @@
 """A recovery of everything: log, queues, key index, words and the services' cursors."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from pyrocket.cursors import restore_cursors, save_cursors
@@ -91,10 +91,14 @@ def note_progress(
     topics: Topics,
     end: int,
     cursors: Mapping[int, int],
+    changed: Collection[tuple[str, int]] | None,
 ) -> None:
-    """Note how far queues and services have come in the log until `end`, which is durable."""
+    """Note how far queues and services have come in the log until `end`, which is durable.
+
+    Only the queues `changed` have changed since this was done last; None if any may have.
+    """
     save_cursors(layout, cursors)
-    QueueEnds(layout).note(queues, topics.ended_at, log.until(end))
+    QueueEnds(layout).note_changed(queues, topics.ended_at, log.until(end), changed)
 
 
 def queues_agree(

@@ -159,6 +159,7 @@ class Appender:
     def _dispatch_from_log(self) -> None:
         page = self._page
         dispatched, published = page[DISPATCHED], page[PUBLISHED]
+        self._dispatcher.changed.begin(dispatched, published)
         runs = walk_all(self._log, dispatched, published)
         self._dispatcher.dispatch(runs, dispatched=dispatched)
         page[DISPATCHED] = published
@@ -240,6 +241,7 @@ class Appender:
     def _reveal(self, plan: Iterable[Placed], store_time: int) -> None:
         """Write the queue entries of what has been published, then let readers see it."""
         end = self._page[PUBLISHED]
+        self._dispatcher.changed.begin(self._page[DISPATCHED], end)
         try:
             for placed in plan:
                 self._dispatch(placed, store_time)

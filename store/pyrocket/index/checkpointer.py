@@ -10,7 +10,7 @@ change again. The last one, which still grows, is built anew after a crash.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 from pyrocket.clock import Clock
@@ -21,6 +21,7 @@ from pyrocket.disk.state_page import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, 
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
+from pyrocket.index.changed_queues import ChangedQueues, Queue
 from pyrocket.index.queues import Queues
 
 _log = logging.getLogger(__name__)
@@ -30,6 +31,10 @@ INTERVAL_MS = 60_000
 
 LEVELS_INTERVAL_MS = 10_000
 """RocketMQ's flushDelayOffsetInterval."""
+
+
+Save = Callable[[int, Mapping[int, int], Collection[Queue] | None], None]
+"""Keeps cursors and the ends of queues, durably: see `Checkpointer`."""
 
 
 def read_checkpoint(layout: Layout) -> Checkpoint:
@@ -50,19 +55,22 @@ class Checkpointer:
         self,
         layout: Layout,
         queues: Queues,
+        changed: ChangedQueues,
         page: StatePage,
         clock: Clock,
         log_file_bytes: int,
         sync_index: Callable[[int], int],
-        save: Callable[[int, Mapping[int, int]], None],
+        save: "Save",
         save_levels: Callable[[Mapping[int, int]], None],
     ) -> None:
         """Make one; `sync_index` is `KeyBuilder.sync_full`.
 
-        `save` keeps cursors, and where the queues end below an offset of the log, durably.
+        `save` keeps cursors, and where queues end below an offset of the log, durably; of the
+        queues only those given may have changed since it was called last, None for any.
         """
         self._save, self._save_levels, self._levels_ms = save, save_levels, 0
         self._layout, self._queues, self._page, self._clock = layout, queues, page, clock
+        self._changed = changed
         self._log_file_bytes, self._sync_index = log_file_bytes, sync_index
 
     def after_flush(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
@@ -99,18 +107,20 @@ class Checkpointer:
         The log is durable up to there, and the queues are complete. Without an `index_timestamp`
         full index files are made durable, too. Raises SyncError, OSError.
         """
-        self._sync_queues()
+        changed = self._changed.between(self._page[CHECKPOINTED], end)
+        self._sync_queues(self._queues.on_disk() if changed is None else changed)
         index = index_timestamp
         if index is None:
             index = read_checkpoint(self._layout).index_timestamp
             # A damaged file is the next writer's to drop.
             with suppress(StoreDamagedError):
                 index = self._sync_index(index)
-        self._save(end, cursors)
+        self._save(end, cursors, changed)
         content = encode_checkpoint(Checkpoint(stored, stored, index))
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
             replace_file(path, content, self._layout.scratch)
         self._page[CHECKPOINTED] = end
+        self._changed.forget_before(end)
         self._page[CHECKPOINT_TIME] = self._clock()
 
     def _keep_levels(self, cursors: Mapping[int, int]) -> None:
@@ -120,10 +130,10 @@ class Checkpointer:
             self._save_levels(cursors)
             self._levels_ms = now
 
-    def _sync_queues(self) -> None:
+    def _sync_queues(self, queues: Collection[Queue]) -> None:
         """Make the entries written since the last checkpoint durable."""
         since = self._page[CHECKPOINTED]
-        for topic, queue_id in self._queues.on_disk():
+        for topic, queue_id in queues:
             queue = self._queues.get(topic, queue_id)
             starts = queue.run.starts()
             if starts:

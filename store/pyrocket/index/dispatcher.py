@@ -17,6 +17,7 @@ from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.index.changed_queues import ChangedQueues
 from pyrocket.index.queues import Queues
 from pyrocket.index.tags_code import tags_codes, underivable
 
@@ -35,6 +36,7 @@ class Dispatcher:
     ) -> None:
         self._queues, self.first_offset = queues, first_offset
         self._levels = delay_levels_ms
+        self.changed = ChangedQueues()
 
     def dispatch(
         self,
@@ -85,6 +87,7 @@ class Dispatcher:
             reached = 0
         if part.topic not in complete:  # Older log files have been cleaned away.
             begin = max(begin, first)
+        self.changed.add(*part.queue)
         queue.put(first, part.entries, reached or begin, again=True)
 
     def _keep_due_times(self, run: RecordFields, part: "QueuePart") -> "QueuePart":
@@ -99,6 +102,7 @@ class Dispatcher:
 
     def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:
         """Write the entries of queue offsets from `first` on, the queue's next."""
+        self.changed.add(topic, queue_id)
         self._queues.get(topic, queue_id).put(first, entries, first)
 
     def next_offset(self, topic: str, queue_id: int) -> int:

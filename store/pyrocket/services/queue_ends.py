@@ -8,7 +8,7 @@ the whole log.
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -114,14 +114,48 @@ class QueueEnds:
         The log is durable up to its end. One process at a time: with the store alone, or holding
         the flush lock.
         """
-        noted: dict[str, tuple[int, ...]] = {}
-        for topic, queue_id in queues.on_disk():
+        self._write(dict(self._looked_at(queues, queues.on_disk(), ended_at, log)), log)
+
+    def note_changed(
+        self,
+        queues: Queues,
+        ended_at: EndedAt,
+        log: range,
+        changed: Collection[tuple[str, int]] | None,
+    ) -> None:
+        """Note the same after an append: no queue ends earlier than it did.
+
+        Only the queues `changed` have changed since the last note; None if any may have. Files may
+        also have been cleaned away if the log begins later. A queue that is shorter than what is
+        noted of it has lost files: the note stays, so that the next writer notices.
+        """
+        before = self.read() or Noted(0)
+        noted = dict(before.queues)
+        every = changed is None or before.log_start != log.start
+        keys = queues.on_disk() if every or changed is None else changed
+        for name, entry in self._looked_at(queues, keys, ended_at, log):
+            if entry[0] >= _end_of(noted.get(name)):
+                noted[name] = entry
+        if every:
+            there = {f"{topic}/{queue_id}" for topic, queue_id in keys}
+            for name in [name for name in noted if name not in there]:
+                if _is_deleted(name, noted[name], ended_at):
+                    del noted[name]
+        self._write(noted, log)
+
+    def _looked_at(
+        self, queues: Queues, keys: Collection[tuple[str, int]], ended_at: EndedAt, log: range
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the name of each queue that has had entries, and what is to be noted of it."""
+        for topic, queue_id in keys:
             end = queues.get(topic, queue_id).max_offset(log.stop) or ended_at(topic, queue_id)
             if end:
                 name = f"{topic}/{queue_id}"
                 file = self._root / _last_file(name, end, queues.file_bytes)
                 starts = queues.get(topic, queue_id).run.starts()
-                noted[name] = end, _changed(file), *starts[:1]
+                yield name, (end, _changed(file), *starts[:1])
+
+    def _write(self, noted: Mapping[str, Any], log: range) -> None:
         lock = lock_identity(self._lock)
         content = {"logStart": log.start, "logEnd": log.stop, "queues": noted}
         if lock is not None:
@@ -215,6 +249,22 @@ class Shortfall:
 def _key(name: str) -> tuple[str, int]:
     topic, _, queue_id = name.rpartition("/")
     return topic, int(queue_id)
+
+
+def _end_of(entry: Any) -> int:
+    """Return the end that is noted of a queue; 0 if nothing valid is."""
+    try:
+        return int(entry[0])
+    except (IndexError, *BROKEN):
+        return 0
+
+
+def _is_deleted(name: str, entry: Any, ended_at: EndedAt) -> bool:
+    """Whether a queue without files was deleted, or what is noted of it is invalid."""
+    try:
+        return ended_at(*_key(name)) >= _end_of(entry)
+    except BROKEN:
+        return True
 
 
 def _last_file(name: str, end: int, file_bytes: int) -> str:

@@ -1,0 +1,59 @@
+"""The queues that have changed since the last checkpoint.
+
+A checkpoint makes queues durable and notes where they end. Without this it would have to go through
+all of them. Other processes append, too, so this process knows the changed queues only of a range
+of the log: one of which it has written all entries itself.
+"""
+
+from threading import Lock
+
+Queue = tuple[str, int]
+"""Topic and queue id."""
+
+
+class ChangedQueues:
+    """The queues that have entries in one range of the log. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._last: dict[Queue, int] = {}
+        self._start = self._end = -1
+        self._removed = False
+
+    def begin(self, start: int, end: int) -> None:
+        """Note that this process is about to write the entries of [start, end) of the log.
+
+        If other processes have written the entries before `start`, the range begins there.
+        """
+        with self._lock:
+            if not self._start <= start <= self._end:
+                self._last.clear()
+                self._start = self._end = start
+            self._end = max(self._end, end)
+
+    def add(self, topic: str, queue_id: int) -> None:
+        """Note that a queue is about to get entries of the log before the end of the range."""
+        with self._lock:
+            self._last[topic, queue_id] = self._end
+
+    def files_removed(self) -> None:
+        """Note that files of queues were removed: the next `between` returns None."""
+        with self._lock:
+            self._removed = True
+
+    def between(self, start: int, end: int) -> list[Queue] | None:
+        """Return the queues that have entries in [start, end) of the log, and maybe others.
+
+        None if any queue may have changed.
+        """
+        with self._lock:
+            removed, self._removed = self._removed, False
+            known = start == end or (self._start <= start and end <= self._end)
+            return list(self._last) if known and not removed else None
+
+    def forget_before(self, end: int) -> None:
+        """Forget the queues that have no entries at or after log offset `end`."""
+        with self._lock:
+            if self._start <= end <= self._end:
+                self._last = {queue: last for queue, last in self._last.items() if last > end}
+                self._start = end

@@ -1,0 +1,122 @@
+"""What is noted of where queues end: only of those that changed, and never less than before."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.disk.layout import Layout
+from pyrocket.index.queues import Queues
+from pyrocket.services.queue_ends import QueueEnds
+from stores import SMALL, batch, bodies, filled, message, numbered, queue_files
+
+QUEUES = 20
+
+
+@pytest.fixture
+def many(path, clock):
+    """A store of 20 queues with a message each, closed cleanly."""
+    with Store.open(path, create=True, config=SMALL, clock=clock) as store:
+        store.create_topic("t", read_queues=QUEUES, write_queues=QUEUES)
+        store.append_batch(batch(numbered(QUEUES), list(range(QUEUES))), topic="t")
+    return path
+
+
+@pytest.fixture
+def looked_at(monkeypatch):
+    """The queues of users' topics that are looked at, by their ids."""
+    seen, get = set(), Queues.get
+
+    def noting(queues, topic, queue_id):
+        if topic == "t":
+            seen.add(queue_id)
+        return get(queues, topic, queue_id)
+
+    monkeypatch.setattr(Queues, "get", noting)
+    return seen
+
+
+def noted(path):
+    return QueueEnds(Layout(path)).read().least()
+
+
+def test_a_clean_end_looks_only_at_the_queues_that_were_appended_to(many, looked_at):
+    store = Store.open(many, config=SMALL)
+    looked_at.clear()
+    store.append(message(queue_id=3))
+    store.append(message(queue_id=7))
+    store.close()
+    assert looked_at == {3, 7}
+    ends = dict.fromkeys(range(QUEUES), 1) | {3: 2, 7: 2}
+    assert noted(many) == {("t", queue): end for queue, end in ends.items()}
+
+
+def test_a_checkpoint_looks_only_at_the_queues_that_changed_since_the_last(
+    many, looked_at, open_store, clock
+):
+    store = open_store()
+    for queue in (3, 7):
+        store.append(message(queue_id=queue))
+        looked_at.clear()
+        clock.now += 60_000
+        store.flush()
+        assert looked_at == {queue}
+        assert noted(many)["t", queue] == 2
+
+
+def test_ends_of_queues_that_another_writer_appended_to_are_noted(many, recoveries):
+    recoveries.clear()
+    with Store.open(many, config=SMALL) as store:
+        store.append(message(queue_id=3))
+        with Store.open(many, config=SMALL) as other:
+            other.append(message(queue_id=5))
+        store.append(message(queue_id=7))
+    assert [noted(many)["t", queue] for queue in (3, 5, 7)] == [2, 2, 2]
+    Store.open(many, config=SMALL).close()
+    assert recoveries == []
+
+
+def test_nothing_is_looked_at_again_after_a_cleaning(path, recoveries):
+    with filled(path, 200) as store:
+        store.create_topic("other", read_queues=1, write_queues=1)
+        store.append_batch(batch(numbered(30), 0), topic="other")
+    with Store.open(path, config=SMALL) as store:
+        assert store.clean(total_bytes=9000).queue_files
+        store.append(message(topic="other"))
+    recoveries.clear()
+    Store.open(path, config=SMALL).close()
+    assert recoveries == []
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("lost", [slice(None), slice(3, None)], ids=["all files", "the last"])
+def test_a_queue_that_lost_files_while_the_store_was_open_does_not_end_earlier(
+    path, recoveries, lost, others
+):
+    filled(path).close()
+    recoveries.clear()
+    with Store.open(path, config=SMALL) as store:
+        store.create_topic("other", read_queues=1, write_queues=1)
+        store.append(message(topic="other"))
+        if others:
+            with Store.open(path, config=SMALL) as other:
+                other.append(message(topic="other"))
+        for file in queue_files(path)[lost]:
+            file.unlink()
+        store.append(message(topic="other"))
+    assert noted(path)["t", 0] == 40
+    with Store.open(path, config=SMALL) as store:
+        assert recoveries == [True]
+        assert bodies(store) == {0: numbered(40)}
+        assert store.append(message()).queue_offset == 40
+
+
+def test_a_deleted_topic_is_noted_no_longer_than_until_all_queues_are_looked_at(path, recoveries):
+    with filled(path, 200) as store:
+        store.create_topic("other", read_queues=1, write_queues=1)
+        store.append(message(topic="other"))
+    with Store.open(path, config=SMALL) as store:
+        store.delete_topic("other")
+        store.clean(total_bytes=9000)
+        store.append(message())
+    assert noted(path).keys() == {("t", 0)}
+    recoveries.clear()
+    Store.open(path, config=SMALL).close()
+    assert recoveries == []
