@@ -107,7 +107,7 @@ class Writer:
         indexes = self._queues, self._keys
         own, self._kept = config.retention, KeptRetention(layout)
         keep = self._kept.read if own is None else lambda: own
-        tell, flush = self._files_removed, self._flusher.flush
+        tell, flush = self.structure_changed, self._flusher.flush
         self._cleaner = Cleaner(
             layout, self._log, *indexes, topics, self._clock, keep, tell, flush, self._hooks
         )
@@ -245,10 +245,6 @@ class Writer:
         with self.section():
             self._kept.keep(retention)
         self._cleaner.refresh()
-
-    def _files_removed(self) -> None:
-        self._dispatcher.changed.files_removed()
-        self.structure_changed()
 
     @property
     def log_end(self) -> int:

@@ -6,7 +6,7 @@ import sys
 from pyrocket import Message, Store
 
 MANY_QUEUES = """
-import resource, sys
+import os, resource, sys
 from pyrocket import Message, Store
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -17,10 +17,14 @@ with Store.open(sys.argv[1], create=True) as store:
     assert {offsets.maximum for offsets in store.offsets("T").values()} == {1}
 with Store.open(sys.argv[1], read_only=True) as store:
     assert len(store.read("T", 499, 0)) == 1
+open(f"{sys.argv[1]}/abort", "w").close()
+os.remove(f"{sys.argv[1]}/pyrocket/state")
+with Store.open(sys.argv[1]) as store:
+    assert store.append(Message(topic="T", body=b"x", queue_id=0)).queue_offset == 1
 """
 
 
-def test_five_hundred_queues_are_written_and_read_with_few_descriptors(tmp_path):
+def test_five_hundred_queues_are_written_read_and_recovered_with_few_descriptors(tmp_path):
     subprocess.run([sys.executable, "-c", MANY_QUEUES, tmp_path / "store"], check=True)
 
 

@@ -18,7 +18,6 @@ class ChangedQueues:
         self._lock = Lock()
         self._last: dict[Queue, int] = {}
         self._start = self._end = -1
-        self._removed = False
 
     def begin(self, start: int, end: int) -> None:
         """Note that this process is about to write the entries of [start, end) of the log.
@@ -36,20 +35,14 @@ class ChangedQueues:
         with self._lock:
             self._last[topic, queue_id] = self._end
 
-    def files_removed(self) -> None:
-        """Note that files of queues were removed: the next `between` returns None."""
-        with self._lock:
-            self._removed = True
-
     def between(self, start: int, end: int) -> list[Queue] | None:
         """Return the queues that have entries in [start, end) of the log, and maybe others.
 
         None if any queue may have changed.
         """
         with self._lock:
-            removed, self._removed = self._removed, False
             known = start == end or (self._start <= start and end <= self._end)
-            return list(self._last) if known and not removed else None
+            return list(self._last) if known else None
 
     def forget_before(self, end: int) -> None:
         """Forget the queues that have no entries at or after log offset `end`."""

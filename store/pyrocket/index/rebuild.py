@@ -231,15 +231,21 @@ class _Recovery:
         """
         # Pre-blank entries point at 0.
         bound = end if self.clean else max(start, 1)
-        queues = [self.queues.get(*key) for key in self.queues.on_disk()]
-        lost = any(queue.has_behind_damage(bound, start) for queue in queues)
+        lost = self._has_behind_damage(bound, start)
         fault = self._fault_before(start, end) if lost else None
         at_gap = fault is None
-        if fault and any(queue.has_behind_damage(bound, start, at_gap=False) for queue in queues):
+        if fault and self._has_behind_damage(bound, start, at_gap=False):
             raise fault
-        for queue in queues:
-            queue.cut(bound, at_gap=at_gap)
+        for key in self.queues.on_disk():
+            self.queues.get(*key).cut(bound, at_gap=at_gap)
         return lost and at_gap
+
+    def _has_behind_damage(self, bound: int, start: int, *, at_gap: bool = True) -> bool:
+        # One queue after the other: `Queues` closes the files of those used before.
+        return any(
+            self.queues.get(*key).has_behind_damage(bound, start, at_gap=at_gap)
+            for key in self.queues.on_disk()
+        )
 
     def _complete_queues(self, start: int, end: int) -> tuple[int, int]:
         """Write the entries of [start, end) anew; of the whole log where that leaves a gap.

@@ -126,17 +126,22 @@ class QueueEnds:
         """Note the same after an append: no queue ends earlier than it did.
 
         Only the queues `changed` have changed since the last note; None if any may have. Files may
-        also have been cleaned away if the log begins later. A queue that is shorter than what is
-        noted of it has lost files: the note stays, so that the next writer notices.
+        also have been cleaned away if the log begins later. A queue that is shorter than noted, or
+        begins later, has lost files: that part of the note stays, so that the next writer notices.
         """
         before = self.read() or Noted(0)
         noted = dict(before.queues)
-        every = changed is None or before.log_start != log.start
-        keys = queues.on_disk() if every or changed is None else changed
+        cleaned = before.log_start != log.start
+        keys = queues.on_disk() if cleaned or changed is None else changed
         for name, entry in self._looked_at(queues, keys, ended_at, log):
-            if entry[0] >= _end_of(noted.get(name)):
-                noted[name] = entry
-        if every:
+            old = noted.get(name, ())
+            if entry[0] < _end_of(old):
+                continue
+            lacks_first = not cleaned and _start_of(entry) > _start_of(old) >= 0
+            if lacks_first and not _is_deleted(name, old, ended_at):
+                entry = *entry[:2], old[2]
+            noted[name] = entry
+        if keys is not changed:
             there = {f"{topic}/{queue_id}" for topic, queue_id in keys}
             for name in [name for name in noted if name not in there]:
                 if _is_deleted(name, noted[name], ended_at):
@@ -259,8 +264,16 @@ def _end_of(entry: Any) -> int:
         return 0
 
 
+def _start_of(entry: Any) -> int:
+    """Return where the first file of a queue is noted to begin; -1 if nothing valid is."""
+    try:
+        return int(entry[2])
+    except (IndexError, *BROKEN):
+        return -1
+
+
 def _is_deleted(name: str, entry: Any, ended_at: EndedAt) -> bool:
-    """Whether a queue without files was deleted, or what is noted of it is invalid."""
+    """Whether a queue was deleted after this was noted of it, or that is invalid."""
     try:
         return ended_at(*_key(name)) >= _end_of(entry)
     except BROKEN:

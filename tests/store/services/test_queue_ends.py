@@ -108,6 +108,24 @@ def test_a_queue_that_lost_files_while_the_store_was_open_does_not_end_earlier(
         assert store.append(message()).queue_offset == 40
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_a_queue_that_lost_its_first_file_while_the_store_was_open_is_rebuilt(
+    path, recoveries, others
+):
+    filled(path).close()
+    recoveries.clear()
+    with Store.open(path, config=SMALL) as store:
+        if others:
+            with Store.open(path, config=SMALL) as other:
+                other.append(message(b"other"))
+        queue_files(path)[0].unlink()
+        store.append(message(b"more"))
+    with Store.open(path, config=SMALL) as store:
+        assert recoveries == [True]
+        others = [b"other"] if others else []
+        assert bodies(store) == {0: [*numbered(40), *others, b"more"]}
+
+
 def test_a_deleted_topic_is_noted_no_longer_than_until_all_queues_are_looked_at(path, recoveries):
     with filled(path, 200) as store:
         store.create_topic("other", read_queues=1, write_queues=1)
