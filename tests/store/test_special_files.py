@@ -11,7 +11,6 @@ import pytest
 from full_store import copied, descriptors, error_of, make_full, names_of, read, use
 from pyrocket.disk import io
 from pyrocket.disk.durable import MAX_FILE_BYTES, SMALL_FILE_BYTES, read_or_none
-from pyrocket.disk.state_page import PAGE_BYTES
 from pyrocket.errors import StoreDamagedError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
@@ -108,7 +107,6 @@ def test_nobody_hangs_on_a_special_file(full, tmp_path, make, kind):
         ("lock", SMALL_FILE_BYTES),
         ("checkpoint", SMALL_FILE_BYTES),
         ("pyrocket/checkpoint", SMALL_FILE_BYTES),
-        ("pyrocket/state", PAGE_BYTES),
         ("pyrocket/store.json", MAX_FILE_BYTES),
         ("pyrocket/epochs.json", MAX_FILE_BYTES),
         ("pyrocket/topics.json", MAX_FILE_BYTES),
@@ -124,6 +122,16 @@ def test_a_huge_sparse_file_is_refused_by_its_length(full, tmp_path, name, most)
         error = error_of(use, path)
         assert f"{path / name} has {length} bytes" in str(error)
         assert f"at most {most}" in str(error)
+
+
+def test_what_follows_the_page_of_shared_state_is_not_looked_at(full, tmp_path):
+    path = tmp_path / "store"
+    shutil.copytree(full, path)
+    for length in (4097, TIB):
+        os.truncate(path / "pyrocket/state", length)
+        with in_time():
+            use(path)
+            assert verify(path).ok
 
 
 @pytest.mark.parametrize("name", ["pyrocket/timers", "pyrocket/keys", "pyrocket/ends.json"])

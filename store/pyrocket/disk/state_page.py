@@ -52,7 +52,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.durable import check_file_size, replace_file
+from pyrocket.disk.durable import replace_file
 from pyrocket.disk.machine import boot_id
 from pyrocket.message import Position
 from pyrocket.versions import RELEASE, VERSIONS, check_version
@@ -101,10 +101,9 @@ class StatePage:
     def __init__(self, path: Path, *, writable: bool) -> None:
         descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
-            length = os.fstat(descriptor).st_size
-            if length < PAGE_BYTES:
+            if os.fstat(descriptor).st_size < PAGE_BYTES:
                 raise FileNotFoundError(f"{path} is too short to be the page")
-            check_file_size(path, length, PAGE_BYTES)
+            # What follows the page in a longer file is never looked at.
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self._map = mmap.mmap(descriptor, PAGE_BYTES, access=access)
             status = os.fstat(descriptor)
