@@ -34,8 +34,8 @@ FORGET_AFTER_MS = 400 * 24 * 3_600_000
 _RUNS_KEPT = 64
 _ATTEMPTS = 3
 
-Tail = Callable[[int, int], Iterator[SinkRecord]]
-"""Yields the records [start, end) of the log's queue."""
+Tail = Callable[[int, int], Iterator[SinkRecord | None]]
+"""Yields the records [start, end) of the log's queue; None for one that a repair has replaced."""
 
 Ends = Callable[[], tuple[int, int]]
 """Returns the queue's first offset in the log and its end."""
@@ -91,8 +91,16 @@ class _State:
     entries: dict[str, LedgerEntry]
     saved_next: int = 0
 
-    def take(self, record: SinkRecord) -> None:
+    def take(self, record: SinkRecord | None) -> None:
         """Take the next record of the log."""
+        if record is None:
+            _log.error(
+                "record %d of the batches that were published was damaged: of which it was is not"
+                " known, and it is published again if its query repeats it",
+                self.next,
+            )
+            self.next += 1
+            return
         known = self.entries.get(record.key)
         self.entries[record.key] = known.after(record) if known else _entry_of(record)
         self.next, self.last = self.next + 1, record.offset
@@ -174,7 +182,8 @@ class SinkLedger:
         if self._agrees(state, first, end):
             return state
         _log.warning("%s is not of this log: what it says of cleaned messages counts", self._path)
-        begin = next(self._tail(first, end)).offset if first < end else 2**63 - 1
+        tail = self._tail(first, end) if first < end else ()
+        begin = next((record.offset for record in tail if record), 2**63 - 1)
         return _State(0, -1, {key: one for key, one in state.entries.items() if one.offset < begin})
 
     def _agrees(self, state: _State, first: int, end: int) -> bool:
@@ -183,7 +192,8 @@ class SinkLedger:
             return False
         if state.next <= first:
             return True
-        return next(self._tail(state.next - 1, state.next)).offset == state.last
+        record = next(self._tail(state.next - 1, state.next))
+        return record is None or record.offset == state.last
 
 
 def check_ledger(layout: Layout) -> None:

@@ -14,7 +14,7 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
-from pyrocket.errors import MessageError
+from pyrocket.errors import PLACEHOLDER, MessageError, RecordDamagedError
 from pyrocket.formats.sink_record import SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.hooks import Hooks
@@ -201,7 +201,24 @@ class Sink:
         known = self._reader.system_offsets(SINK_TOPIC)
         return known.minimum, known.maximum
 
-    def _tail(self, start: int, end: int) -> Iterator[SinkRecord]:
+    def _tail(self, start: int, end: int) -> Iterator[SinkRecord | None]:
+        """Yield the records [start, end) of the ledger's queue; None for a placeholder."""
+        try:
+            for record in self._records(start, end):
+                yield record
+                start += 1
+        except RecordDamagedError as error:
+            if PLACEHOLDER not in error.message:
+                raise
+            # It lies somewhere in a slice, which is read as a whole.
+            if end - start == 1:
+                yield None
+                return
+            middle = (start + end) // 2
+            yield from self._tail(start, middle)
+            yield from self._tail(middle, end)
+
+    def _records(self, start: int, end: int) -> Iterator[SinkRecord]:
         for part in self._reader.records(SINK_TOPIC, 0, start, end):
             yield from decode_sink_records(part.records)
 

@@ -7,17 +7,21 @@ import shutil
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyrocket import SinkBatch, Store
 from pyrocket.disk import io
+from pyrocket.disk.layout import file_name
 from pyrocket.errors import OptionError, SinkError, StoreUnavailableError
 from pyrocket.formats import sink_record
 from pyrocket.formats.own_json import decode_own
+from pyrocket.formats.system_topics import SINK_TOPIC
+from pyrocket.repair.run import repair
 from pyrocket.services.sink_ledger import FORGET_AFTER_MS
 from pyrocket.sink.batch import query_key
 from sinks import QUERY, numbered, publish, stage, stage_tasks
-from stores import SMALL, FakeClock, bodies, reboot
+from stores import SMALL, FakeClock, bodies, overwrite, reboot
 
 ROWS = [b"%03d" % number for number in range(40)]
 
@@ -303,6 +307,32 @@ def test_notes_are_forgotten_after_more_than_a_year(path, store, clock):
     store.append_batch(pa.record_batch({"body": [b"x"]}), topic="t")
     store.close()
     assert [file.name for file in (path / "pyrocket" / "sink").iterdir()] == [query_key("other")]
+
+
+@pytest.mark.parametrize("saved", [3, 4], ids=["in the tail", "the last in the file"])
+def test_a_placeholder_among_the_records_of_batches_stops_no_query(
+    path, store, clock, caplog, saved
+):
+    """A repair has put it over a damaged record; the file, where it has that, knows the batch."""
+    ledger, kept = path / "pyrocket" / "sink.json", b""
+    for number in range(5):
+        if number == saved:
+            with store._writing().section():
+                store.sink._ledger.save()
+            kept = ledger.read_bytes()
+        strictly(store, number, [b"%d" % number])
+    place = int(store._reader.points_to(SINK_TOPIC, 0, np.array([3]))[0])
+    store.close()
+    ledger.write_bytes(kept)
+    file = path / "commitlog" / file_name(place - place % 4096)
+    overwrite(file, bytes([file.read_bytes()[place % 4096 + 100] ^ 1]), place % 4096 + 100)
+    reboot(path)
+    assert repair(path).after.ok
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        assert strictly(store, 5, [b"5"]).rows == 1
+        assert refused(store, 7).code == "SINK_BATCH_GAP"
+        assert all_bodies(store) == [b"%d" % number for number in range(6)]
+    assert any("record 3 of the batches" in line for line in errors(caplog)) == (saved == 3)
 
 
 # Another store
