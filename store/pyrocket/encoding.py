@@ -48,7 +48,11 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Ar
     column = batch.column("topic")
     missing = pc.index(column.is_null(), True).as_py()
     if missing >= 0:
-        raise MessageError(f"row {missing} has a null topic.", code="TOPIC_MISSING")
+        raise MessageError(
+            f"row {missing} has a null topic.",
+            remedy="Name a topic in each row, or one for all rows.",
+            code="TOPIC_MISSING",
+        )
     encoded = column.dictionary_encode()
     names = encoded.dictionary.to_pylist()
     for code, name in enumerate(names):

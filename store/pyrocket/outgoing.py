@@ -165,7 +165,7 @@ class Outgoing:
                 raise MessageError(
                     f"the message wants queue {message.queue_id}; topic {route_to.topic!r} has the"
                     f" write queues 0 to {route_to.queues - 1}.",
-                    remedy="Use one of these, or None for any.",
+                    remedy="Use one of these, or no queue to have one chosen.",
                     code="QUEUE_NOT_FOUND",
                 )
             return message.queue_id

@@ -39,13 +39,13 @@ def test_text_that_is_bad_fails_unless_told_otherwise():
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"valueFormat": "avro"}, "'valueFormat' is 'avro'.*binary or string or json"),
+        ({"valueFormat": "avro"}, "'valueFormat' is 'avro'.*binary, string or json"),
         ({"valueSchema": "id INT"}, "'valueSchema' is given, and it needs valueFormat=json"),
         ({"valueColumn": "p"}, "'valueColumn' is given, and it needs valueFormat=json"),
         ({"valueColumn": "p", "valueFormat": "string"}, "needs valueFormat=json"),
         ({"mode": "FAILFAST"}, "'mode' is given, and it needs valueFormat=string or"),
         ({"badRecordsTopic": "bad"}, "'badRecordsTopic' is given, and it needs valueFormat"),
-        ({**JSON, "mode": "LENIENT"}, "permissive or dropmalformed or failfast"),
+        ({**JSON, "mode": "LENIENT"}, "permissive, dropmalformed or failfast"),
         ({**JSON, "mode": "FAILFAST", "badRecordsTopic": "b"}, "another mode than FAILFAST"),
         ({"valueFormat": "string", "badRecordsTopic": "b"}, "another mode than FAILFAST"),
         ({**JSON, "valueColumn": " "}, "Write the name of a column"),

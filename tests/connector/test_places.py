@@ -139,7 +139,7 @@ def test_a_time_without_a_zone_is_logged_as_utc(store, caplog):
         ({"startingOffsetsByTimestampStrategy": "latest"}, "without a time to start at"),
         (
             {"startingTimestamp": "0", "startingOffsetsByTimestampStrategy": "skip"},
-            "latest or earliest or error",
+            "latest, earliest or error",
         ),
         ({"lastN": "0"}, "whole number of at least 1"),
         ({"lastN": "5", "startingOffsets": "earliest"}, "Both 'lastN' and 'startingOffsets'"),

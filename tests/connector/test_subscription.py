@@ -179,3 +179,19 @@ def test_several_topics_have_their_own_numbers_of_queues(tmp_path):
             store.create_topic(name, read_queues=count, write_queues=count)
         found = queues(store, subscribePattern="a|b")
     assert found == {"a": [0], "b": list(range(9))}
+
+
+@pytest.mark.parametrize(
+    ("option", "example"),
+    [
+        ("assign", '{"topic":[0,2]}'),
+        ("startingOffsets", '{"topic":{"0":23,"1":-2}}'),
+        ("startingOffsetsByTimestamp", '{"topic":{"0":"-1h","1":1767225600000}}'),
+    ],
+)
+def test_an_option_that_is_not_json_shows_an_example_that_it_takes(option, example):
+    topics = {} if option == "assign" else {"subscribe": "topic"}
+    with pytest.raises(OptionError, match="is not JSON") as info:
+        read(**topics, **{option: "{topic"})
+    assert example in info.value.remedy
+    read(**topics, **{option: example})

@@ -81,7 +81,7 @@ def _judge_ours(sources: list[Source]) -> Check:
     if blocking:
         return fail(name, f"hidden by {', '.join(blocking)}", _REGISTER)
     if Source(OURS, "source", FORMAT) in sources:
-        return ok(name, f"found among {len(sources)} modules named pyspark_*")
+        return ok(name, f"found; modules named pyspark_*: {len(sources)}")
     return fail(name, "not found by the workers' Python", _INSTALL)
 
 

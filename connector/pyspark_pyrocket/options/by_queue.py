@@ -20,17 +20,17 @@ Read = Callable[[str, object], _Value]
 """Reads one value; the text says where it stands, for an error."""
 
 
-def parse_by_queue(option: str, text: str, read: Read[_Value]) -> ByQueue[_Value]:
-    """Return what `text`, a JSON object, says. Raises OptionError."""
+def parse_by_queue(option: str, text: str, read: Read[_Value], example: str) -> ByQueue[_Value]:
+    """Return what `text`, a JSON object, says. Raises OptionError, which shows the example."""
     return {
         topic: _brokers(f"Option {option!r}, topic {topic!r}", value, read)
-        for topic, value in parse_topics(option, text).items()
+        for topic, value in parse_topics(option, text, example).items()
     }
 
 
-def parse_topics(option: str, text: str) -> dict[str, object]:
+def parse_topics(option: str, text: str, example: str) -> dict[str, object]:
     """Return topic → what a JSON object says of it, which names one topic at least."""
-    topics = jsontext.parse(option, text)
+    topics = jsontext.parse(option, text, example)
     if not isinstance(topics, dict) or not topics:
         raise OptionError(f"Option {option!r} names no topic: {text}", remedy='Write {"topic":…}.')
     return topics

@@ -28,7 +28,9 @@ class Given:
         """Return one of the words; the first is the default, which may be empty."""
         value = self.text(option, allowed[0]).lower()
         if value not in allowed or (option in self and not value):
-            raise self.wrong(option, f"Use {' or '.join(filter(None, allowed))}.")
+            *others, last = filter(None, allowed)
+            choice = f"{', '.join(others)} or {last}" if others else last
+            raise self.wrong(option, f"Use {choice}.")
         return value
 
     def boolean(self, option: str, *, default: bool) -> bool:

@@ -5,8 +5,11 @@ import json
 from pyrocket.errors import OptionError
 
 
-def parse(option: str, text: str) -> object:
-    """Return the value of `text`; an object that names a key twice is refused too."""
+def parse(option: str, text: str, example: str) -> object:
+    """Return the value of `text`; an object that names a key twice is refused too.
+
+    example: a value of this option, for the error about text that is not JSON.
+    """
 
     def refuse_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
         keys = [key for key, _ in pairs]
@@ -20,5 +23,5 @@ def parse(option: str, text: str) -> object:
     except (ValueError, RecursionError) as error:
         raise OptionError(
             f"Option {option!r} is not JSON: {error}: {text!r}.",
-            remedy='Write for example {"topic":{"0":23,"1":"latest"}}.',
+            remedy=f"Write for example {example}.",
         ) from error

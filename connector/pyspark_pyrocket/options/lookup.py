@@ -59,7 +59,7 @@ def _words(given: Given, option: str) -> tuple[str, ...]:
         return ()
     text = given.text(option)
     if text.startswith("["):
-        words = jsontext.parse(option, text)
+        words = jsontext.parse(option, text, '["a,b","c"]')
     else:
         words = [word.strip() for word in text.split(",")]
     if not isinstance(words, list) or not words or not all(map(_is_word, words)):

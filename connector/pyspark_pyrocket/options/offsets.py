@@ -15,6 +15,9 @@ EARLIEST, LATEST = -2, -1
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 NAMES = {number: word for word, number in WORDS.items()}
 
+_OFFSETS_EXAMPLE = '{"topic":{"0":23,"1":-2}}'
+_TIMES_EXAMPLE = '{"topic":{"0":"-1h","1":1767225600000}}'
+
 Bounds = Mapping[str, Mapping[int, QueueOffsets]]
 """Topic → queue → the offsets that it has."""
 
@@ -40,9 +43,9 @@ class OffsetChoice:
             raise OptionError(
                 f"Option {option!r} is {text!r}.",
                 remedy="Write earliest, latest, committed (with the option 'group') or JSON such "
-                'as {"topic":{"0":23,"1":-2}}.',
+                f"as {_OFFSETS_EXAMPLE}.",
             )
-        return cls(option, queues=parse_by_queue(option, text, _offset))
+        return cls(option, queues=parse_by_queue(option, text, _offset, _OFFSETS_EXAMPLE))
 
     def uses(self, word: int) -> bool:
         """Tell whether this word, or its number, occurs anywhere."""
@@ -91,7 +94,11 @@ class TimeChoice:
     @classmethod
     def parse_queues(cls, option: str, text: str, *, without: int | None = LATEST) -> "TimeChoice":
         """Read a JSON object with a time for each queue."""
-        return cls(option, queues=parse_by_queue(option, text, read_moment), without=without)
+        return cls(
+            option,
+            queues=parse_by_queue(option, text, read_moment, _TIMES_EXAMPLE),
+            without=without,
+        )
 
     def moments(self) -> list[Moment]:
         """Return all times that are named."""

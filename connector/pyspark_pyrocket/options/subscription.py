@@ -131,7 +131,9 @@ def _pattern(given: Given) -> str:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise given.wrong(
-            "subscribePattern", f"It is not a regular expression of Python's: {error}."
+            "subscribePattern",
+            f"It is not a Python regular expression ({error}). Write for example orders-.*, or .* "
+            "for all topics.",
         ) from error
     if not pattern:
         raise given.wrong("subscribePattern", "Write .* for all topics.")
@@ -139,7 +141,7 @@ def _pattern(given: Given) -> str:
 
 
 def _assigned(given: Given) -> dict[str, tuple[int, ...]]:
-    topics = parse_topics("assign", given.text("assign"))
+    topics = parse_topics("assign", given.text("assign"), '{"topic":[0,2]}')
     return {topic: _queues(given, topic, value) for topic, value in topics.items()}
 
 

@@ -64,7 +64,7 @@ def absolute_path(path: str, directory: str) -> str:
 def _one_path(options: dict[str, str]) -> str:
     path = _pop(options, "path", "")
     # `.load([...])` arrives as a JSON list.
-    several = jsontext.parse("paths", _pop(options, "paths", "[]"))
+    several = jsontext.parse("paths", _pop(options, "paths", "[]"), '["/data/store"]')
     if not isinstance(several, list) or len(several) > 1 or (several and path):
         raise OptionError(
             f"Several paths are given: {path} {several}.",

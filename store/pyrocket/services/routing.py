@@ -51,6 +51,6 @@ def _check_ids(ids: npt.NDArray[np.int64], topic: str, queues: int) -> None:
         raise MessageError(
             f"row {row} wants queue {ids[row]}; topic {topic!r} has the write queues 0 to"
             f" {queues - 1}.",
-            remedy="Use one of these, or null for any.",
+            remedy="Use one of these, or null to have a queue chosen.",
             code="QUEUE_NOT_FOUND",
         )
