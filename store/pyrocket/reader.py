@@ -310,7 +310,7 @@ class Reader:
         if not page.is_at(self._layout.state):
             self._page = None  # The directory was replaced: look at its own page next time.
             return None
-        if page.is_recovering() and self._await_recovery(page):
+        if page.is_recovering(lock) and self._await_recovery(page):
             return self._true_page()
         return None
 
@@ -319,8 +319,8 @@ class Reader:
 
         The next recovery may cut what lies above, but nothing below. To be asked after `bound`.
         """
-        page = self._page
-        if page is None or not page.is_recovering() or is_locked(self._layout.lock) is not False:
+        page, lock = self._page, self._layout.lock
+        if not page or not page.is_recovering(lock_identity(lock)) or is_locked(lock) is not False:
             return 0
         if self._durable_end is None:
             self._durable_end = QueueEnds(self._layout).durable_end()
@@ -330,7 +330,7 @@ class Reader:
     def _settle(self) -> None:
         """Return when nobody recovers the store any more, at once if nobody does."""
         page = self._page
-        if page is not None and page.is_recovering():
+        if page is not None and page.is_recovering(lock_identity(self._layout.lock)):
             self._await_recovery(page)
 
     def _await_recovery(self, page: StatePage) -> bool:
@@ -338,8 +338,8 @@ class Reader:
 
         False if it was interrupted. Where that cannot be told, it is waited for.
         """
-        deadline = time.monotonic() + _RECOVERY_SECONDS
-        while page.is_recovering() and page.is_at(self._layout.state):
+        own, deadline = self._layout, time.monotonic() + _RECOVERY_SECONDS
+        while page.is_recovering(lock_identity(own.lock)) and page.is_at(own.state):
             if self.interrupted_end():
                 return False
             if time.monotonic() > deadline:

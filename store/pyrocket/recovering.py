@@ -6,6 +6,7 @@ from functools import partial
 from pyrocket.cursors import restore_cursors, save_cursors
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.state_page import (
     CHECKPOINT_TIME,
     DISPATCHED,
@@ -80,7 +81,7 @@ def recover_alone(
 
 
 def _begin(layout: Layout, page: StatePage) -> None:
-    page.distrust()
+    page.distrust(lock_identity(layout.lock))
     io.clear_directory(layout.scratch)
 
 

@@ -4,7 +4,7 @@ import errno
 import os
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from pyrocket import Message, Store, reader, recovering
@@ -78,6 +78,18 @@ def test_queues_that_a_killed_recovery_has_cut_and_not_completed_are_not_read_as
                 store.offsets("T")
         Store.open(root).close()
         assert store.max_offset("T", 0) == 105
+
+
+@pytest.mark.parametrize("broker", ["runs", "has ended"])
+def test_readers_do_not_wait_for_a_recovery_of_before_a_java_broker(root, broker, monkeypatch):
+    """It recovers a store itself, and has changed the lock file since."""
+    monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.2)
+    die_in_a_recovery(root)
+    os.utime(root / "lock", ns=(1, 1))
+    held = alone(root) if broker == "runs" else nullcontext()
+    with held, Store.open(root, read_only=True) as store:
+        assert store.max_offset("T", 0) == 105
+        assert not store.recovery_is_interrupted
 
 
 def test_where_no_durable_end_is_known_a_reader_waits_for_a_recovery(root, monkeypatch):

@@ -257,12 +257,16 @@ class StatePage:
         self._words[_WRITTEN_BY] = _joined(VERSIONS["state"], *map(int, RELEASE.split(".")))
         self._words[0] = STATE_FORMAT
 
-    def distrust(self) -> None:
-        """Declare the words false while this process recovers; if it dies, the next one does."""
+    def distrust(self, lock: tuple[int, int] | None = None) -> None:
+        """Declare the words false while this process recovers; if it dies, the next one does.
+
+        `lock` is the identity of the lock that it holds.
+        """
         self._words[0] = 0
         self._words[REST_SUM] = self._words[_INTENT_END] = 0
         for at, value in zip(_PLACE_WORDS, self._place(), strict=True):
             self._words[at] = value
+        self._words[_LOCK_MTIME], self._words[_LOCK_INODE] = lock or (0, 0)
         self._words[0] = _RECOVERING
 
     def forget_flushes(self) -> None:
@@ -274,9 +278,15 @@ class StatePage:
         """Say that the recovery has ended without true words."""
         self._words[0] = 0
 
-    def is_recovering(self) -> bool:
-        """Whether somebody began to recover in this boot, and has not finished."""
+    def is_recovering(self, lock: tuple[int, int] | None = None) -> bool:
+        """Whether somebody began to recover in this boot, and has not finished.
+
+        Not so if `lock`, the lock's identity now, is another: a Java broker has come since.
+        """
         if self._words[0] != _RECOVERING:
+            return False
+        held = self._words[_LOCK_MTIME], self._words[_LOCK_INODE]
+        if lock and any(held) and held != lock:
             return False
         return [self._words[at] for at in _PLACE_WORDS] == self._place()
 

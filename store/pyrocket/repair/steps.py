@@ -15,6 +15,7 @@ from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout, file_name
+from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.state_page import StatePage
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
@@ -96,7 +97,7 @@ class Steps:
             page = StatePage(self._layout.state, writable=True)
         except (FileNotFoundError, ValueError, StoreDamagedError):
             return None
-        page.distrust()
+        page.distrust(lock_identity(self._layout.lock))
         return page
 
     def _quarantine(self, files: list[str]) -> None:
