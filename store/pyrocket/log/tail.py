@@ -95,8 +95,9 @@ def keep_tail(
         _log.error("%s could not be kept: %s", target, error)
         return
     _log.warning("what is cut off is kept in %s", target)
-    tails = [each for each in listed(own) if _NAME.fullmatch(each.name) and each.suffix]
-    for old in sorted(tails, key=_time_and_offset)[:-MAX_TAILS]:
+    # Not this one, whatever the clock says.
+    others = {each for each in listed(own) if _NAME.fullmatch(each.name) and each.suffix} - {target}
+    for old in sorted(others, key=_time_and_offset)[: 1 - MAX_TAILS]:
         io.unlink(old)
 
 

@@ -236,7 +236,8 @@ def test_records_that_a_broker_left_behind_its_end_do_not_keep_writers_out(path)
         assert store.max_offset("t", 0) == 51
 
 
-def test_at_most_ten_tails_are_kept(path, clock):
+@pytest.mark.parametrize("step", [1000, -1000], ids=["clock goes on", "clock is set back"])
+def test_at_most_ten_tails_are_kept_and_always_the_newest(path, clock, step):
     for number in range(MAX_TAILS + 3):
         store = Store.open(path, config=SMALL, clock=clock)
         end = store.max_offset("t", 0)
@@ -244,10 +245,12 @@ def test_at_most_ten_tails_are_kept(path, clock):
         store.close(clean=False)
         damage(path, end + 1)
         reboot(path)
-        clock.now += 1000
+        clock.now += step
     Store.open(path, config=SMALL, clock=clock).close()
     kept = sorted((path / "pyrocket").glob("cut-*"))
     assert len(kept) == MAX_TAILS
+    newest = numbered(3, first=MAX_TAILS + 2)[2]
+    assert newest in [message.body for each in kept for message in cut_messages(each)]
     assert all(len([*cut_messages(each)]) == 1 for each in kept)
 
 
