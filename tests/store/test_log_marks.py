@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Store
+from pyrocket.disk.layout import file_name
 from pyrocket.errors import QueueNotFoundError
+from pyrocket.repair.run import repair
 from stores import (
     SMALL,
     FakeClock,
@@ -31,6 +33,20 @@ def marked(path, count=30):
 def holds(path, mark):
     with Store.open(path, read_only=True) as store:
         return store.holds(mark)
+
+
+def test_nothing_is_said_of_a_message_that_a_repair_has_replaced_by_a_placeholder(tmp_path):
+    """A stream that has read it has lost nothing, and its store is no older copy."""
+    path = tmp_path / "s"
+    mark = marked(path)
+    with Store.open(path) as store:
+        store.append_batch(batch([b"later"] * 3, 0), topic="t")
+    file = path / "commitlog" / file_name(mark.log_offset - mark.log_offset % 4096)
+    overwrite(file, b"\xff", mark.log_offset % 4096 + 100)
+    reboot(path)
+    assert holds(path, mark), "only its body is damaged"
+    assert repair(path).after.ok
+    assert holds(path, mark) is None
 
 
 def test_a_mark_is_that_of_the_newest_message_before_the_offsets(tmp_path):

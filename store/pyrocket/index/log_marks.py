@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from pyrocket.errors import StorePermissionError
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE
-from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, HOST_V6_EXTRA
+from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, HOST_V6_EXTRA, SYS_DAMAGED
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import LogMark
 
 _HEAD_BYTES = FIXED_BYTES + HOST_V6_EXTRA
-_OWN_OFFSET = slice(28, 36)
+_OWN_OFFSET, _SYS_FLAG = slice(28, 36), slice(36, 40)
 
 
 def newest_mark(log: CommitLog, ends: Iterable[tuple[ConsumeQueue, int]]) -> LogMark | None:
@@ -34,7 +34,8 @@ def newest_mark(log: CommitLog, ends: Iterable[tuple[ConsumeQueue, int]]) -> Log
 def holds(log: CommitLog, mark: LogMark, end: int) -> bool | None:
     """Return whether the log, valid up to `end`, has the marked message where it was.
 
-    None where its file was cleaned away, or is missing between others, so that nothing can be said.
+    None where nothing can be said: its file was cleaned away, or is missing between others, or a
+    repair has put a placeholder over the message.
     """
     starts, start = log.run.starts(), log.run.start_of(mark.log_offset)
     if starts and start < starts[-1] and start not in starts:
@@ -42,6 +43,9 @@ def holds(log: CommitLog, mark: LogMark, end: int) -> bool | None:
     if mark.log_offset + HEADER_BYTES > end:
         return False
     head = _read(log, mark.log_offset, HEADER_BYTES)
+    is_own = int.from_bytes(head[_OWN_OFFSET], "big") == mark.log_offset
+    if is_own and int.from_bytes(head[_SYS_FLAG], "big") & SYS_DAMAGED:
+        return None
     return len(head) == HEADER_BYTES and crc32(head) == mark.header_crc
 
 
