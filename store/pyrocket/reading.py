@@ -234,7 +234,7 @@ class Reading:
     def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
         """Return the mark of the newest message before {topic: {queue id: next offset}}.
 
-        Whoever remembers offsets of this store remembers the mark, too, and asks `holds` before
+        A caller that keeps offsets of this store keeps the mark, too, and asks `holds` before
         using them: a store that was restored from an older copy is noticed that way. Reads 20 bytes
         a queue. None if none of these messages is there any more.
         """

@@ -1,6 +1,6 @@
 """Options of Kafka's source, of other connectors and of Spark itself: what they are, what to do.
 
-Users bring them along; an option that nobody reads must not be taken in silence.
+Users bring them along; an option that has no effect must not be accepted in silence.
 """
 
 from dataclasses import dataclass

@@ -43,9 +43,9 @@ def repair(
 
     Steps over damaged places of the log and keeps all other messages, rebuilds queues and the key
     index from the log, cuts a torn end of the log and keeps what it cuts, puts backups in the place
-    of broken tables and topics back that the table lacks, and moves foreign files away. Nobody else
-    may have the store open. Exits with 1 if something is left that cannot be mended. With --json it
-    does not ask: give --yes, or it does nothing.
+    of broken tables and topics back that the table lacks, and moves foreign files away. No other
+    process may have the store open. Exits with 1 if something is left that cannot be mended. With
+    --json it does not ask: give --yes, or it does nothing.
     """
     from pyrocket.repair import run
 

@@ -119,7 +119,7 @@ _set_lock = _set_ofd_lock if sys.platform == "linux" else _set_flock
 
 
 def is_locked(path: Path) -> bool | None:
-    """Return whether somebody holds a lock on byte 0 of a file; None where that cannot be told.
+    """Return whether a process holds a lock on byte 0 of a file; None where that cannot be told.
 
     Takes no lock: Linux answers a query on a descriptor that is open for reading.
     """

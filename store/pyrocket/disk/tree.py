@@ -1,6 +1,6 @@
 """The directory tree of a store, walked without following symbolic links.
 
-Anybody who may write into the directory could link one of its names elsewhere and have the next
+A user who may write into the directory could link one of its names elsewhere and have the next
 writer overwrite or delete what only that writer may. So a path below a store's root is opened one
 folder at a time, each by the descriptor of the one before it (openat), and a link on the way is
 refused by name (STORE_LINKED). The path of the store itself may lead over links. So may its folders

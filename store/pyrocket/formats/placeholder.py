@@ -1,11 +1,11 @@
 """A record that a repair writes over damaged bytes, so that the log can be followed again.
 
 It is a sound record of exactly as many bytes, of the topic, queue and queue offset of the message
-that was lost, so that every scanner, a Java broker's too, goes on behind it and queues stay
-complete. A bit of sysFlag that RocketMQ does not use tells that it is none: whoever asks us for the
-message gets an error. A Java broker's consumers get it as a message; its property PYROCKET_DAMAGED
-tells them, where there is room for it. Where it is not known which message was there, the topic is
-DAMAGED_TOPIC and the record looks rolled back, so that it gets no queue entry.
+that was lost, so that every scanner, a Java broker's too, goes on after it and queues stay
+complete. A bit of sysFlag that RocketMQ does not use marks it: our readers raise an error in the
+place of the message. A Java broker's consumers get it as a message, with the property
+PYROCKET_DAMAGED where there is room for it. Where it is not known which message was there, the
+topic is DAMAGED_TOPIC and the record looks rolled back, so that it gets no queue entry.
 
     0   88   the header; body of the bytes that were there before
     88  n    what was there before, unchanged

@@ -72,7 +72,7 @@ def repair(
         if not actions or (agree is not None and not agree(actions)):
             return RepairReport(actions, False, before, before)
         Steps(layout, before, clock_of(layout.clock), config).run(actions)
-    # Nobody can open the store for writing while the log lacks messages.
+    # The store cannot be opened for writing while the log lacks messages.
     between = look()
     if is_beyond_repair(between):
         return RepairReport(actions, True, before, between)
