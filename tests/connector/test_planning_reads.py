@@ -40,7 +40,7 @@ def log_is_closed(box, monkeypatch):
 
 @pytest.fixture
 def headers_only(log_is_closed, monkeypatch):
-    """Whoever reads more of the log than a header fails the test; counts what is read."""
+    """Fails the test where more of the log than a header is read; counts what is read."""
     log_is_closed.undo()
     real_open, real_pread, real_mmap = io.open_file, os.pread, mmap.mmap
     of_the_log, counts = {}, Counter()

@@ -116,7 +116,7 @@ class StatePage:
     def _check_version(self, path: Path) -> None:
         """Raise UnsupportedError (STORE_NEWER) if two words agree on a format of a later release.
 
-        One of them alone may be a flipped bit: such words are not true, and are made anew.
+        One of them alone may be a flipped bit: such a page is invalid, and is rebuilt.
         """
         version, *release = _split(self._words[_WRITTEN_BY])
         if version and self._words[0] == _FORMATS + version:
@@ -279,7 +279,7 @@ class StatePage:
         self._words[0] = 0
 
     def is_recovering(self, lock: tuple[int, int] | None = None) -> bool:
-        """Whether somebody began to recover in this boot, and has not finished.
+        """Whether a recovery began in this boot and has not finished.
 
         Not so if `lock`, the lock's identity now, is another: a Java broker has come since.
         """

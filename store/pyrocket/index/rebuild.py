@@ -1,6 +1,6 @@
 """Recovery: find the end of the log, cut what lies behind it, make the queues agree.
 
-Runs alone, before anybody trusts the shared words, which it sets. No whole record that was durable
+Runs alone, before the shared state is valid, and sets it. No whole record that was durable
 is cut: a log with one after a damaged place is refused.
 """
 

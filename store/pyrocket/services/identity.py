@@ -121,7 +121,7 @@ def check_directory(layout: Layout, *, create: bool) -> None:
 def _check_versions(layout: Layout) -> None:
     """Look at the versions of the files that are no hints.
 
-    Damage and missing permissions are left to whoever needs the file.
+    Damage and missing permissions are reported where the file is needed.
     """
     with suppress(*_UNREAD, *_NONSENSE):
         known = json.loads(read_or_none(layout.identity) or b"{}")
@@ -237,7 +237,7 @@ class SealedLog:
 
     def _read(self) -> SealedRanges:
         known: dict[str, Any] = {}
-        with suppress(*_NONSENSE, StoreDamagedError):  # Whoever opens the store says so.
+        with suppress(*_NONSENSE, StoreDamagedError):  # Opening the store reports it.
             known = json.loads(read_or_none(self._layout.identity) or b"{}")
             pairs = [(int(start), _end(end)) for start, end in known.get(_SEALED, [])]
             sealed = SealedRanges(tuple(pairs), int(known[_SIZES["log_file_bytes"]]))
@@ -248,7 +248,7 @@ class SealedLog:
         return NOT_SEALED
 
     def settle(self, log_end: int, sealing: bool | None) -> bool:
-        """Note durably whether records from the log's end on have checksums; None: nobody said.
+        """Note durably whether records from the log's end on have checksums; None: not given.
 
         Returns whether that was new to the directory. The caller holds the mutex, and the log ends
         at `log_end`.

@@ -108,7 +108,7 @@ def write_transactions(store):
 
 
 def write_batches(store, numbers):
-    """Exactly-once batches of a query and of an application, and rows that nobody published."""
+    """Exactly-once batches of a query and of an application, and rows that were never published."""
     store.create_topic("sunk", read_queues=1, write_queues=1)
     for number in numbers:
         publish(store, SinkBatch(identity="stream-1", target="sunk", batch=number, run="run-1"))
