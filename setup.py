@@ -1,5 +1,7 @@
 """Two source roots, two packages, one distribution."""
 
+from pathlib import Path
+
 from setuptools import find_packages, setup
 
 SPARK = ["pyspark>=4.2"]
@@ -14,25 +16,31 @@ CONNECT = ["pyspark[connect]>=4.2"]
 DEVELOPMENT = [
     *EXAMPLES,
     *CONNECT,
+    "build==1.6.1",
     'hypothesis==6.170.15; python_version >= "3.11"',
     'hypothesis==6.168.5; python_version < "3.11"',
     'ipykernel==7.4.0; python_version >= "3.11"',
     'ipykernel==7.3.0; python_version < "3.11"',
     "mypy==2.4.1",
     "nbclient==0.11.0",
+    "pdoc==16.0.0",
     "prometheus-client==0.26.0",
     "psutil==7.2.2",
     "pytest==9.2.0",
     "pytest-rerunfailures==16.7",
     "pytest-xdist==3.8.0",
     "ruff==0.17.5",
+    "twine==7.0.0",
 ]
 
 setup(
-    name="pyrocket",
+    name="pyspark-pyrocket",
     version="0.1.0",
-    description="Topics on disk in Apache RocketMQ's format, read and written by Spark",
-    license="Apache-2.0",
+    description="RocketMQ topics for PySpark, without a jar or a broker",
+    # A link to jars-free-README.md; a source distribution holds its text.
+    long_description=(Path(__file__).parent / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
+    license_expression="Apache-2.0",
     python_requires=">=3.10",
     classifiers=[
         "Operating System :: MacOS",

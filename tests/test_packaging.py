@@ -9,7 +9,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from machines import bare_environment, copy_checkout
+from machines import ROOT, bare_environment, copy_checkout
 from pyspark_pyrocket.java import find_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -79,7 +79,7 @@ def test_failed_to_find_data_source(checkout, python, tmp_path):
     """A pure wheel, without a jar, is all that Spark needs; types and fixtures come with it."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*build, tmp_path, checkout], check=True, env=bare_environment())
-    (wheel,) = tmp_path.glob("pyrocket-*.whl")
+    (wheel,) = tmp_path.glob("pyspark_pyrocket-*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
     assert not [name for name in ZipFile(wheel).namelist() if name.endswith((".jar", ".so"))]
     pip_install(python, wheel)
@@ -88,6 +88,25 @@ def test_failed_to_find_data_source(checkout, python, tmp_path):
     assert (installed / "pyrocket" / "py.typed").exists()
     assert (installed / "pyspark_pyrocket" / "py.typed").exists()
     assert_pytest_has_the_fixtures(python, tmp_path / "empty")
+
+
+def test_a_clean_clone_builds_both_distributions_with_valid_metadata(tmp_path):
+    """With the README as their description and the licence as an SPDX expression."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", "--no-local", ROOT, clone], check=True)
+    assert os.readlink(clone / "README.md") == "jars-free-README.md"
+    build = [sys.executable, "-m", "build", "--outdir", tmp_path / "dist", clone]
+    done = subprocess.run(build, env=bare_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = sorted((tmp_path / "dist").iterdir())
+    assert [path.suffix for path in built] == [".whl", ".gz"]
+    check = [sys.executable, "-m", "twine", "check", "--strict", *built]
+    done = subprocess.run(check, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with ZipFile(built[0]) as wheel:
+        metadata = wheel.read("pyspark_pyrocket-0.1.0.dist-info/METADATA").decode()
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+    assert metadata.endswith((clone / "jars-free-README.md").read_text())
 
 
 def assert_pytest_has_the_fixtures(python, folder):

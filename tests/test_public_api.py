@@ -5,7 +5,9 @@ import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pyrocket
 import pytest
 
 PACKAGES = ["pyrocket", "pyspark_pyrocket"]
@@ -45,6 +47,17 @@ def test_every_public_name_is_importable_and_documented(package):
         public = getattr(module, name)
         if inspect.isclass(public) or inspect.isroutine(public):
             assert public.__doc__, f"{package}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_dir_lists_every_public_name_before_it_is_used(package):
+    listed = run_python(f"import {package}; print(*dir({package}))").split()
+    assert {*importlib.import_module(package).__all__} <= {*listed}
+
+
+def test_the_version_is_that_of_setup_py():
+    setup = Path(__file__).resolve().parents[1] / "setup.py"
+    assert f'version="{pyrocket.__version__}"' in setup.read_text()
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -50,3 +50,8 @@ def __getattr__(name: str) -> Any:
     from pyspark_pyrocket.interpreters import configure
 
     return configure
+
+
+def __dir__() -> list[str]:
+    """Return the public names too, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -197,6 +197,13 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import pyrocket` alone costs nothing."""
+    if name == "__version__":
+        return importlib.import_module("pyrocket.versions").RELEASE
     if name not in _HOMES:
         raise AttributeError(f"module 'pyrocket' has no attribute {name!r}")
     return getattr(importlib.import_module(f"pyrocket.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names too, imported or not."""
+    return sorted({*globals(), *__all__, "__version__"})

@@ -1,4 +1,4 @@
-"""Gives one harness to Atheris, a coverage-guided fuzzer: pip install pyrocket[fuzz].
+"""Gives one harness to Atheris, a coverage-guided fuzzer: pip install '.[fuzz]'.
 
 PYTHONPATH=store:tests python -m fuzz.run NAME FOLDER [OPTIONS OF LIBFUZZER]
 

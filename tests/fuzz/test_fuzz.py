@@ -1,6 +1,6 @@
 """Every parser under a coverage-guided fuzzer: no error but the named ones, no crash, no hang.
 
-Needs Atheris (pip install pyrocket[fuzz]). PYROCKET_FUZZ_SECONDS: how long each, 120 if not set.
+Needs Atheris (pip install '.[fuzz]'). PYROCKET_FUZZ_SECONDS: how long each, 120 if not set.
 """
 
 import os
@@ -19,9 +19,7 @@ LONGEST_INPUT, LONGEST_RUN_S, MEGABYTES = 4096, 10, 4096
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(
-    find_spec("atheris") is None, reason="needs atheris: pip install pyrocket[fuzz]"
-)
+@pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install '.[fuzz]'")
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_fuzzer_finds_no_unnamed_error(name, tmp_path):
     grown = tmp_path / "corpus"

@@ -77,7 +77,7 @@ def _metrics(registry: "CollectorRegistry | None") -> tuple["CollectorRegistry",
     except ImportError as error:
         raise UnsupportedError(
             f"Metrics need prometheus-client: {error}.",
-            remedy="pip install 'pyrocket[metrics]', or leave port and registry out.",
+            remedy="pip install 'pyspark-pyrocket[metrics]', or leave port and registry out.",
             code="UNSUPPORTED_METRICS",
         ) from error
     registry = CollectorRegistry() if registry is None else registry

@@ -148,7 +148,7 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked or ctx.resilient_parsing:
         return
     try:
-        release = version("pyrocket")
+        release = version("pyspark-pyrocket")
     except PackageNotFoundError:
         release = f"(not installed: {os.path.dirname(os.path.dirname(__file__))})"
     click.echo(f"pyrocket {release}")

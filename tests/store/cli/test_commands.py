@@ -135,7 +135,7 @@ def test_ctrl_c_at_a_question_is_ctrl_c():
 
 def test_version_is_that_of_the_installation(monkeypatch):
     shown = CliRunner().invoke(main, ["--version"])
-    assert (shown.exit_code, shown.stdout) == (0, f"pyrocket {version('pyrocket')}\n")
+    assert (shown.exit_code, shown.stdout) == (0, f"pyrocket {version('pyspark-pyrocket')}\n")
 
 
 def test_a_checkout_that_is_not_installed_says_where_it_is(monkeypatch):
