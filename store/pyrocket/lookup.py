@@ -4,17 +4,19 @@ The index is a hint. Whatever it says, a message is found only if its record is 
 the index says, and has exactly the topic and the key.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
 from pyrocket.disk.file_run import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.key_table import Geometry, key_hash
 from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.record import HEADER_BYTES, read_header
@@ -34,6 +36,8 @@ from pyrocket.reader import Reader
 _FIRST_READ = 4096
 _SAME_ID = 64
 _ATTEMPTS = 5
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -80,39 +84,30 @@ class Lookup:
             raise InvalidInputError(
                 f"max_messages is {max_messages}.", remedy="Use at least 1.", code="MAX_MESSAGES"
             )
-        for _ in range(_ATTEMPTS):
-            bound = self._reader.bound()
-            with suppress(IndexChangedError):
-                files = self._files(bound)
-                return self._find(topic, key, begin_ms, end_ms, max_messages, bound, files)
-        # Index files come and go all the time. The log has all there is.
-        return self._find(topic, key, begin_ms, end_ms, max_messages, self._reader.bound(), ())
+        find = partial(self._find, topic, key, begin_ms, end_ms, max_messages)
+        return self._with_files(find)
 
     def search(self, hashes: Ints, begin_ms: int, end_ms: int) -> Candidates:
         """Return where messages may be that have keys with these hashes; see `formats.key_table`.
 
         Those that were not stored in [begin_ms, end_ms] may be among them, and other messages.
         """
+        return self._with_files(partial(self._search, hashes, begin_ms, end_ms))
+
+    def _with_files(self, look: Callable[[int, Sequence[IndexFile]], _Found]) -> _Found:
+        """Return what `look` returns for the log's end and the index files that count."""
         for _ in range(_ATTEMPTS):
             bound = self._reader.bound()
             with suppress(IndexChangedError):
-                return self._search(hashes, begin_ms, end_ms, bound, self._files(bound))
-        return self._search(hashes, begin_ms, end_ms, self._reader.bound(), ())
+                return look(bound, self._files(bound))
+        # Index files come and go all the time. The log has all there is.
+        return look(self._reader.bound(), ())
 
     def _search(
-        self,
-        hashes: Ints,
-        begin_ms: int,
-        end_ms: int,
-        bound: int,
-        files: Sequence[IndexFile],
+        self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFile]
     ) -> Candidates:
-        start, mark = self._tail_start(files), self._mark(bound)
-        found = [
-            self._tail.search(hashes, start, max(start, bound), mark),
-            *self._index.search(hashes, begin_ms, end_ms, files),
-        ]
-        starts = self._log.run.starts()
+        found = [*self._parts(hashes, begin_ms, end_ms, bound, files)]
+        start, starts = self._tail_start(files), self._log.run.starts()
         end = min(bound, starts[-1] + self._log.file_bytes) if starts else start
         offsets = np.unique(np.concatenate(found))
         return Candidates(offsets, bound, len(files), max(end - start, 0))
@@ -129,7 +124,9 @@ class Lookup:
     ) -> list[StoredMessage]:
         found: dict[int, StoredMessage] = {}
         seen: set[int] = set()
-        for offset in self._candidates(topic, key, begin_ms, end_ms, bound, files):
+        wanted = np.array([key_hash(topic, key)])
+        parts = self._parts(wanted, begin_ms, end_ms, bound, files)
+        for offset in chain.from_iterable(part.tolist() for part in parts):
             if offset in seen:
                 continue
             seen.add(offset)
@@ -181,19 +178,13 @@ class Lookup:
         end = self._reader.bound()  # What has been appended since may be indexed already.
         return self._span.unbroken([file for file in files if file.header.end_offset < end])
 
-    def _candidates(
-        self,
-        topic: str,
-        key: str,
-        begin_ms: int,
-        end_ms: int,
-        bound: int,
-        files: Sequence[IndexFile],
-    ) -> Iterator[int]:
-        """Return log offsets, newest first: the end of the log first, then the index."""
+    def _parts(
+        self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFile]
+    ) -> Iterator[Ints]:
+        """Yield log offsets, of a single hash newest first: the log's end, then the index."""
         start = self._tail_start(files)
-        tail = self._tail.candidates(topic, key, start, max(start, bound), self._mark(bound))
-        return chain(tail, self._index.candidates(topic, key, begin_ms, end_ms, files))
+        yield self._tail.search(hashes, start, max(start, bound), self._mark(bound))[::-1]
+        yield from self._index.search(hashes, begin_ms, end_ms, files)
 
     def _tail_start(self, files: Sequence[IndexFile]) -> int:
         """Return from where on the index does not know the log."""

@@ -124,7 +124,7 @@ def test_a_key_that_most_messages_have_is_read_from_the_file_as_a_whole(open_sto
     reader = open_store(read_only=True)
     whole = read(reader, ONE_KEY)
     assert whole == numbered(300)
-    monkeypatch.setattr(key_search, "MOST_FOLLOWED", 5)
+    monkeypatch.setattr(key_search, "MAX_FOLLOWED", 5)
     assert read(reader, ONE_KEY) == whole
 
 

@@ -20,6 +20,7 @@ have their full length. A file's name is the local time of its creation, yyyyMMd
 Source: `IndexHeader`, `IndexFile`, `IndexService`, `UtilAll.timeMillisToHumanString`.
 """
 
+import struct
 import time
 from dataclasses import dataclass, replace
 
@@ -47,10 +48,12 @@ SLOT = np.dtype(">i4")
 ITEM = np.dtype(
     [("key_hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
+ITEM_FIELDS = struct.Struct(">iqii")
+"""The same fields as in `ITEM`, for where items are read one by one."""
 
 assert HEADER.itemsize == HEADER_BYTES
 assert SLOT.itemsize == SLOT_BYTES
-assert ITEM.itemsize == ITEM_BYTES
+assert ITEM.itemsize == ITEM_FIELDS.size == ITEM_BYTES
 
 _INT_MAX = 2**31 - 1
 _NAME_DIGITS = 17

@@ -1,4 +1,4 @@
-"""One index file: batches of items in, candidates of a key out.
+"""One index file: batches of items are put into it, slots and items read.
 
 A batch is written in this order: items behind the last one that counts; slots that point to them;
 the header, which makes them count and moves endPhyOffset. Whoever dies in between leaves items
@@ -15,7 +15,6 @@ being written; what they find is a hint, to be compared with the record.
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from pyrocket.formats.key_table import (
     HEADER_BYTES,
     ITEM,
     ITEM_BYTES,
+    ITEM_FIELDS,
     SLOT,
     SLOT_BYTES,
     Geometry,
@@ -48,8 +48,10 @@ SLACK_MS = 1000
 """Items know times to the second, and so does the header itself where nothing else tells when the
 file begins: the log's record may be gone. What is found is compared with its record."""
 
+Fields = tuple[int, int, int, int]
+"""Hash, log offset, seconds and previous item of an item."""
+
 _PAGE_BYTES = 4096
-_SLOT_READS = 3
 
 
 class KeyFile:
@@ -57,6 +59,7 @@ class KeyFile:
 
     def __init__(self, path: Path, geometry: Geometry, *, writable: bool = False) -> None:
         self.path, self._geometry = path, geometry
+        self._item_0 = geometry.item_position(0)
         self._descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)
         status = os.fstat(self._descriptor)
         length, self.inode = status.st_size, status.st_ino
@@ -93,9 +96,16 @@ class KeyFile:
         length = SLOT_BYTES * self._geometry.slots
         return np.frombuffer(os.pread(self._descriptor, length, HEADER_BYTES), SLOT)
 
-    def read_at(self, positions: Ints, length: int) -> bytes:
-        """Return the `length` bytes at each of these positions, one after the other."""
-        return b"".join([os.pread(self._descriptor, length, at) for at in positions.tolist()])
+    def item(self, number: int) -> Fields:
+        """Return one item."""
+        data = os.pread(self._descriptor, ITEM_BYTES, self._item_0 + ITEM_BYTES * number)
+        key_hash, offset, seconds, previous = ITEM_FIELDS.unpack(data)
+        return key_hash, offset, seconds, previous
+
+    def slot(self, slot: int) -> int:
+        """Return what one slot holds."""
+        data = os.pread(self._descriptor, SLOT_BYTES, self._geometry.slot_position(slot))
+        return int.from_bytes(data, "big", signed=True)
 
     # Writing
 
@@ -167,48 +177,6 @@ class KeyFile:
             step *= 8
         return found
 
-    # Looking up
-
-    def candidates(self, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Yield log offsets of items with this hash stored in [begin_ms, end_ms], newest first.
-
-        Times are known to two seconds: see `SLACK_MS`.
-        """
-        begin = self.header().begin_timestamp
-        number, item = self._head(wanted)
-        while number:
-            stored = begin + int(item["seconds"]) * 1000 if number > 1 else begin
-            if stored + 1000 + SLACK_MS <= begin_ms:
-                return
-            if item["key_hash"] == wanted and stored - SLACK_MS <= end_ms:
-                yield int(item["physical_offset"])
-            # Chains lead to older items only: a corrupt one ends, it never loops.
-            number = int(item["previous"]) if item["previous"] < number else 0
-            number, item = self._checked(number, wanted)
-
-    def _head(self, wanted: int) -> tuple[int, np.void]:
-        """Return the newest item of a slot; number 0 without one.
-
-        A slot may be read while it is being written: it is read again where it makes no sense.
-        """
-        position = self._geometry.slot_position(wanted % self._geometry.slots)
-        number, item = 0, _NO_ITEM
-        for _ in range(_SLOT_READS):
-            head = int.from_bytes(os.pread(self._descriptor, SLOT_BYTES, position), "big")
-            number, item = self._checked(head, wanted)
-            if number or not head:
-                break
-        return number, item
-
-    def _checked(self, number: int, wanted: int) -> tuple[int, np.void]:
-        """Return the item if it is one of the same slot, else number 0."""
-        if not 0 < number < self._geometry.items:
-            return 0, _NO_ITEM
-        item = self.items(number, number + 1)[0]
-        slots = self._geometry.slots
-        of_slot = item["physical_offset"] >= 0 and item["key_hash"] % slots == wanted % slots
-        return (number, item) if of_slot else (0, _NO_ITEM)
-
 
 def _by_slot(hashes: Ints, slots: int) -> tuple[Ints, Ints]:
     """Return the items' slots in ascending order, and the items' places in that order.
@@ -268,9 +236,6 @@ def _read_into(descriptor: int, view: memoryview, position: int) -> None:
         if not count:
             raise OSError(errno.EIO, "an index file is shorter than it was")
         view, position = view[count:], position + count
-
-
-_NO_ITEM = np.zeros(1, ITEM)[0]
 
 
 def _grown(header: KeyHeader, items: KeyItems, new_slots: int) -> KeyHeader:

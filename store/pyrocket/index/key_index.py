@@ -18,7 +18,6 @@ from pyrocket.formats.key_table import (
     Geometry,
     KeyHeader,
     is_table_name,
-    key_hash,
     name_after,
     table_name,
 )
@@ -166,34 +165,21 @@ class KeyIndex:
         install(self.path(name), self._geometry.file_bytes, begin, self._scratch, self._made)
         return name
 
-    def candidates(
-        self,
-        topic: str,
-        key: str,
-        begin_ms: int,
-        end_ms: int,
-        files: Sequence[IndexFile] | None = None,
-    ) -> Iterator[int]:
-        """Yield log offsets of messages that may have the key, newest first, perhaps repeated.
+    def search(
+        self, wanted: Ints, begin_ms: int, end_ms: int, files: Sequence[IndexFile] | None = None
+    ) -> Iterator[Ints]:
+        """Yield log offsets of messages that may have keys with these hashes, part by part.
 
-        Others can have the same hash, and times are known to the second: compare with the record.
-        `files` are those that count, all unless they are given. Raises IndexChangedError where one
-        of them has gone, StoreDamagedError.
+        Newest file first; those of a single hash newest first, perhaps repeated. Others can have
+        the same hash, and times are known to the second: compare with the record. `files` are
+        those that count, all unless they are given. Raises IndexChangedError where one of them is
+        missing, StoreDamagedError.
         """
-        wanted = key_hash(topic, key)
         files = list(self.files()) if files is None else files
         for known in in_time(files, begin_ms, end_ms):
             with self._again(known) as file:
-                yield from file.candidates(wanted, begin_ms, end_ms)
-
-    def search(
-        self, wanted: Ints, begin_ms: int, end_ms: int, files: Sequence[IndexFile]
-    ) -> Iterator[Ints]:
-        """Yield the same of keys with these hashes, file by file, in no order within one."""
-        for known in in_time(files, begin_ms, end_ms):
-            with self._again(known) as file:
-                search = KeySearch(file, self._geometry, wanted, begin_ms, end_ms)
-                yield search.offsets(known.header.count)
+                found = KeySearch(file, self._geometry, wanted, begin_ms, end_ms)
+                yield from found.parts(known.header.count)
 
     def _again(self, known: IndexFile) -> KeyFile:
         """Open a file that somebody has looked at. Raises IndexChangedError."""

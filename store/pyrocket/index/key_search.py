@@ -1,23 +1,26 @@
-"""Many keys looked for in one index file at once: all chains are followed together, step by step.
+"""Items with some keys' hashes in one index file: the chains of their slots are followed.
 
-Where chains are long, as that of a key which most messages have, all items are looked through
-instead: that costs the same however they are linked.
+Where chains are long, as that of a key which most messages have, all items are read instead: that
+costs the same however they are linked.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.formats.key_table import HEADER_BYTES, ITEM, ITEM_BYTES, SLOT, SLOT_BYTES, Geometry
+from pyrocket.formats.key_table import Geometry
 from pyrocket.formats.runs import Ints
-from pyrocket.index.key_file import SLACK_MS, KeyFile
+from pyrocket.index.key_file import SLACK_MS, Fields, KeyFile
 
-MOST_FOLLOWED = 1 << 16
+MAX_FOLLOWED = 1 << 16
 """Items of a file that are read one by one before the file is read as a whole."""
 
 _BLOCK_ITEMS = 1 << 20
 _SLOT_READS = 3
-_EVER = 2**63 - 1 - SLACK_MS
 _LOW_BITS = 0xFFFFF
+_FAR_MS = 1 << 62
+"""More than any item's time differs from its file's, and less than an int64 holds."""
 
 
 def among(hashes: Ints, wanted: Ints) -> npt.NDArray[np.int64]:
@@ -31,7 +34,7 @@ def among(hashes: Ints, wanted: Ints) -> npt.NDArray[np.int64]:
 
 
 class KeySearch:
-    """Looks in an open file of this geometry for keys with the hashes `wanted`.
+    """Searches an open file of this geometry for keys with the hashes `wanted`.
 
     Only items stored in [begin_ms, end_ms] count; times are known to two seconds: see `SLACK_MS`.
     """
@@ -40,75 +43,77 @@ class KeySearch:
         self, file: KeyFile, geometry: Geometry, wanted: Ints, begin_ms: int, end_ms: int
     ) -> None:
         self._file, self._geometry, self._wanted = file, geometry, wanted
-        self._begin_ms, self._end_ms = begin_ms - SLACK_MS, min(end_ms, _EVER) + SLACK_MS
-        self._first_ms = file.header().begin_timestamp
+        self._hashes = frozenset(wanted.tolist())
+        # Times relative to the file's first, exact whatever a corrupt header says.
+        first_ms = file.header().begin_timestamp
+        after, until = begin_ms - SLACK_MS - 1000 - first_ms, end_ms + SLACK_MS - first_ms
+        self._after, self._until = (min(max(ms, -_FAR_MS), _FAR_MS) for ms in (after, until))
 
-    def offsets(self, count: int) -> Ints:
-        """Return log offsets of what may have one of the keys, in no order, perhaps repeated.
+    def parts(self, count: int) -> Iterator[Ints]:
+        """Yield log offsets of messages that may have one of the keys, perhaps repeated.
 
-        `count` is the number of the next item, as somebody saw it: later ones may be missing.
+        Those of a single hash come newest first; the parts grow, so that a consumer which stops
+        early has not read much more than it needed. `count` is the number of the next item at an
+        earlier look: later ones may be missing.
         """
-        found, read = [np.zeros(0, np.int64)], 0
-        numbers, slots = self._heads()
-        while len(numbers):
-            read += len(numbers)
-            if read > MOST_FOLLOWED:
-                return self._look_through(count)
-            items, good = self._items(numbers, slots)
-            late = self._stored(numbers, items) + 1000 > self._begin_ms
-            hits = good & late & self._is_hit(numbers, items)
-            found.append(items["physical_offset"][hits].astype(np.int64))
-            # Chains lead to older items only: a corrupt one ends, it never loops.
-            before = items["previous"].astype(np.int64)
-            goes_on = good & late & (before > 0) & (before < numbers)
-            numbers, slots = before[goes_on], slots[goes_on]
-        return np.concatenate(found)
+        found, length = list[int](), 1
+        for read, (key_hash, offset, stored_ms) in enumerate(self._followed()):
+            if read == MAX_FOLLOWED:
+                yield np.array(found, np.int64)
+                yield from self._all_items(count)
+                return
+            if key_hash in self._hashes and stored_ms <= self._until:
+                found.append(offset)
+                if len(found) == length:
+                    yield np.array(found, np.int64)
+                    found, length = [], 2 * length
+        yield np.array(found, np.int64)
 
-    def _heads(self) -> tuple[Ints, Ints]:
-        """Return the newest items of the keys' slots, and these slots.
+    def _followed(self) -> Iterator[tuple[int, int, int]]:
+        """Yield hash, log offset and time (ms after the file's first) of the chains' items."""
+        of_slots = {wanted % self._geometry.slots for wanted in self._hashes}
+        for slot in sorted(of_slots):
+            number, item = self._head(slot)
+            while item is not None:
+                key_hash, offset, seconds, previous = item
+                # The first item's time counts from before the file.
+                stored_ms = 1000 * seconds if number > 1 else 0
+                if stored_ms <= self._after:
+                    break
+                yield key_hash, offset, stored_ms
+                # Chains lead to older items only: a corrupt one ends, it never loops.
+                number = previous if previous < number else 0
+                item = self._item(number, slot)
 
-        A slot may be read while it is being written: it is read again where it makes no sense.
+    def _head(self, slot: int) -> tuple[int, Fields | None]:
+        """Return the newest item of a slot and its number.
+
+        A slot may be read while it is being written: it is read again where it is invalid.
         """
-        slots = np.unique(self._wanted.astype(np.int64) % self._geometry.slots)
-        numbers, good = np.zeros(0, np.int64), np.zeros(0, bool)
+        number, item = 0, None
         for _ in range(_SLOT_READS):
-            data = self._file.read_at(HEADER_BYTES + SLOT_BYTES * slots, SLOT_BYTES)
-            numbers = np.frombuffer(data, SLOT).astype(np.int64)
-            _, good = self._items(np.where(self._exists(numbers), numbers, 1), slots)
-            good &= self._exists(numbers)
-            if (good | (numbers == 0)).all():
+            number = self._file.slot(slot)
+            item = self._item(number, slot)
+            if item is not None or not number:
                 break
-        return numbers[good], slots[good]
+        return number, item
 
-    def _exists(self, numbers: Ints) -> npt.NDArray[np.bool_]:
-        return (numbers > 0) & (numbers < self._geometry.items)
+    def _item(self, number: int, slot: int) -> Fields | None:
+        """Return the item if it is one of the slot."""
+        if not 0 < number < self._geometry.items:
+            return None
+        item = self._file.item(number)
+        valid = item[1] >= 0 and item[0] % self._geometry.slots == slot
+        return item if valid else None
 
-    def _items(
-        self, numbers: Ints, slots: Ints
-    ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
-        """Return these items, and whether they are in these slots."""
-        first = self._geometry.item_position(0)
-        items = np.frombuffer(self._file.read_at(first + ITEM_BYTES * numbers, ITEM_BYTES), ITEM)
-        good = (items["physical_offset"] >= 0) & (items["key_hash"] % self._geometry.slots == slots)
-        return items, good
-
-    def _stored(self, numbers: Ints, items: npt.NDArray[np.void]) -> Ints:
-        """Return when the items were stored; the first counts from what was before the file."""
-        after = np.where(numbers > 1, items["seconds"].astype(np.int64), 0)
-        return self._first_ms + 1000 * after
-
-    def _is_hit(self, numbers: Ints, items: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-        known = np.isin(items["key_hash"], self._wanted)
-        known &= self._stored(numbers, items) <= self._end_ms
-        return known
-
-    def _look_through(self, count: int) -> Ints:
-        found = []
-        for first in range(1, count, _BLOCK_ITEMS):
-            items = self._file.items(first, min(first + _BLOCK_ITEMS, count))
-            rows = among(items["key_hash"].astype(np.int32), self._wanted)
-            numbers, items = first + rows, items[rows]
-            stored = self._stored(numbers, items)
-            in_time = (stored + 1000 > self._begin_ms) & (stored <= self._end_ms)
-            found.append(items["physical_offset"][in_time].astype(np.int64))
-        return np.concatenate([np.zeros(0, np.int64), *found])
+    def _all_items(self, count: int) -> Iterator[Ints]:
+        """Yield the same from reading all items, the newest first."""
+        for last in range(count, 1, -_BLOCK_ITEMS):
+            first = max(1, last - _BLOCK_ITEMS)
+            items = self._file.items(first, last)
+            rows = among(items["key_hash"].astype(np.int32), self._wanted)[::-1]
+            items = items[rows]
+            stored_ms = 1000 * np.where(first + rows > 1, items["seconds"].astype(np.int64), 0)
+            valid = (stored_ms > self._after) & (stored_ms <= self._until)
+            valid &= items["physical_offset"] >= 0
+            yield items["physical_offset"][valid].astype(np.int64)

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.key_table import key_hash
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import WHOLE_LOG
@@ -58,19 +57,13 @@ class KeyTail:
         self._log, self._notes = log, notes
         self._known = _nothing(None, 0)
 
-    def candidates(
-        self, topic: str, key: str, start: int, end: int, mark: int | None
-    ) -> Iterator[int]:
-        """Return log offsets of messages in [start, end) that may have the key, newest first.
-
-        Where `end` is not known (WHOLE_LOG) the first record that is not whole ends the log.
-        Another `mark`, or None, tells that the log may have changed. Raises StoreDamagedError.
-        """
-        wanted = np.array([key_hash(topic, key)])
-        return iter(self.search(wanted, start, end, mark)[::-1].tolist())
-
     def search(self, wanted: Ints, start: int, end: int, mark: int | None) -> Ints:
-        """Return the log offsets of what may have a key with one of the hashes, in log order."""
+        """Return log offsets of messages in [start, end) that may have a key, in log order.
+
+        The keys are those with one of the hashes. Where `end` is not known (WHOLE_LOG) the first
+        record that is not whole ends the log. Another `mark`, or None, means that the log may have
+        changed. Raises StoreDamagedError.
+        """
         known = self._known
         if mark is not None and known.mark == mark and known.start <= start <= known.end <= end:
             known = known.since(start)

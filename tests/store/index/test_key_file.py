@@ -13,6 +13,7 @@ from pyrocket.formats.java_hash import java_hash
 from pyrocket.formats.key_table import ITEM, Geometry, key_hash
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_items import KeyItems
+from pyrocket.index.key_search import KeySearch
 
 FOREVER = (0, 2**63 - 1)
 # Few words, so that they meet; the first two have one hash, the last has no absolute value.
@@ -73,7 +74,9 @@ def put(file, *keys, first=1000, step=100, time=1_000_000):
 
 
 def found(file, key, begin=0, end=2**63 - 1):
-    return list(file.candidates(key_hash("t", key), begin, end))
+    wanted = np.array([key_hash("t", key)])
+    search = KeySearch(file, file._geometry, wanted, begin, end)
+    return [offset for part in search.parts(file.header().count) for offset in part.tolist()]
 
 
 def test_the_newest_come_first_and_keys_of_one_hash_together(file):

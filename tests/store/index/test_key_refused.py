@@ -186,7 +186,7 @@ def test_what_was_durable_of_lost_files_is_taken_back(eager, open_store, path, r
 
 def test_a_query_looks_again_where_files_go_meanwhile(eager, store, path, monkeypatch):
     fill(store, 200)
-    real, times = KeyIndex.candidates, []
+    real, times = KeyIndex.search, []
 
     def disturbed(index, *given):
         times.append(len(given[-1]))
@@ -195,7 +195,7 @@ def test_a_query_looks_again_where_files_go_meanwhile(eager, store, path, monkey
                 index.path(name).unlink()
         return real(index, *given)
 
-    monkeypatch.setattr(KeyIndex, "candidates", disturbed)
+    monkeypatch.setattr(KeyIndex, "search", disturbed)
     check_queries(store, 200)
     assert times[1] == times[0] - 2
 
@@ -203,12 +203,12 @@ def test_a_query_looks_again_where_files_go_meanwhile(eager, store, path, monkey
 def test_a_query_goes_through_the_log_where_files_never_stay(eager, store, monkeypatch):
     fill(store, 200)
 
-    def disturbed(index, topic, key, begin, end, files):
+    def disturbed(index, wanted, begin, end, files):
         if files:
             raise IndexChangedError
         yield from ()
 
-    monkeypatch.setattr(KeyIndex, "candidates", disturbed)
+    monkeypatch.setattr(KeyIndex, "search", disturbed)
     check_queries(store, 200)
 
 

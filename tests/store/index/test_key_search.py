@@ -1,4 +1,4 @@
-"""Many keys in one index file: the same places as one key after the other finds."""
+"""Keys looked for in one index file: whatever its items are, and however they are linked."""
 
 import numpy as np
 import pytest
@@ -35,15 +35,15 @@ def make(tmp_path_factory):
     return make_one
 
 
-def search(path, wanted, begin=0, end=2**63 - 1):
+def parts(path, wanted, begin=0, end=2**63 - 1):
     with KeyFile(path, GEOMETRY) as file:
         found = KeySearch(file, GEOMETRY, np.unique(wanted).astype(np.int32), begin, end)
-        return sorted(set(found.offsets(file.header().count).tolist()))
+        for part in found.parts(file.header().count):
+            yield from part.tolist()
 
 
-def one_by_one(path, wanted, begin=0, end=2**63 - 1):
-    with KeyFile(path, GEOMETRY) as file:
-        return sorted({at for each in wanted for at in file.candidates(each, begin, end)})
+def search(path, *given):
+    return sorted({*parts(path, *given)})
 
 
 @given(
@@ -51,24 +51,56 @@ def one_by_one(path, wanted, begin=0, end=2**63 - 1):
     st.sets(st.integers(0, 14), min_size=1),
     st.integers(-2000, 70_000),
     st.integers(-2000, 70_000),
-    st.booleans(),
+    st.integers(0, 70),
 )
-def test_all_keys_together_are_found_as_each_alone(make, hashes, wanted, begin, end, whole):
+def test_keys_are_found_however_long_their_chains_are(
+    make, hashes, wanted, begin, end, max_followed
+):
     path = make(hashes)
     window = START + begin, START + end
     with pytest.MonkeyPatch.context() as patch:
-        if whole:
-            patch.setattr(key_search, "MOST_FOLLOWED", 0)
-        assert search(path, [*wanted], *window) == one_by_one(path, wanted, *window)
+        patch.setattr(key_search, "MAX_FOLLOWED", max_followed)
         everything = [100 + at for at, each in enumerate(hashes) if each in wanted]
         assert search(path, [*wanted]) == everything
+        assert search(path, [*wanted], *window) == [
+            place for place in everything if begin - 2000 < 1000 * (place - 100) <= end + 1000
+        ]
+        for each in wanted:
+            found = list(dict.fromkeys(parts(path, [each])))
+            assert found == [100 + at for at, one in enumerate(hashes) if one == each][::-1]
+
+
+def test_a_search_that_stops_early_has_read_little(make, monkeypatch):
+    path, real, read = make([7] * 63), KeyFile.item, []
+    monkeypatch.setattr(KeyFile, "item", lambda *given: (read.append(given[1]), real(*given))[1])
+    found = parts(path, [7])
+    assert (next(found), read) == (162, [63])
+    assert [next(found) for _ in range(9)] == list(range(161, 152, -1))
+    assert len(read) == 15
+
+
+@pytest.mark.parametrize("begin_ms", [-(2**63), -(2**63) + 1, 2**63 - 1, 0])
+@pytest.mark.parametrize("seconds", [-(2**31), -1, 2**31 - 1])
+@pytest.mark.parametrize("max_followed", [0, 99])
+def test_times_that_do_not_fit_an_integer_are_compared_exactly(
+    make, monkeypatch, begin_ms, seconds, max_followed
+):
+    """A corrupt header and item; RocketMQ's times are far from overflowing."""
+    monkeypatch.setattr(key_search, "MAX_FOLLOWED", max_followed)
+    path = make([5, 5])
+    overwrite(path, begin_ms.to_bytes(8, "big", signed=True), 0)
+    overwrite(path, seconds.to_bytes(4, "big", signed=True), GEOMETRY.item_position(2) + 12)
+    stored_ms = begin_ms + 1000 * seconds
+    assert (101 in search(path, [5], 0, 2**63 - 1)) == (-2000 < stored_ms < 2**63 + 1000)
+    assert (101 in search(path, [5], START, START + 5000)) is False
+    assert 101 in search(path, [5], stored_ms, stored_ms)
 
 
 def test_blocks_of_a_file_are_looked_through_to_the_last_item(make, monkeypatch):
     path = make([7] * 63)
-    monkeypatch.setattr(key_search, "MOST_FOLLOWED", 0)
+    monkeypatch.setattr(key_search, "MAX_FOLLOWED", 0)
     monkeypatch.setattr(key_search, "_BLOCK_ITEMS", 10)
-    assert search(path, [7]) == list(range(100, 163))
+    assert list(parts(path, [7])) == list(range(162, 99, -1))
 
 
 @pytest.mark.parametrize("head", [-1, 64, 2**31 - 1, 3])
