@@ -1,0 +1,362 @@
+"""The promised surface, listed from the code: what users, their files and their scripts rely on.
+
+    python tests/surface.py --write     accepts a change, and settles a merge conflict in the lists
+
+One list for each kind, in `tests/golden/surface`. No line names a module, because modules move.
+"""
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from contextlib import ExitStack
+from functools import cache, cached_property
+from itertools import chain
+from pathlib import Path
+from unittest.mock import patch
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden" / "surface"
+FOLDERS = {"pyrocket": ROOT / "store", "pyspark_pyrocket": ROOT / "connector"}
+PUBLIC = (
+    *("pyrocket", "pyrocket.notebook", "pyrocket.pytest_plugin", "pyrocket.testing"),
+    *("pyspark_pyrocket", "pyspark_pyrocket.groups", "pyspark_pyrocket.lag"),
+    "pyspark_pyrocket.notebook",
+)
+CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
+MARK = re.compile(r"(pytest\.|cached_)?(fixture|property)|classmethod|staticmethod|dataclass")
+DEFAULT = " by default"
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
+
+
+@cache
+def trees():
+    """Module → its syntax tree, of both packages."""
+    found = {}
+    for package, root in FOLDERS.items():
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = ast.parse(path.read_text())
+    return found
+
+
+@cache
+def every_node():
+    """Package → kind of node → the nodes."""
+    found = {package: defaultdict(list) for package in FOLDERS}
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            found[module.split(".")[0]][type(node)].append(node)
+    return found
+
+
+def nodes(kind, *packages):
+    return [node for each in packages or FOLDERS for node in every_node()[each][kind]]
+
+
+@cache
+def constants():
+    """NAME → the texts that modules give this name to."""
+    found = defaultdict(set)
+    for node in nodes(ast.Assign):
+        name = ast.unparse(node.targets[0])
+        if name.isupper() and isinstance(node.value, ast.Constant):
+            found[name] |= texts(node.value)
+    return found
+
+
+def texts(node):
+    """The texts that an expression may be; `<*>` stands for what varies in one."""
+    if isinstance(node, ast.Constant):
+        return {node.value} if isinstance(node.value, str) else set()
+    if isinstance(node, ast.IfExp):
+        return texts(node.body) | texts(node.orelse)
+    if isinstance(node, ast.JoinedStr):
+        return {"".join("".join(texts(part)) or "<*>" for part in node.values)}
+    return constants().get(getattr(node, "id", ""), set())
+
+
+# Python names
+
+
+def definition(module, name):
+    """Where a name that a module has is defined: the module and the node, by its imports."""
+    for node in trees()[module].body:
+        if name in (getattr(node, "name", ""), *map(ast.unparse, getattr(node, "targets", ()))):
+            return module, node
+    for node in ast.walk(trees()[module]):
+        for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+            if (alias.asname or alias.name) == name and node.module in trees():
+                return definition(node.module, alias.name)
+    return module, None
+
+
+def offered(module):
+    """The names of `__all__`; where there is none, those defined without an underscore."""
+    for node in trees()[module].body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return ast.literal_eval(node.value)
+    defined = (getattr(node, "name", "_") for node in trees()[module].body)
+    return [name for name in defined if not name.startswith("_")]
+
+
+def members(module, node):
+    """Module and node of each field and method of a class and its bases in the product."""
+    for each in node.body:
+        name = getattr(each, "name", "") or ast.unparse(each)
+        if not isinstance(each, ast.AnnAssign | ast.Assign | ast.FunctionDef):
+            continue
+        if not name.startswith("_") or name in ("__init__", "__call__"):
+            yield module, each
+    for base in node.bases:
+        where, found = definition(module, ast.unparse(base))
+        if isinstance(found, ast.ClassDef):
+            yield from members(where, found)
+
+
+def returned(places):
+    """Name → module and node of the classes that methods of these classes return, and so on."""
+    found, waiting = {}, list(places)
+    while waiting:
+        module, node = waiting.pop()
+        parts = members(module, node) if isinstance(node, ast.ClassDef) else [(module, node)]
+        for where, part in parts:
+            gives = None if "@pytest" in line(part) else getattr(part, "returns", None)
+            for word in re.findall(r"\w+", ast.unparse(gives) if gives else ""):
+                place = definition(where, word)
+                if word not in found and isinstance(place[1], ast.ClassDef):
+                    found[word] = place
+                    waiting.append(place)
+    return found
+
+
+def line(node):
+    if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return ast.unparse(node) if node else ""
+    marks = "".join(
+        f"@{mark} " for mark in map(ast.unparse, node.decorator_list) if MARK.match(mark)
+    )
+    marks = marks.replace("@cached_property", "@property")
+    if isinstance(node, ast.ClassDef):
+        return f"{marks}class ({', '.join(map(ast.unparse, node.bases))})"
+    gives = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"{marks}({ast.unparse(node.args)}){gives}"
+
+
+def python():
+    """What modules offer, then what their functions return; fields as they follow each other."""
+    sections = {each: {n: definition(each, n) for n in offered(each)} for each in PUBLIC}
+    found = {name: place for section in sections.values() for name, place in section.items()}
+    made = returned(found.values())
+    sections["returned by these"] = {n: place for n, place in made.items() if n not in found}
+    for title, names in sections.items():
+        yield f"\n# {title}"
+        for name, (module, node) in sorted(names.items()):
+            yield line(node) if isinstance(node, ast.Assign) else f"{name} {line(node)}".strip()
+            inside = members(module, node) if isinstance(node, ast.ClassDef) else ()
+            methods = []
+            for _, part in inside:
+                if not isinstance(part, ast.FunctionDef):
+                    yield f"    {line(part)}"
+                elif part.name != "__init__" or name not in made:
+                    methods.append(f"    {part.name} {line(part)}")
+            yield from sorted(methods)
+
+
+def logs():
+    for package in FOLDERS:
+        yield f"\n# {package}"
+        lines = []
+        for call in nodes(ast.Call, package):
+            on, _, level = ast.unparse(call.func).rpartition(".")
+            if on.strip("_").lower() in ("log", "logger", "logging") and level in LEVELS:
+                said = texts(call.args[level == "log"]) or {"(a text made elsewhere)"}
+                lines += [f"{'(a level)' if level == 'log' else level}: {text}" for text in said]
+        yield from sorted(lines)
+
+
+# What outlives a process
+
+
+def options():
+    """The table, and by which reader of options each is read, with the words that it may be."""
+    from pyspark_pyrocket.options.given import Given
+    from pyspark_pyrocket.options.option import BATCH, STREAM
+    from pyspark_pyrocket.options.read import ReadOptions
+    from pyspark_pyrocket.options.table import TABLE
+    from pyspark_pyrocket.options.target import Request
+    from pyspark_pyrocket.options.write import WriteOptions
+
+    json = {"valueFormat": "json"}
+    strategy = {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "error"}
+    transaction = {"txnAppId": "a", "txnVersion": "1"}
+    kinds = {"one_of": "", "whole": "whole number", "size": "bytes", "duration_ms": "duration"}
+    asked = {}
+
+    def spy(method, kind):
+        def read(given, option, *words, **keywords):
+            asked.setdefault(option, set()).add(kind or " | ".join(filter(None, *words)))
+            return method(given, option, *words, **keywords)
+
+        return read
+
+    with ExitStack() as stack:
+        for name, kind in kinds.items():
+            stack.enter_context(patch.object(Given, name, spy(getattr(Given, name), kind)))
+        for more in ({}, json, strategy, transaction):
+            request = Request({"path": "/s", "topic": "t", **more}, "/")
+            if more is not transaction:
+                ReadOptions.parse(request, BATCH), ReadOptions.parse(request, STREAM)
+            if more is not strategy:
+                WriteOptions.parse(request)
+    for option in sorted(TABLE, key=lambda option: option.name):
+        values = "; or ".join(sorted(asked.get(option.name, {"text"})))
+        yield f"{option.name}: {', '.join(option.queries)}; default {option.default}; {values}"
+
+
+def columns():
+    from pyrocket import PENDING_COLUMNS, SCAN_COLUMNS, SEND_COLUMNS, VIEW_COLUMNS
+    from pyspark_pyrocket.frame.columns import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
+    from pyspark_pyrocket.frame.kafka_columns import KAFKA_COLUMNS
+    from pyspark_pyrocket.frame.view_columns import columns_besides, table_schema
+    from pyspark_pyrocket.options.view import TABLES, VIEWS
+    from pyspark_pyrocket.writing.sink_columns import _SENT
+
+    def spark(types):
+        return " or ".join(each.simpleString() for each in types)
+
+    tables = {
+        "reads": {n: spark(v.spark_type for v in each) for n, each in COLUMNS.items()},
+        "reads by default, in order": dict.fromkeys(ROCKETMQ_DEFAULT, ""),
+        "schemaMode=kafka": {n: spark(v.spark_type for v in e) for n, e in KAFKA_COLUMNS.items()},
+        "schemaMode=kafka by default, in order": dict.fromkeys(KAFKA_DEFAULT, ""),
+        "writes": {n: f"{spark(types)} as {sent}" for n, (sent, types) in _SENT.items()},
+        "SCAN_COLUMNS": SCAN_COLUMNS,
+        "PENDING_COLUMNS": PENDING_COLUMNS,
+        "SEND_COLUMNS": {n: " or ".join(map(str, types)) for n, types in SEND_COLUMNS.items()},
+    }
+    for view in VIEWS:
+        shown = table_schema(view) if view in TABLES else columns_besides(view)
+        tables[f"view={view}, in order"] = {each.name: spark([each.dataType]) for each in shown}
+    for view, table in VIEW_COLUMNS.items():
+        tables[f"VIEW_COLUMNS[{view!r}]"] = table
+    for title, table in tables.items():
+        yield f"\n# {title}"
+        yield from (f"{name}: {kind}" if kind else name for name, kind in table.items())
+
+
+def given_codes(call, helpers):
+    """What a call gives as a code, with the error that it is for, or "a finding"."""
+    called = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    at, kind = helpers.get(called, (None, called if called.endswith("Error") else ""))
+    if called == "add" and len(call.args) > 4:
+        at, kind = 0, "a finding"
+    given = [word.value for word in call.keywords if word.arg == "code"]
+    given += [] if at is None else call.args[at : at + 1]
+    return [(value, kind) for value in given if kind]
+
+
+def error_codes():
+    """Code → the errors that have it, and "a finding"; also where a helper takes the code."""
+    found, helpers = {}, {}
+    calls = [
+        (function, call)
+        for function in nodes(ast.FunctionDef)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+    ]
+    for function, call in calls * 3:  # Helpers hand their code on to others.
+        for value, kind in given_codes(call, helpers):
+            for code in filter(CODE.fullmatch, texts(value)):
+                found.setdefault(code, set()).add(kind)
+            if getattr(value, "id", "") == "code":
+                takes = [each.arg for each in function.args.args if each.arg != "self"]
+                helpers[function.name] = takes.index("code") if "code" in takes else None, kind
+    for node in nodes(ast.ClassDef):
+        for each in node.body:
+            if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "default_code":
+                found.setdefault(each.value.value, set()).add(f"{node.name}{DEFAULT}")
+    return found
+
+
+def codes():
+    yield "# errors and findings"
+    known = error_codes()
+    yield from (f"{code}: {', '.join(sorted(kinds))}" for code, kinds in sorted(known.items()))
+    yield "\n# other words in capitals: codes found by a rule, RocketMQ's properties and statuses"
+    words = {node.value for node in nodes(ast.Constant) if isinstance(node.value, str)}
+    words -= {*known, *chain.from_iterable(map(offered, PUBLIC))}
+    yield from sorted(filter(CODE.fullmatch, words))
+
+
+def commands():
+    import click
+    from pyrocket.cli import main
+    from pyrocket.cli.frame import FAILED, FOUND, INTERRUPTED, OK, PIPE_CLOSED
+
+    def described(param):
+        info, names = param.type.to_info_dict(), "/".join([*param.opts, *param.secondary_opts])
+        is_argument = isinstance(param, click.Argument)
+        yield f"{names.upper() if is_argument else names}: {info['param_type']}"
+        yield from (
+            f"{key} {info[key]}" for key in ("choices", "min", "max") if info.get(key) is not None
+        )
+        if param.default and isinstance(param.default, str | int | float):
+            yield f"default {param.default}"
+        yield from (word for word in ("required", "multiple") if getattr(param, word, False))
+        yield from ([f"${param.envvar}"] if param.envvar else [])
+
+    def walk(command, path, context):
+        yield path
+        lines = ["    " + "; ".join(described(param)) for param in command.params]
+        yield from sorted(lines, key=lambda line: line.strip() if line.strip()[0] == "-" else "")
+        for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+            yield from walk(command.get_command(context, name), f"{path} {name}", context)
+
+    yield from walk(main, "pyrocket", click.Context(main))
+    yield f"\n# exit codes\n{OK} {FOUND} {FAILED} {INTERRUPTED} {PIPE_CLOSED}"
+    yield "\n# environment"
+    gets = [c.args[0] for c in nodes(ast.Call) if ast.unparse(c.func) == "os.environ.get"]
+    gets += [s.slice for s in nodes(ast.Subscript) if ast.unparse(s.value) == "os.environ"]
+    yield from sorted({text for node in gets for text in texts(node)})
+
+
+def files():
+    """Paths as the layout makes them, `<*>` for what varies, and names given elsewhere."""
+    from pyrocket.disk.layout import Layout
+    from pyrocket.versions import HINTS, VERSIONS
+
+    layout, paths = Layout(Path("/store")), set()
+    for name, member in vars(Layout).items():
+        if isinstance(member, property | cached_property):
+            paths.add(getattr(layout, name))
+        elif callable(member) and not name.startswith("_"):
+            paths.add(getattr(layout, name)(*["<*>"] * (member.__code__.co_argcount - 1)))
+    paths = {path.relative_to(layout.root) for path in paths if isinstance(path, Path)}
+    yield "# paths"
+    yield from sorted(map(str, paths))
+    yield "\n# versions"
+    yield from (f"{n}: {v}{', a hint' * (n in HINTS)}" for n, v in sorted(VERSIONS.items()))
+    yield "\n# parts of other paths, and RocketMQ's tables"
+    given = [node.right for node in nodes(ast.BinOp) if isinstance(node.op, ast.Div)]
+    given += [call.args[1] for call in nodes(ast.Call) if ast.unparse(call.func) == "JsonTable"]
+    parts = {text for node in given for text in texts(node)}
+    yield from sorted(parts - {part for path in paths for part in path.parts})
+
+
+OUTLIVING = (options, columns, codes, commands, files)
+KINDS = (*OUTLIVING, python, logs)
+
+
+def listed(kind):
+    return "\n".join(kind()).strip() + "\n"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit(__doc__)
+    sys.path[:0] = map(str, FOLDERS.values())
+    GOLDEN.mkdir(exist_ok=True)
+    for each in KINDS:
+        (GOLDEN / f"{each.__name__}.txt").write_text(listed(each))

@@ -1,0 +1,19 @@
+"""What users rely on changes only where somebody has looked at the change: see `surface`."""
+
+from difflib import unified_diff
+
+import pytest
+import surface
+
+ACCEPT = "If all of it is meant: python tests/surface.py --write, in the same commit."
+OUTLIVING = f"This outlives a process, so what relies on it breaks. {ACCEPT}"
+NAMES = f"A renamed or removed Python name also gets a line in CHANGELOG.md. {ACCEPT}"
+
+
+@pytest.mark.parametrize("kind", surface.KINDS, ids=lambda kind: kind.__name__)
+def test_the_surface_is_the_promised_one(kind):
+    file = surface.GOLDEN / f"{kind.__name__}.txt"
+    promised, found = file.read_text().splitlines(), surface.listed(kind).splitlines()
+    changes = [*unified_diff(promised, found, "promised", "found", lineterm="", n=1)]
+    advice = OUTLIVING if kind in surface.OUTLIVING else NAMES
+    assert not changes, "\n".join([f"tests/golden/surface/{file.name}:", *changes, advice])
