@@ -7,6 +7,7 @@ from statistics import median
 
 import pytest
 import surface
+from in_transit import IN_TRANSIT
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 600
@@ -14,31 +15,35 @@ FILE_LINES_MEDIAN = 150
 CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
-BASE = ["errors", "message", "durations", "limits", "kinds", "paths", "config", "clock"]
-BASE += ["versions"]
-LAYERS = [BASE, ["formats", "disk"], ["filters"], ["log", "json_table", "hooks"]]
-LAYERS += [
-    ["index", "sizes"],
-    ["services"],
-    ["removable"],
-    ["outgoing", "cleaner", "checks", "presence", "cursors"],
-    ["redelivery", "due_copies", "timer_recovery"],
-    ["recovering"],
-    ["reader", "writer", "verify", "encoding"],
-    ["write_queue"],
-]
-LAYERS += [
-    [
-        *("lookup", "sender", "topic_admin", "group_admin", "repair", "snapshot"),
-        *("delivery", "timers", "transactions", "sink", "places"),
-    ],
-    ["locating", "parked"],
+BASE = ["errors", "message", "arguments", "config", "clock", "versions"]
+BASE += ["durations", "limits", "paths"]
+LAYERS = [
+    BASE,
+    ["formats", "disk"],
+    ["filters", "log"],
+    ["index.queues"],
+    ["index.keys"],
+    ["metadata"],
+    ["engine"],
+    ["services.delay", "services.transactions", "services.sink"],
     ["views"],
-    ["reading", "service_runner", "advancing"],
+    ["reading"],
     ["store"],
-    ["rpc"],
+    ["testing", "tools.verify", "tools.notebook"],
+    ["tools.repair"],
+    ["tools.cli"],
+    ["tools.pytest_plugin", "__main__"],
 ]
-LAYERS += [["client"], ["notebook", "testing"], ["cli"], ["pytest_plugin"], ["__main__"]]
+"""Rooms from the bottom up: a room imports from those of lower ranks, never from its neighbours."""
+UPWARD = {
+    ("pyrocket.cursors", "pyrocket.index.timer_buckets"),
+    ("pyrocket.writer", "pyrocket.services.empty_batches"),
+    ("pyrocket.recovering", "pyrocket.timer_recovery"),
+    ("pyrocket.recovering", "pyrocket.redelivery"),
+    ("pyrocket.index.key_files", "pyrocket.index.checkpointer"),
+    ("pyrocket.index.key_builder", "pyrocket.index.appender"),
+}
+"""Imports that point up and are to become hooks."""
 OS_OPERATIONS = (
     *("open", "listdir", "scandir", "walk", "fwalk", "truncate", "utime", "chmod", "chown"),
     *("rename", "replace", "link", "symlink", "unlink", "remove", "rmdir", "removedirs"),
@@ -68,31 +73,21 @@ PATHS_OUTSIDE_DISK = {
     "topic_admin": ".glob",
 }
 """By module, what still opens, lists or changes paths itself and is to move into `disk`."""
-RANKS = {layer: rank for rank, layers in enumerate(LAYERS) for layer in layers}
+RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` names what is public; it may look as high as the façade.
 RANKS[""] = RANKS["store"]
-CONNECTOR_MAY_IMPORT = (
-    *("pyrocket.errors.", "pyrocket.config.", "pyrocket.notebook."),
-    "pyrocket.rpc.client.",
-)
+CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.notebook.")
 CONNECTOR_MAY_IMPORT += ("pyrocket.cli.frame.",)  # What all commands share.
-CONNECTOR_ORDER = [
-    *(
-        "support",
-        "processes",
-        "boundary",
-        "java",
-        "interpreters",
-        "options",
-        "arrays",
-        "payload",
-        "frame",
-        "stores",
-        "planning",
-    ),
-    *("reading", "writing", "datasource", ""),
-    *("doctor", "groups", "lag", "checkpoints", "notebook"),
+CONNECTOR_LAYERS = [
+    ["support", "worker", "arrow_types"],
+    ["boundary", "options"],
+    ["transport", "json"],
+    ["columns"],
+    ["source", "sink"],
+    ["datasource"],
+    ["", "tools"],
 ]
+CONNECTOR_RANKS = {room: rank for rank, rooms in enumerate(CONNECTOR_LAYERS) for room in rooms}
 
 
 def sources(*folders):
@@ -113,31 +108,47 @@ def imported_names(tree):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def arrived(module):
+    """The name that a module has once all have moved."""
+    for old in sorted(IN_TRANSIT, key=len, reverse=True):
+        if f"{module}.".startswith(f"{old}."):
+            return IN_TRANSIT[old] + module.removeprefix(old)
+    return module
+
+
+def room(module, ranks):
+    """The longest name of a room that the module lies in, '' for the package itself, or None."""
+    parts = arrived(module).split(".")[1:]
+    names = (".".join(parts[:size]) for size in range(len(parts), -1, -1))
+    return next((name for name in names if name in ranks and (name or not any(parts))), None)
+
+
 def store_fault(module, name):
     """Why a module of `pyrocket` may not import this name, or None."""
-    package, layer, *rest = name.split(".")
+    package = name.split(".")[0]
     if package.startswith(("pyspark", "py4j")):
         return "the store knows nothing of Spark"
-    if package != "pyrocket":
+    if package != "pyrocket" or (module, name.rpartition(".")[0]) in UPWARD:
         return None
-    if layer not in RANKS or not layer:
+    own, other = room(module, RANKS), room(name, RANKS)
+    if not other:
         return "inside the package, import from the module that defines it"
-    own_layer, *own_rest = [*module.split("."), ""][1:]
-    if own_layer not in RANKS:
-        return f"{own_layer} has no place among the layers"
-    if own_layer == layer:
-        siblings = layer == "services" and own_rest[:1] not in ([""], rest[:1])
-        return "services don't know each other" if siblings else None
-    if RANKS[layer] == RANKS[own_layer] and layer not in BASE and own_layer:
-        return f"{own_layer} and {layer} don't know each other"
-    return f"{layer} is above {own_layer}" if RANKS[layer] > RANKS[own_layer] else None
+    if own is None:
+        return f"{module} has no place among the layers"
+    if own != other and RANKS[own] == RANKS[other] and own and own not in BASE:
+        return f"{own} and {other} don't know each other"
+    return f"{other} is above {own}" if RANKS[other] > RANKS[own] else None
 
 
 def connector_fault(module, name, public):
     """Why a module of `pyspark_pyrocket` may not import this name, or None."""
     if name.startswith("pyspark_pyrocket."):
-        own, other = (CONNECTOR_ORDER.index(each.split(".")[1]) for each in (f"{module}.", name))
-        return f"{name} comes after {module}" if other > own else None
+        own, other = (room(each, CONNECTOR_RANKS) for each in (module, name))
+        if own is None or other is None:
+            return f"{module if own is None else name} has no place among the layers"
+        higher = CONNECTOR_RANKS[other] > CONNECTOR_RANKS[own]
+        beside = own != other and CONNECTOR_RANKS[other] == CONNECTOR_RANKS[own] and own
+        return f"{other} is not below {own}" if higher or beside else None
     if name == "pyrocket." or not name.startswith("pyrocket."):
         return None
     if name.startswith(CONNECTOR_MAY_IMPORT):
@@ -254,21 +265,22 @@ def test_each_code_of_an_error_or_a_finding_has_a_test_that_names_it():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("pyrocket.log.commit_log", "from pyrocket.index.consume_queue import ConsumeQueue"),
+        ("pyrocket.log.commit_log", "from pyrocket.index.queues.consume_queue import X"),
         ("pyrocket.log.commit_log", "from pyrocket import Store"),
         ("pyrocket.log.commit_log", "import pyrocket"),
         ("pyrocket.log.commit_log", "def late():\n    import pyrocket.store"),
         ("pyrocket.formats.record", "from pyrocket.disk.layout import log_name"),
         ("pyrocket.errors", "from pyrocket.formats.record import Record"),
-        ("pyrocket.services.delay", "from pyrocket.services.topics import Topics"),
-        ("pyrocket.services.delay", "from pyrocket.services import topics"),
-        ("pyrocket", "from pyrocket.rpc.client import Client"),
+        ("pyrocket.services.delay.levels", "from pyrocket.services.sink.sink import Sink"),
+        ("pyrocket.services.delay.levels", "from pyrocket.services.sink import sink"),
+        ("pyrocket.index.queues.rebuild", "from pyrocket.index.keys.key_index import KeyIndex"),
+        ("pyrocket", "from pyrocket.tools.cli import main"),
         ("pyrocket.helpers", "from pyrocket.errors import StoreDamagedError"),
         ("pyrocket.cli", "import pyspark_pyrocket.doctor"),
         ("pyrocket.store", "from pyspark.sql import SparkSession"),
-        ("pyspark_pyrocket.reading.reader", "from pyrocket.formats.record import Record"),
-        ("pyspark_pyrocket.planning.planner", "from pyspark_pyrocket.reading.task import LOG"),
-        ("pyspark_pyrocket.reading.reader", "from pyrocket import formats"),
+        ("pyspark_pyrocket.source.batch_reader", "from pyrocket.formats.record import Record"),
+        ("pyspark_pyrocket.options.read", "from pyspark_pyrocket.source.task import LOG"),
+        ("pyspark_pyrocket.source.batch_reader", "from pyrocket import formats"),
     ],
 )
 def test_an_import_upwards_or_sideways_is_caught(module, source):
@@ -280,12 +292,12 @@ def test_an_import_upwards_or_sideways_is_caught(module, source):
     [
         ("pyrocket", "from pyrocket.store import Store"),
         ("pyrocket.config", "from pyrocket.errors import OptionError"),
-        ("pyrocket.store", "from pyrocket.services.topics import Topics"),
-        ("pyrocket.services.delay", "from pyrocket.log.commit_log import CommitLog"),
-        ("pyrocket.services", "from pyrocket.services.delay import Delay"),
+        ("pyrocket.store", "from pyrocket.metadata.topics import Topics"),
+        ("pyrocket.services.delay.levels", "from pyrocket.log.commit_log import CommitLog"),
+        ("pyrocket.index.keys.key_index", "from pyrocket.index.queues.dispatcher import X"),
         ("pyrocket.log.flusher", "from pyrocket.log.commit_log import CommitLog\nimport numpy"),
-        ("pyspark_pyrocket.reading.reader", "from pyrocket import Store\nimport pyspark.sql"),
-        ("pyspark_pyrocket.reading.reader", "from pyrocket.errors import OptionError"),
+        ("pyspark_pyrocket.source.batch_reader", "from pyrocket import Store\nimport pyspark.sql"),
+        ("pyspark_pyrocket.source.batch_reader", "from pyrocket.errors import OptionError"),
     ],
 )
 def test_an_import_downwards_is_fine(module, source):
