@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 from pyrocket.delivery.levels import DelayLevels
-from pyrocket.disk.state_page import NEXT_DUE, level_word
+from pyrocket.disk.shared_state import NEXT_DUE, level_word
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.service_runner import ServiceRunner
 from stores import batch, message

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import StatePage
+from pyrocket.disk.shared_state import StatePage
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 from pyrocket import Store
-from pyrocket.disk.state_page import TIMED, TIMER_DUE, TIMER_OFFSET
+from pyrocket.disk.shared_state import TIMED, TIMER_DUE, TIMER_OFFSET
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch

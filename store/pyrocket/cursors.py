@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     HALF_CURSOR,
     MOST_DELAY_LEVELS,
     NEXT_DUE,

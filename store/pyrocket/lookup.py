@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
 from pyrocket.formats.key_table import Geometry, key_hash

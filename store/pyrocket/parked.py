@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pyrocket.cursors import saved_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import level_word
+from pyrocket.disk.shared_state import level_word
 from pyrocket.errors import InvalidInputError, SchemaError
 from pyrocket.formats.parked_columns import DUE, PENDING_COLUMNS, parked_columns, rows_for
 from pyrocket.formats.record_columns import QueueRun

@@ -12,7 +12,7 @@ from pyrocket.disk.fixed_names import check_fixed_names
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
-from pyrocket.disk.state_page import FAILED, HOLDER, NEXT_DUE, PUBLISHED, StatePage
+from pyrocket.disk.shared_state import FAILED, HOLDER, NEXT_DUE, PUBLISHED, StatePage
 from pyrocket.errors import StoreFailedError, StoreLockedError
 
 

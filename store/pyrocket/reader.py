@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from pyrocket.clock import Clock
 from pyrocket.disk.durable import read_or_none
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import is_locked, lock_identity
-from pyrocket.disk.state_page import NEXT_DUE, StatePage
+from pyrocket.disk.shared_state import NEXT_DUE, StatePage
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,

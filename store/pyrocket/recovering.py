@@ -7,7 +7,7 @@ from pyrocket.cursors import restore_cursors, save_cursors
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     CHECKPOINT_TIME,
     DISPATCHED,
     FAILED,

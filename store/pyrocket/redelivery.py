@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     CHECKPOINTED,
     MOST_DELAY_LEVELS,
     PUBLISHED,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.key_table import Geometry

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Protocol
 
 from pyrocket.clock import Clock
-from pyrocket.disk.state_page import NEVER, NEXT_DUE, STORE_TIME, StatePage
+from pyrocket.disk.shared_state import NEVER, NEXT_DUE, STORE_TIME, StatePage
 from pyrocket.errors import PyrocketError, StoreReadOnlyError
 from pyrocket.hooks import Hooks
 from pyrocket.writer import Writer

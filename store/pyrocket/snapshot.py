@@ -26,7 +26,7 @@ from pyrocket.cursors import save_cursors, save_transaction_cursors
 from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
 from pyrocket.disk.durable import replace_file
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, file_name, listed
 from pyrocket.errors import (
     InvalidInputError,

@@ -15,7 +15,7 @@ from pyrocket.disk import io
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     CHECKPOINTED,
     NEVER,
     PUBLISHED,

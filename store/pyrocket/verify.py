@@ -29,7 +29,7 @@ from pyrocket.config import StoreConfig
 from pyrocket.cursors import read_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import linked, translating
-from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
+from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
 from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.key_table import Geometry

@@ -13,11 +13,11 @@ from pyrocket.config import Retention, StoreConfig
 from pyrocket.cursors import save_levels, save_transaction_cursors
 from pyrocket.disk import io
 from pyrocket.disk.durable import replace_file
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
-from pyrocket.disk.state_page import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
+from pyrocket.disk.shared_state import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.hooks import Hooks

@@ -7,7 +7,7 @@ from statistics import median
 import pyarrow as pa
 from bench.data import batch
 from pyrocket import Message, Store, StoreConfig, outgoing
-from pyrocket.disk.state_page import DISPATCHED, INDEXED
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats import record_batch
 from pyrocket.index.key_builder import KeyBuilder
 

@@ -9,7 +9,7 @@ import zlib
 import pytest
 from bench.data import fill
 from pyrocket import Store, StoreConfig
-from pyrocket.disk.state_page import PUBLISHED
+from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.log import recovery
 from stores import FakeClock, words
 

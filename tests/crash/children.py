@@ -13,7 +13,7 @@ from halves import send_for_ever  # noqa: F401  a task of its own
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.lock import Turns
-from pyrocket.disk.state_page import StatePage
+from pyrocket.disk.shared_state import StatePage
 from pyrocket.errors import OffsetOutOfRangeError, SinkError
 from sinks import numbered, stage_tasks
 from stores import SMALL, batch, message

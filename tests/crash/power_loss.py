@@ -17,7 +17,7 @@ from crash.promises import Promises
 from crash.recorder import Recorder
 from crash.session import CONFIG, Session
 from pyrocket.disk import io
-from pyrocket.disk.state_page import STATE_FORMAT
+from pyrocket.disk.shared_state import STATE_FORMAT
 
 _FORMAT = STATE_FORMAT.to_bytes(8, sys.byteorder)
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from crash.children import publish_all, publish_until_step
 from pyrocket import Store
-from pyrocket.disk.state_page import PUBLISHED
+from pyrocket.disk.shared_state import PUBLISHED
 from sinks import QUERY, numbered, publish, stage, staged_files
 from stores import SMALL, bodies, scan, words
 

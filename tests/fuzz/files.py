@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.key_table import Geometry, key_hash

@@ -10,7 +10,7 @@ from interop.dying import ROWS
 from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from pyrocket import Store
-from pyrocket.disk.state_page import PUBLISHED
+from pyrocket.disk.shared_state import PUBLISHED
 from sinks import publish
 from stores import batch, log_files
 

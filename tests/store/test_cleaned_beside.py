@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from stores import SMALL, queue_files
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.state_page import PUBLISHED
+from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     OptionError,

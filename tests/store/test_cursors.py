@@ -4,7 +4,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.cursors import restore_cursors, save_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     CHECKPOINT_TIME,
     HALF_CURSOR,
     NEVER,

@@ -9,7 +9,7 @@ from delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_
 from dying import DeathError, DyingAt
 from golden.java import CLEAN, GOLDEN
 from pyrocket import Message, Store
-from pyrocket.disk.state_page import NEVER, NEXT_DUE
+from pyrocket.disk.shared_state import NEVER, NEXT_DUE
 from pyrocket.errors import MessageError
 from pyrocket.verify import verify
 from stores import SMALL, bodies, message, numbered, reboot, words

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.config import DELAY_LEVELS, StoreConfig
-from pyrocket.disk import state_page
+from pyrocket.disk import shared_state
 from pyrocket.durations import MOST_DELAY_LEVELS, parse_delay_levels, parse_duration
 from pyrocket.errors import OptionError
 
@@ -54,7 +54,7 @@ def test_levels_that_make_no_sense_are_refused(text):
 
 
 def test_every_level_has_a_cursor():
-    assert MOST_DELAY_LEVELS == state_page.MOST_DELAY_LEVELS
+    assert MOST_DELAY_LEVELS == shared_state.MOST_DELAY_LEVELS
     assert StoreConfig(delay_levels=" ".join(["1d"] * 64)).delay_levels_ms == (86_400_000,) * 64
 
 

@@ -4,7 +4,7 @@ import pytest
 from dying import DeathError, DyingAt
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.state_page import HALF_CURSOR, NEXT_DUE, OP_CURSOR, level_word
+from pyrocket.disk.shared_state import HALF_CURSOR, NEXT_DUE, OP_CURSOR, level_word
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.outgoing import Route
 from stores import SMALL, bodies, filled, message, words

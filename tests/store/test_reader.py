@@ -5,7 +5,7 @@ import shutil
 import pyarrow as pa
 import pytest
 from pyrocket import SCAN_COLUMNS, PyrocketError, Store
-from pyrocket.disk.state_page import DISPATCHED, PUBLISHED
+from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from stores import (
     SMALL,

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 from pyrocket import Message, Store, reader, recovering
 from pyrocket.disk.lock import FileLock
-from pyrocket.disk.state_page import STATE_FORMAT, StatePage
+from pyrocket.disk.shared_state import STATE_FORMAT, StatePage
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index import rebuild, scan
 from pyrocket.verify import verify

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     DISPATCHED,
     FLUSHED,
     HALF_CURSOR,

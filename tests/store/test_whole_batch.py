@@ -5,7 +5,7 @@ import os
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.state_page import PUBLISHED, StatePage
+from pyrocket.disk.shared_state import PUBLISHED, StatePage
 from pyrocket.errors import StoreFailedError
 from stores import SMALL, batch, bodies, filled, log_files, numbered, overwrite, reboot, words
 

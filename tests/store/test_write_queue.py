@@ -5,7 +5,7 @@ import time
 
 import pytest
 from pyrocket.disk import io
-from pyrocket.disk.state_page import PUBLISHED, StatePage
+from pyrocket.disk.shared_state import PUBLISHED, StatePage
 from pyrocket.errors import MessageError, StoreUnavailableError, TopicNotFoundError
 from stores import batch, bodies, message
 

@@ -4,7 +4,7 @@ import os
 
 import pyarrow as pa
 
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.errors import StoreDamagedError
 

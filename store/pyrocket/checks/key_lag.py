@@ -2,7 +2,7 @@
 
 from pyrocket.checks.finding import Severity
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import DISPATCHED, INDEXED, StatePage
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED, StatePage
 from pyrocket.errors import StoreDamagedError
 from pyrocket.services.identity import Identity
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.state_page import PUBLISHED, STRUCTURE, StatePage
+from pyrocket.disk.shared_state import PUBLISHED, STRUCTURE, StatePage
 from pyrocket.errors import StoreDamagedError
 from pyrocket.services.identity import Identity
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import StatePage
+from pyrocket.disk.shared_state import StatePage
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pyrocket.cursors import Cursors, saved_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import MOST_MOVES, NEVER, level_word
+from pyrocket.disk.shared_state import MOST_MOVES, NEVER, level_word
 from pyrocket.due_copies import Copies, due_copies
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.record_batch import EncodedBatch

@@ -7,7 +7,7 @@ import os
 from itertools import groupby
 
 from pyrocket.disk import io
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name
 
 Piece = tuple[int, int]

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.bell import ALL_KINDS, Bell
+from pyrocket.disk.futex import ALL_KINDS, Bell
 from pyrocket.errors import StoreDamagedError, StoreFailedError, StoreLockedError
 
 _FLOCK = struct.Struct("hhqqi4x")

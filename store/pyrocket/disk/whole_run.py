@@ -1,6 +1,6 @@
 """A run of files as it is when last files that never got their length are taken for missing."""
 
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 
 
 class WholeRun(FileRun):

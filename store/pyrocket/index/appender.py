@@ -21,7 +21,7 @@ from itertools import chain
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     APPENDS,
     DISPATCHED,
     FAILED,

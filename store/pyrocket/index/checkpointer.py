@@ -17,7 +17,7 @@ from pyrocket.clock import Clock
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, StatePage
+from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, StatePage
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES

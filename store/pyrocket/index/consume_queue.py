@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
 from pyrocket.formats.queue_entry import (

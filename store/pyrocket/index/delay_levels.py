@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 
 from pyrocket.config import DELAY_LEVELS
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.durations import MOST_DELAY_LEVELS, parse_delay_levels
 from pyrocket.errors import StoreDamagedError

@@ -18,7 +18,7 @@ from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors
-from pyrocket.disk.state_page import DISPATCHED, INDEXED, STORE_TIME, StatePage
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED, STORE_TIME, StatePage
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.key_notes import NotesHeader, encode_notes
 from pyrocket.formats.key_table import Geometry

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import DISPATCHED, INDEXED, KEY_FILE, KEY_FILE_INODE, StatePage
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED, KEY_FILE, KEY_FILE_INODE, StatePage
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.key_table import Geometry
 from pyrocket.formats.record import read_header

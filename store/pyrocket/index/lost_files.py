@@ -4,7 +4,7 @@ Cleaning removes files from the first on, so the folder tells afterwards: what l
 that is now the first was cleaned away, and what did not is lost.
 """
 
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import (
     REBUILD_QUEUES,

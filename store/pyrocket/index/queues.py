@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.errors import TopicNameError
 from pyrocket.index.consume_queue import ConsumeQueue

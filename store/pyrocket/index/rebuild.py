@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.os_errors import translating_os_errors
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     CHECKPOINTED,
     DISPATCHED,
     FAILED,

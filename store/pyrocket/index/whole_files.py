@@ -7,7 +7,7 @@ topic from the last on. Those are not missing. All of it may raise FileNotFoundE
 import errno
 import os
 
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import REBUILD_QUEUES, VERIFY_FIRST
 from pyrocket.index.consume_queue import ConsumeQueue

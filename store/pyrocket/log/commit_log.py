@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import MessageError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, encode_blank

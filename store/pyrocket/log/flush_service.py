@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyrocket.config import StoreConfig
-from pyrocket.disk.state_page import FLUSHED, PUBLISHED, StatePage
+from pyrocket.disk.shared_state import FLUSHED, PUBLISHED, StatePage
 from pyrocket.errors import StoreUnavailableError
 
 PAGE_BYTES = 4096

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.lock import BellLock
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     APPEND_NS,
     APPENDS,
     FAILED,

@@ -13,10 +13,10 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none, replace_file
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.state_page import StatePage
+from pyrocket.disk.shared_state import StatePage
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields

@@ -24,7 +24,7 @@ from pyrocket.disk.foreign_directory import refuse_foreign, refuse_inside_store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles
-from pyrocket.disk.state_page import StatePage
+from pyrocket.disk.shared_state import StatePage
 from pyrocket.errors import (
     InvalidInputError,
     OptionError,

@@ -7,9 +7,9 @@ from typing import TypeVar
 import numpy as np
 
 from pyrocket.cursors import read_cursors
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     NEVER,
     PUBLISHED,
     STORE_TIME,

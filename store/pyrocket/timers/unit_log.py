@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from pyrocket.disk import io
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.formats.runs import Ints
 from pyrocket.formats.timer_wheel import (

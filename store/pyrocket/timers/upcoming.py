@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     NEVER,
     STRUCTURE,
     TIMED,

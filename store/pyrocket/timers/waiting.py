@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.disk.state_page import TIMED, TIMER_DUE, TIMER_OFFSET
+from pyrocket.disk.shared_state import TIMED, TIMER_DUE, TIMER_OFFSET
 from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
 from pyrocket.index.timer_buckets import Cursor, TimerBuckets, are_behind, each_once
 from pyrocket.index.timer_tally import HOUR_MS

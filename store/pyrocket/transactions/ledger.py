@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pyrocket.clock import Clock
 from pyrocket.cursors import save_transaction_cursors
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
+from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.reader import Reader
 from pyrocket.services.delays import Delays
 from pyrocket.services.epochs import Epochs

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
+from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.formats.half_record import HalfMessage, read_halves, read_ops
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC

@@ -199,7 +199,7 @@ def _path(descriptor):
 
 _PATCHES = {
     "pyrocket.disk.io": _patch_io,
-    "pyrocket.disk.state_page": _patch_page,
+    "pyrocket.disk.shared_state": _patch_page,
     "pyspark_pyrocket.reading.task": _patch_tasks,
     "pyspark_pyrocket.reading.stream_reader": _patch_source,
     "pyspark_pyrocket.writing.sink": _patch_sink,

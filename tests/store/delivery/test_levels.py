@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from delivering import LEVELS_MS, Driver, bodies_of, delay, level_batch, waiting
-from pyrocket.disk.state_page import NEVER
+from pyrocket.disk.shared_state import NEVER
 from stores import SMALL, message
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from delivering import Driver, bodies_of, delay, level_batch
 from pyrocket import Store
-from pyrocket.disk.state_page import PUBLISHED
+from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC

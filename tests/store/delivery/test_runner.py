@@ -8,7 +8,7 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
-from pyrocket.disk.state_page import NEVER, NEXT_DUE
+from pyrocket.disk.shared_state import NEVER, NEXT_DUE
 from pyrocket.errors import StoreDamagedError
 from pyrocket.service_runner import RETRY_MS, ServiceRunner
 from pyrocket.testing import FileClock

@@ -8,16 +8,16 @@ import threading
 import time
 
 import pytest
-from pyrocket.disk import bell, io
+from pyrocket.disk import futex, io
 from pyrocket.disk.lock import Turns
 
 RING = """
 import os, sys
-from pyrocket.disk.bell import Bell
+from pyrocket.disk.futex import Bell
 Bell(os.open(sys.argv[1], os.O_RDWR)).ring(1)
 """
 
-needs_futex = pytest.mark.skipif(bell._CALL_NUMBER is None, reason="no futex on this system")
+needs_futex = pytest.mark.skipif(futex._CALL_NUMBER is None, reason="no futex on this system")
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def word(tmp_path):
 @pytest.fixture
 def sleeps_long(monkeypatch):
     """Whoever is not woken is late."""
-    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 20 * 10**9)
+    monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 20 * 10**9)
 
 
 @needs_futex
 def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
-    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 999_000_000)
-    ours = bell.Bell(word)
+    monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 999_000_000)
+    ours = futex.Bell(word)
     heard, sleeps = ours.heard(), 0
     ringer = subprocess.Popen([sys.executable, "-c", RING, tmp_path / "word"])
     while ours.heard() == heard:
@@ -48,7 +48,7 @@ def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
 
 @needs_futex
 def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
-    ours = bell.Bell(word)
+    ours = futex.Bell(word)
     heard = ours.heard()
     ours.ring()
     began = time.monotonic()
@@ -58,7 +58,7 @@ def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
 
 @needs_futex
 def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
-    ours, awake = bell.Bell(word), []
+    ours, awake = futex.Bell(word), []
     asleep = threading.Barrier(3)
 
     def sleep(kind):
@@ -84,9 +84,9 @@ def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
 @needs_futex
 def test_nobody_sleeps_for_long(word, monkeypatch):
     """Whoever was to ring may have died."""
-    ours, began = bell.Bell(word), time.monotonic()
+    ours, began = futex.Bell(word), time.monotonic()
     ours.sleep(ours.heard(), 60)
-    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 20 * 10**9)
+    monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 20 * 10**9)
     ours.sleep(ours.heard(), 60, most_ns=1000)
     assert time.monotonic() - began < 10
 
@@ -119,7 +119,7 @@ def test_turns_are_handed_on_at_once(tmp_path, sleeps_long):
 
 
 def no_futex(monkeypatch):
-    monkeypatch.setattr(bell, "_CALL_NUMBER", None)
+    monkeypatch.setattr(futex, "_CALL_NUMBER", None)
 
 
 def full_disk(monkeypatch):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.kept_window import HUGE_PAGE_BYTES, KEPT_BYTES
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
@@ -125,7 +125,7 @@ def test_holes_around_a_window_stay_holes():
 LIMITED = """
 import re, resource, sys
 from pathlib import Path
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 
 run = FileRun(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
 run.window(0, 1 << 20)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError, StoreFailedError
 from stores import (

@@ -4,8 +4,8 @@ import shutil
 import threading
 
 import pytest
-from pyrocket.disk import state_page
-from pyrocket.disk.state_page import FAILED, PAGE_BYTES, PUBLISHED, RESERVED, StatePage
+from pyrocket.disk import shared_state
+from pyrocket.disk.shared_state import FAILED, PAGE_BYTES, PUBLISHED, RESERVED, StatePage
 
 STORE = bytes(range(16))
 LOCK = (123, 456)
@@ -54,7 +54,7 @@ def test_words_are_true_until_anything_about_them_differs(page, monkeypatch):
     assert not page.is_true(STORE, (124, 456))
     assert not page.is_true(STORE, (123, 457))
     with monkeypatch.context() as patch:
-        patch.setattr(state_page, "boot_id", lambda: bytes(16))
+        patch.setattr(shared_state, "boot_id", lambda: bytes(16))
         assert not page.is_true(STORE, LOCK)
     page.distrust()
     assert not page.is_true(STORE, LOCK)

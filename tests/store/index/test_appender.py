@@ -7,7 +7,7 @@ import pytest
 from keyed import OFF
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.state_page import DISPATCHED, PUBLISHED, RESERVED
+from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, RESERVED
 from pyrocket.errors import StoreUnavailableError
 from stores import (
     SMALL,

@@ -10,7 +10,7 @@ from keyed import crash, fill, index_of
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import CHECKPOINTED, DISPATCHED, FAILED, PUBLISHED
+from pyrocket.disk.shared_state import CHECKPOINTED, DISPATCHED, FAILED, PUBLISHED
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.index import key_builder

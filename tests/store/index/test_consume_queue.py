@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE, build_entries
 from pyrocket.index.consume_queue import ConsumeQueue

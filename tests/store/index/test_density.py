@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk.state_page import PUBLISHED
+from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import SYS_PREPARED, encode_record
 from stores import (

@@ -7,7 +7,7 @@ import pytest
 from keyed import OFF, check_queries, checkpointed, contents, fill, index_of, java
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.state_page import INDEXED, PUBLISHED
+from pyrocket.disk.shared_state import INDEXED, PUBLISHED
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from stores import log_files, numbered, overwrite, reboot, snapshot, words
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keyed import Refused, fill, index_of, keyless
 from pyrocket import Store
-from pyrocket.disk.state_page import DISPATCHED, INDEXED
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.index import key_builder
 from stores import SMALL, FakeClock, reboot, words
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from java_index import JavaIndex
 from pyrocket.disk import io
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.key_table import Geometry, KeyHeader, key_hash

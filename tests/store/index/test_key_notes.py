@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keyed import OFF, check_queries, contents, crash, fill, index_of, java
 from pyrocket import Store
-from pyrocket.disk.file_run import FileRun
+from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import DISPATCHED, INDEXED
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.key_notes import NotesHeader
 from pyrocket.formats.key_table import Geometry
 from pyrocket.index import key_builder, key_notes, key_tail

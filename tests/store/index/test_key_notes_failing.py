@@ -6,7 +6,7 @@ import pytest
 from dying import DeathError, DyingAt
 from keyed import check_queries, contents, fill, java
 from pyrocket.disk import io
-from pyrocket.disk.state_page import StatePage
+from pyrocket.disk.shared_state import StatePage
 from pyrocket.index import key_builder
 
 

@@ -19,7 +19,7 @@ from keyed import (
 )
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.state_page import DISPATCHED, INDEXED
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.index import key_builder
 from pyrocket.index.key_index import IndexChangedError, KeyIndex

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.disk.state_page import NEVER
+from pyrocket.disk.shared_state import NEVER
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal, slot_start
 from pyrocket.index.timer_buckets import HOUR_MS, TimerBuckets, are_behind, each_once
 

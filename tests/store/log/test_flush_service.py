@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from pyrocket.disk import io
-from pyrocket.disk.state_page import FAILED, FLUSHED, PUBLISHED
+from pyrocket.disk.shared_state import FAILED, FLUSHED, PUBLISHED
 from pyrocket.errors import OptionError, StoreFailedError
 from pyrocket.log.flush_service import FlushPolicy
 from stores import SMALL, batch, message, numbered, words

@@ -5,10 +5,10 @@ import time
 from dataclasses import replace
 
 import pytest
-from pyrocket.disk import bell, io
+from pyrocket.disk import futex, io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
-from pyrocket.disk.state_page import (
+from pyrocket.disk.shared_state import (
     APPEND_NS,
     APPENDS,
     FAILED,
@@ -76,7 +76,7 @@ def test_flushes_of_many_threads_share_an_fsync(store, monkeypatch):
 @pytest.fixture
 def sleeps_long(monkeypatch):
     """Whoever is not woken is late."""
-    monkeypatch.setattr(bell, "_LONGEST_SLEEP_NS", 200 * SECOND)
+    monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 200 * SECOND)
     monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 200 * SECOND)
 
 

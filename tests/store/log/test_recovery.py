@@ -5,7 +5,7 @@ import shutil
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.state_page import FLUSHED, PUBLISHED, RESERVED
+from pyrocket.disk.shared_state import FLUSHED, PUBLISHED, RESERVED
 from pyrocket.errors import StoreDamagedError
 from stores import (
     SMALL,

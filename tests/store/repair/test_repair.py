@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.state_page import DISPATCHED, FLUSHED, PUBLISHED
+from pyrocket.disk.shared_state import DISPATCHED, FLUSHED, PUBLISHED
 from pyrocket.errors import PyrocketError, RecordDamagedError, StoreLockedError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify

@@ -6,7 +6,7 @@ import struct
 import pytest
 from golden.java import CLEAN, GOLDEN, TXCHECK, listing
 from pyrocket import Store
-from pyrocket.disk.state_page import RESERVED
+from pyrocket.disk.shared_state import RESERVED
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from pyrocket.disk.state_page import DISPATCHED, INDEXED
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.index import appender, key_builder
 from sinks import publish
 from stores import words

@@ -3,7 +3,7 @@
 import pytest
 from pyrocket import SinkBatch, Store
 from pyrocket.disk import io
-from pyrocket.disk.state_page import FLUSHED, PUBLISHED
+from pyrocket.disk.shared_state import FLUSHED, PUBLISHED
 from pyrocket.errors import SinkError, StoreDamagedError
 from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.services.sink_ledger import FORGET_AFTER_MS, LONG_TAIL

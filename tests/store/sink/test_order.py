@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.state_page import NEVER, NEXT_DUE, PUBLISHED, StatePage
+from pyrocket.disk.shared_state import NEVER, NEXT_DUE, PUBLISHED, StatePage
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, SINK_TOPIC, TIMER_TOPIC

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket.disk import io
-from pyrocket.disk.state_page import DISPATCHED, PUBLISHED
+from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED
 from pyrocket.errors import SinkError, StoreUnavailableError
 from sinks import numbered, publish, stage, staged_files
 from stores import batch, bodies, overwrite, words

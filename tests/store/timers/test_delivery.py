@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyrocket.disk.state_page import NEVER, NEXT_DUE
+from pyrocket.disk.shared_state import NEVER, NEXT_DUE
 from pyrocket.timers import parcels, service, upcoming
 from stores import FakeClock, batch, message, overwrite, scan
 from timing import DAY, HOUR, TIMER, Timing, times

@@ -2,7 +2,7 @@
 
 import pytest
 from halves import COMMIT, MINUTE, UNKNOWN, Held, Listener, discarded, halves, ops, producer, queue
-from pyrocket.disk.state_page import HALF_CURSOR
+from pyrocket.disk.shared_state import HALF_CURSOR
 from stores import bodies, message, words
 
 

@@ -4,7 +4,7 @@ import pytest
 from halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer
 from pyrocket import Retention
 from pyrocket.disk import space
-from pyrocket.disk.state_page import HALF_CURSOR
+from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.errors import TransactionError
 from pyrocket.transactions.words import HalfPlace
 from stores import SMALL, batch, bodies, log_files, message, numbered, words

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from halves import MINUTE, Held, Listener, producer
-from pyrocket.disk.state_page import HALF_CURSOR
+from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.index.appender import Appender
 from pyrocket.reader import Reader
 from pyrocket.transactions import onlooker

@@ -16,7 +16,7 @@ from halves import (
     rounds,
 )
 from pyrocket.disk import io
-from pyrocket.disk.state_page import HALF_CURSOR, OP_CURSOR
+from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.transactions.producer import MOST_QUESTIONS, TransactionProducer
