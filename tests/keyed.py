@@ -9,7 +9,7 @@ from golden.values import LOOPBACK_V6
 from java_index import JavaIndex
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checkpoint import decode_checkpoint
-from pyrocket.formats.key_table import HEADER_BYTES, Geometry, KeyHeader, name_after, table_name
+from pyrocket.formats.index_file import HEADER_BYTES, Geometry, KeyHeader, name_after, table_name
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import STORE_HOST, encode_record
 from pyrocket.formats.record_batch import EncodedBatch

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from pyrocket.durations import parse_duration
     from pyrocket.errors import PyrocketError
     from pyrocket.filters.message_filter import MessageFilter, ScanTally
-    from pyrocket.formats.half_record import HalfMessage
-    from pyrocket.formats.parked_columns import PENDING_COLUMNS
+    from pyrocket.formats.half_message import HalfMessage
+    from pyrocket.formats.pending_columns import PENDING_COLUMNS
     from pyrocket.formats.properties import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
     from pyrocket.formats.record_columns import SCAN_COLUMNS
     from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
@@ -144,7 +144,7 @@ __all__ = [
 _HOMES = {
     "KEY_ENCODING_PROPERTY": "formats.properties",
     "NULL_BODY_PROPERTY": "formats.properties",
-    "PENDING_COLUMNS": "formats.parked_columns",
+    "PENDING_COLUMNS": "formats.pending_columns",
     "SCAN_COLUMNS": "formats.record_columns",
     "SEND_COLUMNS": "formats.send_columns",
     "VIEW_COLUMNS": "views.parts",
@@ -153,7 +153,7 @@ _HOMES = {
     "ByteSpan": "message",
     "GroupConfig": "services.subscriptions",
     "Groups": "group_admin",
-    "HalfMessage": "formats.half_record",
+    "HalfMessage": "formats.half_message",
     "HalfPlace": "transactions.words",
     "LocalTransactionState": "transactions.words",
     "Located": "locating",

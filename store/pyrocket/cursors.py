@@ -24,7 +24,7 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
-from pyrocket.formats.own_json import decode_own, encode_own
+from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.system_topics import (
     HALF_TOPIC,
     OP_TOPIC,

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.property_crc import crc_lengths
 from pyrocket.formats.real_place import real_places
 from pyrocket.formats.record import BLANK_BYTES, MAX_TOPIC_BYTES, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records
+from pyrocket.formats.record_crc import crc_lengths
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.index.placing import runs_of
 from pyrocket.services.topics import TopicConfig

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.key_table import key_hashes
+from pyrocket.formats.arrow_buffers import Ints, to_text
+from pyrocket.formats.index_file import key_hashes
 from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints, to_text
 from pyrocket.index.scattered import records_at, sizes_at
 from pyrocket.kinds import check_numbers, check_texts, check_type
 from pyrocket.lookup import Lookup

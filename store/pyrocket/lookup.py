@@ -16,13 +16,13 @@ import numpy as np
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
-from pyrocket.formats.key_table import Geometry, key_hash
+from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.index_file import Geometry, key_hash
 from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.record import HEADER_BYTES, read_header
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_header import HEADER
-from pyrocket.formats.runs import Ints
 from pyrocket.index.checkpointer import read_checkpoint
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_index import IndexChangedError, KeyIndex

@@ -15,10 +15,10 @@ from pyrocket.cursors import saved_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import level_word
 from pyrocket.errors import InvalidInputError, SchemaError
-from pyrocket.formats.parked_columns import DUE, PENDING_COLUMNS, parked_columns, rows_for
+from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.pending_columns import DUE, PENDING_COLUMNS, parked_columns, rows_for
 from pyrocket.formats.record_columns import QueueRun
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries
 from pyrocket.index.scan import Slice

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from pyrocket.errors import OffsetOutOfRangeError, PyrocketError, SchemaError, StoreDamagedError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.index.scan import SLICE_ROWS
 from pyrocket.index.scattered import records_at
 from pyrocket.kinds import check_texts, check_type

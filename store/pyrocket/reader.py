@@ -23,8 +23,8 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_columns import SCAN_COLUMNS
-from pyrocket.formats.runs import Ints
 from pyrocket.index.byte_sums import cut_by_bytes, span_of
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import WHOLE_LOG

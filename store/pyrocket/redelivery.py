@@ -23,10 +23,10 @@ from pyrocket.disk.shared_state import (
     level_word,
 )
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.delivery_mark import are_delivered, delivery_marks
 from pyrocket.formats.properties import REAL_TOPIC
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues

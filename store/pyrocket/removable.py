@@ -12,7 +12,7 @@ from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreDamagedError
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.hooks import Hooks
 from pyrocket.index.key_index import KeyIndex

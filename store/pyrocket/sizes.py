@@ -17,7 +17,7 @@ from pyrocket.disk.file_sizes import (
 )
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.errors import REBUILD_QUEUES, RESTORE_FILE, StoreDamagedError
-from pyrocket.formats.key_table import Geometry, is_table_name
+from pyrocket.formats.index_file import Geometry, is_table_name
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.log.cut_file import is_cut
 

@@ -35,7 +35,7 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.dispatcher import WHOLE_LOG

@@ -32,7 +32,7 @@ from pyrocket.disk.os_errors import linked, translating
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
 from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.index_file import Geometry
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
 from pyrocket.log.check import BadPlace, LogCheck

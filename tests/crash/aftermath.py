@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyrocket import Store
 from pyrocket.errors import PyrocketError
-from pyrocket.formats.own_json import decode_own
+from pyrocket.formats.checked_json import decode_own
 from pyrocket.formats.record import BLANK_MAGIC, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_decode import decode_record
 from sinks import QUERY

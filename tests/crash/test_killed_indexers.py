@@ -9,7 +9,7 @@ import pytest
 from java_index import JavaIndex
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.index_file import Geometry
 from pyrocket.index.key_index import KeyIndex
 from stores import SMALL
 

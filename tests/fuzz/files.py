@@ -11,7 +11,7 @@ import numpy as np
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.errors import PyrocketError
-from pyrocket.formats.key_table import Geometry, key_hash
+from pyrocket.formats.index_file import Geometry, key_hash
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import KeyItems

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
+from pyrocket.formats.arrow_buffers import to_text
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.compression import inflate
 from pyrocket.formats.message_id import offset_message_id, parse_offset_message_id
@@ -19,7 +20,6 @@ from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, decode_columns
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import to_text
 from pyrocket.formats.timer_check import decode_timer_check, delivered_by, encode_timer_check
 from pyrocket.formats.timer_entry import TIMER_ENTRY
 from pyrocket.formats.timer_wheel import UNIT, UNIT_BYTES, chain, positions, slot_times

@@ -10,7 +10,7 @@ from pyrocket import Store, TopicConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
-from pyrocket.formats.own_json import encode_own
+from pyrocket.formats.checked_json import encode_own
 from pyrocket.services.delay_offsets import DelayOffsets
 from pyrocket.services.groups import GroupOffsets
 from pyrocket.services.subscriptions import GroupConfig, Subscriptions

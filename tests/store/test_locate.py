@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyrocket import MessageFilter, Places, Store, Wanted
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
-from pyrocket.formats.key_table import Geometry, key_hash
+from pyrocket.formats.index_file import Geometry, key_hash
 from pyrocket.index import key_search, scattered
 from pyrocket.index.key_index import KeyIndex
 from stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot

@@ -7,7 +7,7 @@ import pytest
 from halves import COMMIT, MINUTE, SECOND, UNKNOWN, Listener, log_records, producer, rounds
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.errors import OptionError, StoreDamagedError
-from pyrocket.formats.property_crc import CRC_BYTES
+from pyrocket.formats.record_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.verify import verify
 from sinks import publish

@@ -12,7 +12,7 @@ from pyrocket.errors import (
     MessageNotFoundError,
     StoreDamagedError,
 )
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.index_file import Geometry
 from pyrocket.index import key_builder
 from pyrocket.index.key_index import KeyIndex
 from stores import SMALL, batch, message, numbered, overwrite, reboot

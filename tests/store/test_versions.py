@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyrocket import Message, Store
 from pyrocket.errors import StoreDamagedError, UnsupportedError
-from pyrocket.formats import own_json
-from pyrocket.formats.own_json import encode_own
+from pyrocket.formats import checked_json
+from pyrocket.formats.checked_json import encode_own
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
 from pyrocket.versions import HINTS, RELEASE, VERSIONS, check_version
@@ -61,7 +61,7 @@ def make_later(root, monkeypatch):
         else:
             with monkeypatch.context() as later:
                 later.setitem(VERSIONS, name, 9)
-                later.setattr(own_json, "RELEASE", LATER)
+                later.setattr(checked_json, "RELEASE", LATER)
                 file.write_bytes(encode_own(file.with_name(name), {"unknown": {"x": 1}}))
 
     return make

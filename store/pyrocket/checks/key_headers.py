@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from pyrocket.formats.key_table import KeyHeader
+from pyrocket.formats.index_file import KeyHeader
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.known_file import IndexFile
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.formats.key_table import seconds_after
+from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.index_file import seconds_after
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.index.known_file import IndexFile
 
 Places = npt.NDArray[np.void]

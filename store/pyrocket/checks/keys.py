@@ -19,12 +19,12 @@ from pyrocket.checks.key_seconds import Places, mistimed, places_of
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.key_table import Geometry, is_table_name, key_hashes
+from pyrocket.formats.arrow_buffers import Ints, to_text
+from pyrocket.formats.index_file import Geometry, is_table_name, key_hashes
 from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.formats.runs import Ints, to_text
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items

@@ -18,8 +18,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import MOST_MOVES, NEVER, level_word
 from pyrocket.due_copies import Copies, due_copies
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.index.scan import Slice

@@ -13,10 +13,10 @@ from pyrocket.filters import sql_columns, sql_message
 from pyrocket.filters.sql_parser import parse_sql
 from pyrocket.filters.sql_tree import Node, texts_wanted
 from pyrocket.filters.tags import parse_tags
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.java_hash import java_hash
 from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 
 _NO_HASH_BELOW = -(2**31)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.filters.sql_tree import Kind, Number
-from pyrocket.formats.runs import text_bytes
+from pyrocket.formats.arrow_buffers import text_bytes
 
 _LIMITS = {"int": 2**31, "long": 2**63}
 _WHOLE = re.compile(r"[+-]?\d{1,400}")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.formats.runs import crc32_of_values, text_bytes
+from pyrocket.formats.arrow_buffers import crc32_of_values, text_bytes
 from pyrocket.formats.send_columns import SendColumns
 
 _MASK = 2**63 - 1

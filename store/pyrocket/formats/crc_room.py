@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.config import MAX_PROPERTIES_BYTES
-from pyrocket.formats.property_crc import CRC_BYTES, crc_tails
+from pyrocket.formats.arrow_buffers import run_offsets
 from pyrocket.formats.record import BLANK_BYTES
 from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_crc import CRC_BYTES, crc_tails
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import run_offsets
 
 _ROOM = crc_tails(np.zeros(1, np.int64)).tobytes()
 _ENDINGS = pa.array([b"", _ROOM, b"\x02" + _ROOM], pa.binary())

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyrocket.formats.runs import run_offsets, text_bytes
+from pyrocket.formats.arrow_buffers import run_offsets, text_bytes
 
 _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _CHUNK = 1 << 16

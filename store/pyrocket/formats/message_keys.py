@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.formats.key_table import key_hash, key_hashes
-from pyrocket.formats.runs import Ints, run_offsets, text_bytes
+from pyrocket.formats.arrow_buffers import Ints, run_offsets, text_bytes
+from pyrocket.formats.index_file import key_hash, key_hashes
 
 _SPACE = 32
 

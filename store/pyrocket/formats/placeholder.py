@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyrocket.formats.properties import encode_properties
-from pyrocket.formats.property_crc import CRC_BYTES, crc_tails, write_crcs
 from pyrocket.formats.record import (
     FIXED_BYTES,
     HEADER_BYTES,
@@ -25,6 +24,7 @@ from pyrocket.formats.record import (
     SYS_ROLLBACK,
     encode_record,
 )
+from pyrocket.formats.record_crc import CRC_BYTES, crc_tails, write_crcs
 from pyrocket.formats.system_topics import DAMAGED_TOPIC
 
 _MARK = encode_properties({"PYROCKET_DAMAGED": "true"})

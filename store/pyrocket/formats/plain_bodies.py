@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from pyrocket.config import COMPRESS_BODY_FROM_BYTES
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.arrow_buffers import Ints, text_bytes
 from pyrocket.formats.compression import LACKS_FLAG, inflate, lacks_flag
 from pyrocket.formats.record import SYS_COMPRESSED, SYS_COMPRESSION_MASK
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints, text_bytes
 
 
 def plain_bodies(fields: RecordFields, most: int) -> pa.BinaryArray:

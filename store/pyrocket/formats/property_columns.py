@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.formats.arrow_buffers import Ints, runs_equal, text_runs, to_text
 from pyrocket.formats.properties import NAME_END, RESERVED_PROPERTIES, VALUE_END
-from pyrocket.formats.runs import Ints, runs_equal, text_runs, to_text
 
 _NAME_END = bytes([NAME_END])
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.formats.runs import Ints
+from pyrocket.formats.arrow_buffers import Ints
 
 ENTRY_BYTES = 20
 

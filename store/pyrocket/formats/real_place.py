@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import REAL_QID, REAL_TOPIC
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.runs import Ints
 
 _QUEUE_ID = "^[0-9]{1,9}$"
 

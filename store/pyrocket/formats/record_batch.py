@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from pyrocket.config import COMPRESS_BODY_FROM_BYTES, MAX_PROPERTIES_BYTES
 from pyrocket.errors import MessageError
+from pyrocket.formats.arrow_buffers import Ints, crc32_of_values, run_offsets
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.java_hash import java_hash_column
 from pyrocket.formats.message_keys import MessageKeys, keys_of_batch
 from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
-from pyrocket.formats.property_crc import write_crcs
 from pyrocket.formats.record import (
     CRC_MASK,
     FIXED_BYTES,
@@ -31,8 +31,8 @@ from pyrocket.formats.record import (
     STORE_HOST,
     SYS_BORN_HOST_V6,
 )
+from pyrocket.formats.record_crc import write_crcs
 from pyrocket.formats.record_header import HEADER
-from pyrocket.formats.runs import Ints, crc32_of_values, run_offsets
 from pyrocket.formats.send_columns import SendColumns
 
 ENCODE_BYTES = 32 * 1024 * 1024

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.errors import SchemaError
+from pyrocket.formats.arrow_buffers import Ints, gather, is_utf8, text_bytes
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.plain_bodies import plain_bodies
 from pyrocket.formats.properties import (
@@ -24,10 +25,9 @@ from pyrocket.formats.properties import (
     UNIQ_KEY,
 )
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.property_crc import check_crcs
 from pyrocket.formats.record import SYS_STORE_HOST_V6, host_text
+from pyrocket.formats.record_crc import check_crcs
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints, gather, is_utf8, text_bytes
 
 _CONSTANTS = 1 << 14
 """A constant is kept for as many rows at least as a slice of a scan has."""

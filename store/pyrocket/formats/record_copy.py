@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.formats.arrow_buffers import Ints, binary_runs, run_offsets
 from pyrocket.formats.message_keys import keys_of_batch
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.property_crc import without_crc
 from pyrocket.formats.record import MAGIC_V1, SYS_BORN_HOST_V6, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_batch import EncodedBatch, fixed_width
+from pyrocket.formats.record_crc import without_crc
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints, binary_runs, run_offsets
 from pyrocket.formats.tags_hash import tags_hashes
 
 

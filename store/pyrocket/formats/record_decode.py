@@ -9,7 +9,6 @@ from pyrocket.errors import PLACEHOLDER, RESTORE_DAMAGED, RecordDamagedError, St
 from pyrocket.formats.compression import inflate
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY, decode_properties
-from pyrocket.formats.property_crc import crc_holds, crc_is_right, has_room
 from pyrocket.formats.record import (
     FIXED_BYTES,
     HOST_V4,
@@ -29,6 +28,7 @@ from pyrocket.formats.record import (
     host_text,
     read_header,
 )
+from pyrocket.formats.record_crc import crc_holds, crc_is_right, has_room
 from pyrocket.formats.sealed_ranges import NOT_SEALED, SealedRanges
 from pyrocket.message import StoredMessage
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.errors import PLACEHOLDER, RESTORE_DAMAGED, VERIFY_FIRST, RecordDamagedError
+from pyrocket.formats.arrow_buffers import Ints, begin_with, binary_runs, gather, part_of
 from pyrocket.formats.record import (
     FIXED_BYTES,
     HEADER_BYTES,
@@ -23,7 +24,6 @@ from pyrocket.formats.record import (
     SYS_STORE_HOST_V6,
 )
 from pyrocket.formats.record_header import HEADER, offset_of
-from pyrocket.formats.runs import Ints, begin_with, binary_runs, gather, part_of
 from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 _SUM = "its lengths do not add up to its size"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.formats.runs import Ints
+from pyrocket.formats.arrow_buffers import Ints
 
 OPEN_END = 2**63 - 1
 """The end of a range to which records are still appended."""

@@ -29,9 +29,9 @@ import pyarrow.compute as pc
 
 from pyrocket.config import MAX_BODY_BYTES
 from pyrocket.errors import SchemaError
+from pyrocket.formats.arrow_buffers import is_utf8, text_bytes
 from pyrocket.formats.properties import RESERVED_PROPERTIES
 from pyrocket.formats.refusing import Rows, refuse
-from pyrocket.formats.runs import is_utf8, text_bytes
 from pyrocket.formats.send_delays import read_delays
 
 SEND_COLUMNS: dict[str, tuple[pa.DataType, ...]] = {

@@ -19,10 +19,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.message_keys import MessageKeys
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.formats.runs import Ints
 
 SEGMENT_BYTES = 32 * 1024 * 1024
 """From there on the next block begins a new segment, so that what was read can go."""

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyrocket.formats.runs import run_offsets, text_bytes
+from pyrocket.formats.arrow_buffers import run_offsets, text_bytes
 
 _START = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)

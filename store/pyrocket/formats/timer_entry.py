@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import (
     REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
@@ -31,7 +32,6 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.real_place import numbers
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.text_hash import Hashes, fnv1a_column
 
 TIMER_ENTRY = np.dtype(

@@ -20,8 +20,8 @@ and `recoverAndRevise`.
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import Entries
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries
 
 FILE_BYTES = 100 * 1024 * 1024

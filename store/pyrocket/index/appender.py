@@ -32,10 +32,10 @@ from pyrocket.disk.shared_state import (
     StatePage,
 )
 from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.crc_room import with_crc_room
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import Dispatcher
 from pyrocket.index.key_notes import MOST_NOTES
 from pyrocket.index.placing import Chunk, Placed, Placer, runs_of

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import queue_rows
 
 SYS_INNER_BATCH = 0xC0

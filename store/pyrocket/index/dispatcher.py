@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import ENTRY, Entries, build_entries
 from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.changed_queues import ChangedQueues
 from pyrocket.index.queues import Queues

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE
-from pyrocket.formats.runs import Ints
 from pyrocket.index.consume_queue import ConsumeQueue
 
 _NEAR = 512

@@ -20,8 +20,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED, STORE_TIME, StatePage
 from pyrocket.errors import PyrocketError, StoreDamagedError
-from pyrocket.formats.key_notes import NotesHeader, encode_notes
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.index_file import Geometry
+from pyrocket.formats.pending_keys import NotesHeader, encode_notes
 from pyrocket.index.appender import Appended
 from pyrocket.index.key_files import KeyFiles
 from pyrocket.index.key_items import key_items

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.formats.key_table import KeyHeader
+from pyrocket.formats.index_file import KeyHeader
 
 Made = Callable[[str, int], None]
 """Told the name and the inode of each file about to be there."""

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from pyrocket.disk import io
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.key_table import (
+from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.index_file import (
     HEADER_BYTES,
     ITEM,
     ITEM_BYTES,
@@ -34,7 +35,6 @@ from pyrocket.formats.key_table import (
     build_items,
     seconds_after,
 )
-from pyrocket.formats.runs import Ints
 from pyrocket.index.key_items import KeyItems
 
 REBUILD_KEYS = (

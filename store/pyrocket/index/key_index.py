@@ -14,14 +14,14 @@ from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.key_table import (
+from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.index_file import (
     Geometry,
     KeyHeader,
     is_table_name,
     name_after,
     table_name,
 )
-from pyrocket.formats.runs import Ints
 from pyrocket.index.key_draft import Made, install
 from pyrocket.index.key_file import SLACK_MS, KeyFile
 from pyrocket.index.key_items import KeyItems

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.formats.key_table import key_hashes
+from pyrocket.formats.arrow_buffers import Ints, to_text
+from pyrocket.formats.index_file import key_hashes
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints, to_text
 
 
 @dataclass(frozen=True)

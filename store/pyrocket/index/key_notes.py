@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.formats.key_notes import (
+from pyrocket.formats.pending_keys import (
     HEADER_BYTES,
     NOTE_BYTES,
     NotesHeader,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.formats.key_table import Geometry
-from pyrocket.formats.runs import Ints
+from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.index_file import Geometry
 from pyrocket.index.key_file import SLACK_MS, Fields, KeyFile
 
 MAX_FOLLOWED = 1 << 16

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_items import KeyItems, key_items
 from pyrocket.index.key_notes import KeyNotes

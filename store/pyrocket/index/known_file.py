@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.formats.key_table import ITEM, KeyHeader, seconds_after
+from pyrocket.formats.index_file import ITEM, KeyHeader, seconds_after
 from pyrocket.index.key_file import KeyFile
 
 _LOOKS = 3

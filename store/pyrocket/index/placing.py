@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.message_keys import MessageKeys
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.formats.runs import Ints
 from pyrocket.log.commit_log import CommitLog, Placement
 
 

@@ -23,12 +23,12 @@ from pyrocket.errors import (
     StoreDamagedError,
 )
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_columns import QueueRun
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.index.batches import columns_of, joined, records_wanted
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.lost_files import no_entry, no_log_file

@@ -5,8 +5,8 @@ import pyarrow as pa
 
 from pyrocket.disk.gathering import gather
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.log.commit_log import CommitLog
 
 _APART = 32 * 1024

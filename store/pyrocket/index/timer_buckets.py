@@ -20,7 +20,7 @@ from pyrocket.disk import io
 from pyrocket.disk.durable import check_file_size
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.shared_state import NEVER
-from pyrocket.formats.runs import Ints
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, TimerEntries, sound
 from pyrocket.index.timer_tally import (
     HOUR_MS,

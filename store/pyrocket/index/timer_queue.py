@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow.compute as pc
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, timer_entries
 from pyrocket.index.consume_queue import ConsumeQueue

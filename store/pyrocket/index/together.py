@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from pyrocket.errors import PyrocketError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_columns import QueueRun, build_columns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.scan import SLICE_BYTES, SLICE_ROWS
 from pyrocket.index.sparse import read_apart

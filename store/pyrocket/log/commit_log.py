@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import MessageError, StoreDamagedError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record import BLANK_BYTES, encode_blank
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from pyrocket.errors import KEEP_WHAT_FOLLOWS, StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.formats.property_crc import check_crcs
 from pyrocket.formats.record import read_header
+from pyrocket.formats.record_crc import check_crcs
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.sealed_ranges import NOT_SEALED, SealedRanges

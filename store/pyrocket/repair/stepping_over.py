@@ -14,8 +14,8 @@ import numpy as np
 
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.placeholder import LostMessage, encode_placeholder, min_bytes
-from pyrocket.formats.property_crc import CRC_BYTES
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, encode_blank
+from pyrocket.formats.record_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.density import SYS_INNER_BATCH

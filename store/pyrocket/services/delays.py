@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from pyrocket.config import StoreConfig
 from pyrocket.errors import MessageError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import (
     DELAY,
     REAL_QID,
@@ -24,7 +25,6 @@ from pyrocket.formats.properties import (
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
 )
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.formats.system_topics import SCHEDULE_QUEUES, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.message import Message

@@ -17,8 +17,8 @@ from pyrocket.clock import Clock
 from pyrocket.disk import io
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout, listed
+from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import BROKEN, in_words
-from pyrocket.formats.own_json import decode_own, encode_own
 
 _log = logging.getLogger(__name__)
 _FILE_BYTES = 256

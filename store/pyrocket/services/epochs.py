@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import BROKEN, in_words, int_keys, text_keys
-from pyrocket.formats.own_json import decode_own, encode_own
 
 _LAST = 16
 

@@ -32,8 +32,8 @@ from pyrocket.errors import (
     StoreNotFoundError,
     StorePermissionError,
 )
+from pyrocket.formats.checked_json import check_own_version
 from pyrocket.formats.fastjson import in_words
-from pyrocket.formats.own_json import check_own_version
 from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
 from pyrocket.index.delay_levels import learn_delay_levels
 from pyrocket.kinds import path_of

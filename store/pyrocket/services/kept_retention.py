@@ -11,8 +11,8 @@ from pyrocket.disk import io
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreDamagedError
+from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import BROKEN, in_words
-from pyrocket.formats.own_json import decode_own, encode_own
 
 
 class KeptRetention:

@@ -19,8 +19,8 @@ from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.disk.lock import lock_identity
 from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavailableError
+from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import BROKEN
-from pyrocket.formats.own_json import decode_own, encode_own
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
 from pyrocket.index.queues import Queues
 

@@ -19,9 +19,9 @@ from pyrocket.clock import Clock
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import BROKEN, in_words
-from pyrocket.formats.own_json import decode_own, encode_own
-from pyrocket.formats.sink_record import BEGIN, SinkRecord
+from pyrocket.formats.publish_record import BEGIN, SinkRecord
 
 _log = logging.getLogger(__name__)
 

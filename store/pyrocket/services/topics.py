@@ -27,7 +27,7 @@ from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
-from pyrocket.formats.own_json import decode_own, encode_own
+from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.record import MAX_TOPIC_BYTES
 from pyrocket.formats.system_topics import (
     CLOSED_TO_SENDERS,

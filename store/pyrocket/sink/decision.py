@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyrocket.disk.machine import Moment
 from pyrocket.errors import SinkError
-from pyrocket.formats.sink_record import RECORD_VERSION, SinkRecord
+from pyrocket.formats.publish_record import RECORD_VERSION, SinkRecord
 from pyrocket.services.empty_batches import EmptyBatches
 from pyrocket.services.sink_ledger import LedgerEntry, SinkLedger
 from pyrocket.sink.batch import ACCEPT, FAIL, PUBLISH, PublishPolicy, query_key

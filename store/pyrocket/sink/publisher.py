@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pyrocket.clock import Clock
 from pyrocket.errors import PyrocketError, StoreNotSharedError
 from pyrocket.formats.content_sum import ContentSum
-from pyrocket.formats.sink_record import BEGIN, FENCE, SinkRecord, encode_sink_record
+from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.index.appender import Preface, Streamed
 from pyrocket.index.placing import Chunk
 from pyrocket.services.delays import Delays

@@ -15,7 +15,7 @@ from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
 from pyrocket.errors import PLACEHOLDER, MessageError, RecordDamagedError
-from pyrocket.formats.sink_record import SinkRecord, decode_sink_records
+from pyrocket.formats.publish_record import SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.hooks import Hooks
 from pyrocket.kinds import check_type

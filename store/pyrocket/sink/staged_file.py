@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from pyrocket.disk import io
 from pyrocket.errors import SinkError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.message_keys import MessageKeys
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.staged_block import (
     INDEX_LENGTH_BYTES,
     SEGMENT_BYTES,

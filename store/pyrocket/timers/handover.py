@@ -14,7 +14,7 @@ import numpy as np
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.formats.own_json import decode_own, encode_own
+from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.timer_check import TimerCheck, encode_timer_check
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries, slot_start
 from pyrocket.formats.timer_wheel import HOLDS_MS, Units, marker_of, units_of

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.config import MAX_PROPERTIES_BYTES
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import TIMER_ROLL_TIMES
-from pyrocket.formats.property_crc import without_crc
 from pyrocket.formats.record import BLANK_BYTES
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records
-from pyrocket.formats.runs import Ints
+from pyrocket.formats.record_crc import without_crc
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import CANCELS, TimerEntries, places
 from pyrocket.index.scattered import Scattered, read_scattered

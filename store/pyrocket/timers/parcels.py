@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrocket.due_copies import due_copies
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.real_place import real_places
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.scattered import read_scattered
 from pyrocket.index.timer_queue import of_timer_topic, ordered

@@ -19,8 +19,8 @@ from pyrocket.disk.shared_state import (
     StatePage,
 )
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import Entries
-from pyrocket.formats.runs import Ints
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
 from pyrocket.index.queues import Queues

@@ -7,7 +7,7 @@ import numpy as np
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, file_name
-from pyrocket.formats.runs import Ints
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.timer_wheel import (
     FILE_BYTES,
     UNIT,

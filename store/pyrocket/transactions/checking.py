@@ -24,7 +24,7 @@ from enum import Enum
 from typing import Protocol
 
 from pyrocket.errors import StoreLockedError
-from pyrocket.formats.half_record import HalfMessage, java_long
+from pyrocket.formats.half_message import HalfMessage, java_long
 from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC

@@ -9,7 +9,7 @@ Source: `EndTransactionProcessor`.
 from dataclasses import replace
 
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, TransactionError
-from pyrocket.formats.half_record import HalfMessage, read_halves
+from pyrocket.formats.half_message import HalfMessage, read_halves
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import HALF_TOPIC

@@ -9,7 +9,7 @@ from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.errors import MessageError, StoreLockedError
-from pyrocket.formats.half_record import HalfMessage, half_of
+from pyrocket.formats.half_message import HalfMessage, half_of
 from pyrocket.formats.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,

@@ -7,7 +7,7 @@ names the original is understood (`Ending`).
 
 from collections.abc import Sequence
 
-from pyrocket.formats.half_record import HalfMessage
+from pyrocket.formats.half_message import HalfMessage
 from pyrocket.transactions.ledger import Ledger
 from pyrocket.transactions.records import OWN_TOPICS, moved
 from pyrocket.writer import Writer

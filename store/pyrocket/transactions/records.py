@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.errors import TransactionError
-from pyrocket.formats.half_record import (
+from pyrocket.formats.half_message import (
     OP_TAGS,
     HalfMessage,
     change_properties,

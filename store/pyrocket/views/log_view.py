@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.formats.arrow_buffers import to_text
 from pyrocket.formats.record import BLANK_BYTES
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import to_text
 from pyrocket.index.dispatcher import WHOLE_LOG, queue_rows
 from pyrocket.index.scan import SLICE_ROWS
 from pyrocket.locating import is_among

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from pyrocket.formats.parked_columns import DUE
+from pyrocket.formats.pending_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.parked import PendingPart
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.formats.parked_columns import DUE
+from pyrocket.formats.pending_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from pyrocket.group_admin import Groups

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.java_hash import java_hash
-from pyrocket.formats.key_table import (
+from pyrocket.formats.index_file import (
     Geometry,
     KeyHeader,
     build_items,
@@ -19,6 +18,7 @@ from pyrocket.formats.key_table import (
     seconds_after,
     table_name,
 )
+from pyrocket.formats.java_hash import java_hash
 
 DEFAULT = Geometry(5_000_000, 20_000_000)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.own_json import decode_own, encode_own
+from pyrocket.formats.checked_json import decode_own, encode_own
 
 FILE = Path("cursors.json")
 PLAIN = st.recursive(

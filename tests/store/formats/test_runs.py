@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.runs import (
+from pyrocket.formats.arrow_buffers import (
     binary_runs,
     crc32_of_runs,
     gather,

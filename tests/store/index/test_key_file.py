@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from java_index import JavaIndex
 from pyrocket.disk import io
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.index_file import ITEM, Geometry, key_hash
 from pyrocket.formats.java_hash import java_hash
-from pyrocket.formats.key_table import ITEM, Geometry, key_hash
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_items import KeyItems
 from pyrocket.index.key_search import KeySearch

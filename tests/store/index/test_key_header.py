@@ -12,7 +12,7 @@ import pytest
 from keyed import index_of
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.key_table import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
+from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.known_file import look_at
 from pyrocket.locating import Wanted

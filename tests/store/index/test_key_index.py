@@ -15,7 +15,7 @@ from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.key_table import Geometry, KeyHeader, key_hash
+from pyrocket.formats.index_file import Geometry, KeyHeader, key_hash
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_index import IndexChangedError, KeyIndex
 from pyrocket.index.key_items import KeyItems, key_items

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.key_table import key_hash
+from pyrocket.formats.index_file import key_hash
 from pyrocket.formats.properties import decode_properties
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.key_items import key_items

@@ -9,8 +9,8 @@ from pyrocket import Store
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
-from pyrocket.formats.key_notes import NotesHeader
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.index_file import Geometry
+from pyrocket.formats.pending_keys import NotesHeader
 from pyrocket.index import key_builder, key_notes, key_tail
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_index import KeyIndex

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.key_table import HEADER_BYTES, SLOT_BYTES, Geometry
+from pyrocket.formats.index_file import HEADER_BYTES, SLOT_BYTES, Geometry
 from pyrocket.index import key_search
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_items import KeyItems

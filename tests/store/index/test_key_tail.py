@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.key_table import key_hash
+from pyrocket.formats.index_file import key_hash
 from pyrocket.index import key_tail
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_tail import KeyTail

@@ -8,7 +8,7 @@ import pytest
 from golden.java import CLEAN, GOLDEN
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import OptionError, StoreDamagedError
-from pyrocket.formats.key_table import Geometry
+from pyrocket.formats.index_file import Geometry
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
 from stores import SMALL, batch, message, numbered, overwrite, snapshot

@@ -14,8 +14,8 @@ from pyrocket import SinkBatch, Store
 from pyrocket.disk import io
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import OptionError, SinkError, StoreUnavailableError
-from pyrocket.formats import sink_record
-from pyrocket.formats.own_json import decode_own
+from pyrocket.formats import publish_record
+from pyrocket.formats.checked_json import decode_own
 from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.repair.run import repair
 from pyrocket.services.sink_ledger import FORGET_AFTER_MS
@@ -52,7 +52,7 @@ def an_earlier_release(monkeypatch):
         return json.dumps({k: v for k, v in content.items() if k not in NEW})
 
     with monkeypatch.context() as patch:
-        patch.setattr(sink_record, "json", SimpleNamespace(dumps=dumps, loads=json.loads))
+        patch.setattr(publish_record, "json", SimpleNamespace(dumps=dumps, loads=json.loads))
         yield
 
 

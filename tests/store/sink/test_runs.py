@@ -7,8 +7,8 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk.machine import Moment
 from pyrocket.errors import SinkError
-from pyrocket.formats import sink_record
-from pyrocket.formats.own_json import decode_own
+from pyrocket.formats import publish_record
+from pyrocket.formats.checked_json import decode_own
 from sinks import numbered, publish, stage_tasks
 from stores import SMALL
 
@@ -125,8 +125,8 @@ def test_what_was_published_before_records_told_when_it_began_is_known(
     path, store, clock, monkeypatch, saved
 ):
     with monkeypatch.context() as patch:
-        fields = [name for name in sink_record._IN_BODY if name not in ("boot", "began")]
-        patch.setattr(sink_record, "_IN_BODY", fields)
+        fields = [name for name in publish_record._IN_BODY if name not in ("boot", "began")]
+        patch.setattr(publish_record, "_IN_BODY", fields)
         held = numbered(0, "run-2")
         publish(store, 0, ROWS, "run-1")
         store.close()

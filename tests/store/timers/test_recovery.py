@@ -6,7 +6,7 @@ import shutil
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.formats.own_json import decode_own
+from pyrocket.formats.checked_json import decode_own
 from pyrocket.index.timer_buckets import TimerBuckets
 from stores import reboot
 from timing import DAY, HOUR, Timing

@@ -17,7 +17,7 @@ from halves import (
     producer,
     queue,
 )
-from pyrocket.formats.half_record import change_properties, java_long
+from pyrocket.formats.half_message import change_properties, java_long
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch

@@ -29,8 +29,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.java_hash import java_hash, java_hash_column
-from pyrocket.formats.runs import Ints
 
 HEADER_BYTES, SLOT_BYTES, ITEM_BYTES = 40, 4, 20
 

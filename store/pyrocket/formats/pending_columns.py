@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import TIMER_OUT_MS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.real_place import numbers, real_places
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.runs import Ints
 
 DUE = "dueTimestamp"
 PENDING_COLUMNS: dict[str, pa.DataType] = {**SCAN_COLUMNS, DUE: pa.timestamp("us", "UTC")}

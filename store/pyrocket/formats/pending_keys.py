@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checksum import crc32
-from pyrocket.formats.runs import Ints
 
 HEADER_BYTES, NOTE_BYTES = 32, 24
 
