@@ -41,7 +41,6 @@ IN_TRANSIT = {
     "pyrocket.delivery.levels": "pyrocket.services.delay.levels",
     "pyrocket.due_copies": "pyrocket.services.delay.due_copies",
     "pyrocket.encoding": "pyrocket.engine.encoding",
-    "pyrocket.filters.numbers": "pyrocket.filters.sql_numbers",
     "pyrocket.formats.delivery_mark": "pyrocket.services.delay.delivery_mark",
     "pyrocket.group_admin": "pyrocket.engine.group_admin",
     "pyrocket.hooks": "pyrocket.engine.hooks",

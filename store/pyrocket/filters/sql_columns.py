@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.filters.numbers import Keys, column_keys, compare_numbers, number_key
+from pyrocket.filters.sql_numbers import Keys, column_keys, compare_numbers, number_key
 from pyrocket.filters.sql_tree import (
     And,
     Cast,

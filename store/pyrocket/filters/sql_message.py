@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from pyrocket.filters.numbers import compare_numbers, read_number
+from pyrocket.filters.sql_numbers import compare_numbers, read_number
 from pyrocket.filters.sql_tree import (
     And,
     Cast,

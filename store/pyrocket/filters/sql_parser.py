@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import cast
 
 from pyrocket.errors import InvalidInputError
-from pyrocket.filters.numbers import compare_numbers
+from pyrocket.filters.sql_numbers import compare_numbers
 from pyrocket.filters.sql_tokens import KEYWORDS, Token, sql_error, tokens
 from pyrocket.filters.sql_tree import (
     CONDITIONS,
