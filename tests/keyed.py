@@ -16,7 +16,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.index.key_file import KeyFile
 from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
-from pyrocket.log.walk import walk
+from pyrocket.log.record_walk import walk
 from stores import BY_HAND, SMALL, batch, numbered, reboot
 
 OFF = replace(BY_HAND, key_index=False)

@@ -32,7 +32,7 @@ from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
 from pyrocket.index.scan import Scanner, Slice
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import walk_all
+from pyrocket.log.record_walk import walk_all
 
 _NOWHERE = -1
 _log = logging.getLogger(__name__)

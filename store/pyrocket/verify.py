@@ -35,8 +35,8 @@ from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.queues import Queues
-from pyrocket.log.check import BadPlace, LogCheck
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.salvage import BadPlace, LogCheck
 from pyrocket.services.groups import GroupOffsets, Offsets
 from pyrocket.services.identity import SealedLog, check_directory, identify, layout_of
 from pyrocket.services.topics import TopicConfig, Topics

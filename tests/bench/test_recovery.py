@@ -10,7 +10,7 @@ import pytest
 from bench.data import fill
 from pyrocket import Store, StoreConfig
 from pyrocket.disk.shared_state import PUBLISHED
-from pyrocket.log import recovery
+from pyrocket.log import valid_end
 from stores import FakeClock, words
 
 MIB = 1 << 20
@@ -74,7 +74,7 @@ def test_recovery_reads_what_came_after_the_checkpoint(
     page = words(path)
     end = page[PUBLISHED]
     page.close()
-    begun, real = [], recovery.recovery_start
+    begun, real = [], valid_end.recovery_start
     monkeypatch.setattr(
         "pyrocket.index.rebuild.recovery_start",
         lambda *given, **named: begun.append(real(*given, **named)) or begun[-1],

@@ -18,8 +18,8 @@ from pyrocket.index.key_items import KeyItems
 from pyrocket.index.scan import Scanner, read_messages
 from pyrocket.index.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.recovery import record_fault, valid_end, whole_records
-from pyrocket.log.walk import run_at, walk
+from pyrocket.log.record_walk import run_at, walk
+from pyrocket.log.valid_end import record_fault, valid_end, whole_records
 from pyrocket.services.delay_offsets import DelayOffsets
 from pyrocket.services.epochs import Epochs
 from pyrocket.services.groups import GroupOffsets

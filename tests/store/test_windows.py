@@ -11,7 +11,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk import kept_window
 from pyrocket.index import scan, scattered
-from pyrocket.log import walk
+from pyrocket.log import record_walk
 from pyrocket.verify import verify
 from stores import SMALL, batch, bodies, filled, numbered, reboot
 
@@ -63,7 +63,7 @@ def as_records(path):
 def walked(path):
     with reader(path) as store:
         log, end = store._reader.log, store._reader.log_end()
-        assert sum(map(len, walk.walk(log, log.first_offset(), end))) == 2500
+        assert sum(map(len, record_walk.walk(log, log.first_offset(), end))) == 2500
 
 
 def looked_for(path):
@@ -96,7 +96,7 @@ OPERATIONS = [scanned, as_records, walked, looked_for, picked_up, verified, reco
 def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, monkeypatch, read):
     read(long_log)
     assert max(maps) > 2 * WINDOW, "else nothing would be shown"
-    for module in (scan, scattered, walk):
+    for module in (scan, scattered, record_walk):
         monkeypatch.setattr(module, "WINDOW_BYTES", WINDOW)
     monkeypatch.setattr(kept_window, "KEPT_BYTES", WINDOW)
     monkeypatch.setattr(kept_window, "HUGE_PAGE_BYTES", mmap.ALLOCATIONGRANULARITY)
@@ -106,6 +106,11 @@ def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, m
 
 
 def test_a_window_has_64_mib_at_most():
-    windows = scan.WINDOW_BYTES, scattered.WINDOW_BYTES, walk.WINDOW_BYTES, kept_window.KEPT_BYTES
+    windows = (
+        scan.WINDOW_BYTES,
+        scattered.WINDOW_BYTES,
+        record_walk.WINDOW_BYTES,
+        kept_window.KEPT_BYTES,
+    )
     assert max(windows) <= MOST
     assert scan.SLICE_BYTES <= scan.WINDOW_BYTES

@@ -5,7 +5,7 @@ from pyrocket.checks.finding import Findings, Severity, restore
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.index.lost_files import lost_file
 from pyrocket.index.queues import Queues
-from pyrocket.log.check import BadPlace
+from pyrocket.log.salvage import BadPlace
 from pyrocket.services.queue_ends import QueueEnds
 
 

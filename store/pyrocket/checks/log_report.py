@@ -2,8 +2,8 @@
 
 from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.disk.layout import Layout, file_name
-from pyrocket.log.check import LogCheck
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.salvage import LogCheck
 from pyrocket.services.queue_ends import QueueEnds
 
 _STEP_OVER = repair(

@@ -19,8 +19,8 @@ from pyrocket.formats.record_header import HEADER
 from pyrocket.index.consume_queue import ConsumeQueue
 from pyrocket.index.dispatcher import QueuePart, queue_parts
 from pyrocket.index.queues import Queues
-from pyrocket.log.check import BadPlace
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.salvage import BadPlace
 
 Key = tuple[str, int]
 _REBUILD = repair("rebuilds the queue from the log.")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyrocket.checks.finding import Finding, Severity
-from pyrocket.log.check import BadPlace
+from pyrocket.log.salvage import BadPlace
 from pyrocket.services.topics import TopicConfig
 
 SIZES = "STORE_SIZES"

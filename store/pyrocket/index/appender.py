@@ -41,7 +41,7 @@ from pyrocket.index.key_notes import MOST_NOTES
 from pyrocket.index.placing import Chunk, Placed, Placer, runs_of
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flusher import failed_before, fsync_failed
-from pyrocket.log.walk import walk_all
+from pyrocket.log.record_walk import walk_all
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from pyrocket.index.key_files import KeyFiles
 from pyrocket.index.key_items import key_items
 from pyrocket.index.key_notes import MOST_NOTES, KeyNotes
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import end_of, walk
+from pyrocket.log.record_walk import end_of, walk
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
 from pyrocket.index.known_file import IndexFile
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import end_of, run_at
+from pyrocket.log.record_walk import end_of, run_at
 
 _FIRST_LOOK = 64 * 1024
 _GROWTH = 16

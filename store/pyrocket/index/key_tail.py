@@ -19,7 +19,7 @@ from pyrocket.index.key_items import KeyItems, key_items
 from pyrocket.index.key_notes import KeyNotes
 from pyrocket.index.key_search import among
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import end_of, walk
+from pyrocket.log.record_walk import end_of, walk
 
 KEPT_ITEMS = 4 * 1024 * 1024
 """About 50 MB. A store without an index has more: they are looked for in the log each time."""

@@ -3,7 +3,7 @@
 from pyrocket.errors import StoreDamagedError
 from pyrocket.index.dispatcher import queue_rows
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import walk_all
+from pyrocket.log.record_walk import walk_all
 
 
 def ends_in_log(log: CommitLog, start: int, end: int) -> dict[tuple[str, int], int]:

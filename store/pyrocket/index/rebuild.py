@@ -35,7 +35,9 @@ from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
 from pyrocket.index.queues import Queues
 from pyrocket.index.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.recovery import (
+from pyrocket.log.record_walk import walk_all
+from pyrocket.log.tail import check_tail
+from pyrocket.log.valid_end import (
     TRUSTED_WHOLLY,
     Dense,
     Durable,
@@ -43,8 +45,6 @@ from pyrocket.log.recovery import (
     recovery_start,
     valid_end,
 )
-from pyrocket.log.tail import check_tail
-from pyrocket.log.walk import walk_all
 
 _log = logging.getLogger(__name__)
 

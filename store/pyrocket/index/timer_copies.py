@@ -14,7 +14,7 @@ from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, marks, timer_entries
 from pyrocket.index.timer_queue import of_timer_topic
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import walk, walk_all
+from pyrocket.log.record_walk import walk, walk_all
 
 
 def delivered_copies(log: CommitLog, start: int, end: int) -> TimerEntries:

@@ -21,9 +21,9 @@ from pyrocket.errors import KEEP_WHAT_FOLLOWS, InvalidInputError, StoreDamagedEr
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_chain import find_record, follow
 from pyrocket.formats.record_decode import decode_record
-from pyrocket.log.check import LogCheck, written_behind
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.recovery import Durable, record_fault
+from pyrocket.log.salvage import LogCheck, written_behind
+from pyrocket.log.valid_end import Durable, record_fault
 from pyrocket.message import StoredMessage
 
 MAX_TAILS = 10

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyrocket.checks.finding import Finding, Severity
 from pyrocket.checks.keys import NO_TAGS
 from pyrocket.checks.report import Report
-from pyrocket.log.check import BadPlace
+from pyrocket.log.salvage import BadPlace
 
 QUARANTINE, CONFIG, TOPICS, LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, SETTLE = (
     "quarantine",

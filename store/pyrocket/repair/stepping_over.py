@@ -21,8 +21,8 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.density import SYS_INNER_BATCH
 from pyrocket.index.dispatcher import queue_rows
 from pyrocket.index.queues import Queues
-from pyrocket.log.check import LogCheck
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.salvage import LogCheck
 
 _log = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher, QueuePart
 from pyrocket.index.queues import Queues
 from pyrocket.index.settling import settle_queue
 from pyrocket.index.tags_code import underivable
-from pyrocket.log.check import written_behind
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.record_walk import walk_all
+from pyrocket.log.salvage import written_behind
 from pyrocket.log.tail import keep_cut
-from pyrocket.log.walk import walk_all
 from pyrocket.repair.plan import (
     CONFIG,
     CUT,

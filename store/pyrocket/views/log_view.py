@@ -19,7 +19,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.dispatcher import WHOLE_LOG, queue_rows
 from pyrocket.index.scan import SLICE_ROWS
 from pyrocket.locating import is_among
-from pyrocket.log.check import LogCheck
+from pyrocket.log.salvage import LogCheck
 from pyrocket.reader import Reader
 from pyrocket.views.parts import IN_QUEUE, VIEW_COLUMNS, LogPart
 

@@ -16,7 +16,7 @@ from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_ch
 from pyrocket.index import key_builder
 from pyrocket.index.checkpointer import read_checkpoint
 from pyrocket.index.key_index import KeyIndex
-from pyrocket.log.recovery import recovery_start
+from pyrocket.log.valid_end import recovery_start
 from stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=10, flush="manual")

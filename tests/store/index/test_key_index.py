@@ -20,7 +20,7 @@ from pyrocket.index.dispatcher import WHOLE_LOG
 from pyrocket.index.key_index import IndexChangedError, KeyIndex
 from pyrocket.index.key_items import KeyItems, key_items
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import walk
+from pyrocket.log.record_walk import walk
 
 NOW, FOREVER = 1_700_000_000_000, (0, 2**63 - 1)
 

@@ -17,7 +17,7 @@ from pyrocket.index.key_index import KeyIndex
 from pyrocket.index.key_items import key_items
 from pyrocket.index.key_notes import KeyNotes
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import walk
+from pyrocket.log.record_walk import walk
 from stores import SMALL, batch, message, numbered, overwrite, words
 
 

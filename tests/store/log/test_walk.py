@@ -5,7 +5,7 @@ import os
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
-from pyrocket.log import walk
+from pyrocket.log import record_walk
 from stores import SMALL, batch, bodies, filled, numbered, reboot
 
 WINDOW = 64 * 1024
@@ -14,7 +14,7 @@ CONFIG = SMALL.with_sizes(log_file_bytes=1024 * 1024)
 
 @pytest.fixture
 def small_windows(monkeypatch):
-    monkeypatch.setattr(walk, "WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(record_walk, "WINDOW_BYTES", WINDOW)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def log(path):
 
 
 def walked(log, end=None):
-    return list(walk.walk(log, log.first_offset(), end or log.end))
+    return list(record_walk.walk(log, log.first_offset(), end or log.end))
 
 
 def test_a_record_longer_than_a_window_is_one_run_and_the_walk_goes_on(log, small_windows):
@@ -37,20 +37,20 @@ def test_a_record_longer_than_a_window_is_one_run_and_the_walk_goes_on(log, smal
     assert [len(run) for run in runs] == [3, 1, 1]
     assert int(runs[1].body_length[0]) == 4 * WINDOW
     assert runs[1].bodies().to_pylist() == [log.long]
-    assert walk.end_of(runs[-1]) == log.end
-    assert sum(map(len, walk.walk_all(log, log.first_offset(), log.end))) == 5
+    assert record_walk.end_of(runs[-1]) == log.end
+    assert sum(map(len, record_walk.walk_all(log, log.first_offset(), log.end))) == 5
 
 
 def test_a_long_record_that_reaches_beyond_the_end_stops_the_walk(log, small_windows):
     """A size that a damaged byte made too large reads nothing beyond what was asked for."""
     assert [len(run) for run in walked(log, log.end - 4 * WINDOW)] == [3]
     with pytest.raises(StoreDamagedError, match="no record follows"):
-        list(walk.walk_all(log, log.first_offset(), log.end - 4 * WINDOW))
+        list(record_walk.walk_all(log, log.first_offset(), log.end - 4 * WINDOW))
 
 
 def test_a_long_record_whose_lengths_disagree_stops_the_walk(log, small_windows):
     """Its size says four windows, its body's length says less: no record is that long beside it."""
-    start = walk.end_of(walked(log)[0])
+    start = record_walk.end_of(walked(log)[0])
     name = log.run.folder / f"{log.run.start_of(start):020d}"
     at = start - log.run.start_of(start) + 84
     content = bytearray(name.read_bytes()[at : at + 4])
@@ -65,7 +65,7 @@ def test_a_body_that_lies_in_a_hole_is_copied_and_never_mapped(path, small_windo
     with filled(path, 1, config=CONFIG) as store:
         store.append_batch(batch([bytes(4 * WINDOW), b"after"], 0), topic="t")
         log, end = store._reader.log, store._reader.log_end()
-        start = walk.end_of(next(walk.walk(log, log.first_offset(), end)))
+        start = record_walk.end_of(next(record_walk.walk(log, log.first_offset(), end)))
         size = 4 * WINDOW
         monkeypatch.setattr(log.run, "filled", lambda offset, length: min(length, 200))
         monkeypatch.setattr(log.run, "window", lambda *place: pytest.fail(f"mapped {place}"))

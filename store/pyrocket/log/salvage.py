@@ -12,8 +12,8 @@ from pyrocket.formats.record import BLANK_BYTES, SYS_DAMAGED, read_header
 from pyrocket.formats.record_chain import find_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.recovery import record_fault, whole_records
-from pyrocket.log.walk import end_of, run_at
+from pyrocket.log.record_walk import end_of, run_at
+from pyrocket.log.valid_end import record_fault, whole_records
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _OVERLAP = 64

@@ -23,7 +23,7 @@ from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.sealed_ranges import NOT_SEALED, SealedRanges
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.walk import end_of, run_at, walk, walk_all
+from pyrocket.log.record_walk import end_of, run_at, walk, walk_all
 
 _FILES_AFTER_CLEAN_END = 3
 _HEAD_BYTES = 96
