@@ -13,9 +13,9 @@ from pyrocket.formats.index_file import HEADER_BYTES, Geometry, KeyHeader, name_
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import STORE_HOST, encode_record
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.index.key_file import KeyFile
-from pyrocket.index.key_index import KeyIndex
-from pyrocket.index.key_items import key_items
+from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.keys.key_items import key_items
 from pyrocket.log.record_walk import walk
 from stores import BY_HAND, SMALL, batch, numbered, reboot
 

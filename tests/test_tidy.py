@@ -40,8 +40,8 @@ UPWARD = {
     ("pyrocket.writer", "pyrocket.services.empty_batches"),
     ("pyrocket.recovering", "pyrocket.timer_recovery"),
     ("pyrocket.recovering", "pyrocket.redelivery"),
-    ("pyrocket.index.key_files", "pyrocket.index.checkpointer"),
-    ("pyrocket.index.key_builder", "pyrocket.index.appender"),
+    ("pyrocket.index.keys.index_files", "pyrocket.index.checkpointer"),
+    ("pyrocket.index.keys.index_builder", "pyrocket.index.appender"),
 }
 """Imports that point up and are to become hooks."""
 OS_OPERATIONS = (
@@ -61,8 +61,8 @@ PATHS_OUTSIDE_DISK = {
     "cli": "os.open",
     "cli.message": ".read_bytes",
     "delivery.levels": "os.listdir",
-    "index.key_index": "os.scandir",
-    "index.queues": "os.listdir",
+    "index.keys.key_index": "os.scandir",
+    "index.queues.queue_table": "os.listdir",
     "index.timer_buckets": "os.listdir",
     "services.identity": ".iterdir",
     "services.queue_ends": "os.listdir os.open",

@@ -23,9 +23,9 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.space import DiskUsage, disk_usage, free_bytes
 from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyrocket.hooks import Hooks
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_builder import KeyBuilder
-from pyrocket.index.queues import Queues
+from pyrocket.index.keys.index_builder import KeyBuilder
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.limits import format_size
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.removable import damaged_index_stays, log_files, planned_by_hand

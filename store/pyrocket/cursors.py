@@ -32,8 +32,8 @@ from pyrocket.formats.system_topics import (
     TIMER_TOPIC,
     TRANSACTION_GROUP,
 )
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.queues import Queues
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.timer_buckets import TimerBuckets
 from pyrocket.services.delay_offsets import DelayOffsets
 from pyrocket.services.groups import GroupOffsets

@@ -19,7 +19,7 @@ from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.scattered import records_at, sizes_at
+from pyrocket.index.queues.scattered_reads import records_at, sizes_at
 from pyrocket.kinds import check_numbers, check_texts, check_type
 from pyrocket.lookup import Lookup
 from pyrocket.places import Places

@@ -24,11 +24,11 @@ from pyrocket.formats.record import HEADER_BYTES, read_header
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_header import HEADER
 from pyrocket.index.checkpointer import read_checkpoint
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_index import IndexChangedError, KeyIndex
-from pyrocket.index.key_span import KeySpan
-from pyrocket.index.key_tail import KeyTail
-from pyrocket.index.known_file import IndexFile
+from pyrocket.index.keys.index_coverage import KeySpan
+from pyrocket.index.keys.index_file_info import IndexFile
+from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
+from pyrocket.index.keys.unindexed_tail import KeyTail
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
 from pyrocket.reader import Reader

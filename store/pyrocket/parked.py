@@ -21,7 +21,7 @@ from pyrocket.formats.record_columns import QueueRun
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries
-from pyrocket.index.scan import Slice
+from pyrocket.index.queues.scanner import Slice
 from pyrocket.kinds import check_texts, check_type
 from pyrocket.reader import Reader
 from pyrocket.services.epochs import Epochs

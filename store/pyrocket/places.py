@@ -13,8 +13,8 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.scan import SLICE_ROWS
-from pyrocket.index.scattered import records_at
+from pyrocket.index.queues.scanner import SLICE_ROWS
+from pyrocket.index.queues.scattered_reads import records_at
 from pyrocket.kinds import check_texts, check_type
 from pyrocket.log.commit_log import CommitLog
 

@@ -25,15 +25,15 @@ from pyrocket.errors import (
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_columns import SCAN_COLUMNS
-from pyrocket.index.byte_sums import cut_by_bytes, span_of
-from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.entries_at import log_offsets_at
-from pyrocket.index.log_marks import holds, newest_mark
-from pyrocket.index.queues import Queues
-from pyrocket.index.scan import Scanner, Slice, read_messages
-from pyrocket.index.time_lookup import offset_by_time, store_time
-from pyrocket.index.together import Run
+from pyrocket.index.queues.byte_sums import cut_by_bytes, span_of
+from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.entries_at import log_offsets_at
+from pyrocket.index.queues.log_marks import holds, newest_mark
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.scan_many import Run
+from pyrocket.index.queues.scanner import Scanner, Slice, read_messages
+from pyrocket.index.queues.time_lookup import offset_by_time, store_time
 from pyrocket.kinds import (
     check_all_numbers,
     check_offsets,

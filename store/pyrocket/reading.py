@@ -9,7 +9,7 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES, QueueRun
-from pyrocket.index.together import read_together
+from pyrocket.index.queues.scan_many import read_together
 from pyrocket.kinds import (
     check_numbers,
     check_place,

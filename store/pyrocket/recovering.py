@@ -17,11 +17,11 @@ from pyrocket.disk.shared_state import (
     StatePage,
 )
 from pyrocket.index.checkpointer import read_checkpoint
-from pyrocket.index.dispatcher import Dispatcher
-from pyrocket.index.key_builder import KeyBuilder
-from pyrocket.index.queues import Queues
-from pyrocket.index.reached import ends_in_log
-from pyrocket.index.rebuild import recover
+from pyrocket.index.keys.index_builder import KeyBuilder
+from pyrocket.index.queues.dispatcher import Dispatcher
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.reached import ends_in_log
+from pyrocket.index.queues.rebuild import recover
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.tail import keep_tail
 from pyrocket.redelivery import skip_delivered

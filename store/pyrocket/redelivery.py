@@ -28,9 +28,9 @@ from pyrocket.formats.delivery_mark import are_delivered, delivery_marks
 from pyrocket.formats.properties import REAL_TOPIC
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.queues import Queues
-from pyrocket.index.scan import Scanner, Slice
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.scanner import Scanner, Slice
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
 

@@ -15,8 +15,8 @@ from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.hooks import Hooks
-from pyrocket.index.key_index import KeyIndex
-from pyrocket.index.queues import Queues
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.limits import check_amount
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.retention import (

@@ -38,10 +38,10 @@ from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.formats.record_decode import read_store_timestamp
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_index import KeyIndex
-from pyrocket.index.queues import Queues
-from pyrocket.index.whole_files import check_ends_in_log, check_log_files, check_queue_files
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.whole_files import check_ends_in_log, check_log_files, check_queue_files
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.reader import Reader
 from pyrocket.services.epochs import Epochs

@@ -30,10 +30,10 @@ from pyrocket.formats.record_fields import Bools
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_check import TimerCheck, decode_timer_check, delivered_by
 from pyrocket.formats.timer_entry import TimerEntries, seal, timer_entries
-from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.queues import Queues
-from pyrocket.index.scattered import read_scattered
+from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.scattered_reads import read_scattered
 from pyrocket.index.timer_buckets import TimerBuckets
 from pyrocket.index.timer_copies import copied, delivered_copies
 from pyrocket.index.timer_queue import ordered, read_timers

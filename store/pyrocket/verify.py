@@ -33,8 +33,8 @@ from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
 from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.index_file import Geometry
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.queues import Queues
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import BadPlace, LogCheck
 from pyrocket.services.groups import GroupOffsets, Offsets

@@ -23,10 +23,10 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.hooks import Hooks
 from pyrocket.index.appender import Appended, Appender, Preface, Streamed
 from pyrocket.index.checkpointer import Checkpointer
-from pyrocket.index.dispatcher import Dispatcher
-from pyrocket.index.key_builder import KeyBuilder
+from pyrocket.index.keys.index_builder import KeyBuilder
 from pyrocket.index.placing import Chunk
-from pyrocket.index.queues import Queues
+from pyrocket.index.queues.dispatcher import Dispatcher
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flush_service import FlushPolicy, FlushService
 from pyrocket.log.flusher import Flusher, failing_for_good

@@ -9,7 +9,7 @@ from bench.data import batch
 from pyrocket import Message, Store, StoreConfig, outgoing
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats import record_batch
-from pyrocket.index.key_builder import KeyBuilder
+from pyrocket.index.keys.index_builder import KeyBuilder
 
 BODY_BYTES = 1024
 

@@ -76,7 +76,7 @@ def test_recovery_reads_what_came_after_the_checkpoint(
     page.close()
     begun, real = [], valid_end.recovery_start
     monkeypatch.setattr(
-        "pyrocket.index.rebuild.recovery_start",
+        "pyrocket.index.queues.rebuild.recovery_start",
         lambda *given, **named: begun.append(real(*given, **named)) or begun[-1],
     )
     spent = open_seconds(path)

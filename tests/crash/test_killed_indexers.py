@@ -10,7 +10,7 @@ from java_index import JavaIndex
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.index_file import Geometry
-from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.keys.key_index import KeyIndex
 from stores import SMALL
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]

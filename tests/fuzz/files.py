@@ -12,11 +12,11 @@ from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.index_file import Geometry, key_hash
-from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.key_index import KeyIndex
-from pyrocket.index.key_items import KeyItems
-from pyrocket.index.scan import Scanner, read_messages
-from pyrocket.index.time_lookup import offset_by_time
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.keys.key_items import KeyItems
+from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.scanner import Scanner, read_messages
+from pyrocket.index.queues.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import run_at, walk
 from pyrocket.log.valid_end import record_fault, valid_end, whole_records

@@ -23,7 +23,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.timer_check import decode_timer_check, delivered_by, encode_timer_check
 from pyrocket.formats.timer_entry import TIMER_ENTRY
 from pyrocket.formats.timer_wheel import UNIT, UNIT_BYTES, chain, positions, slot_times
-from pyrocket.index.key_items import key_items
+from pyrocket.index.keys.key_items import key_items
 
 COLUMNS = [name for name in SCAN_COLUMNS if name not in ("bodyText", "bornTimestamp")]
 _SAME = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats import record_columns
-from pyrocket.index import batches, scan, sparse
+from pyrocket.index.queues import batches, scanner, sparse
 from stores import SMALL, FakeClock, batch, log_files, message, overwrite, queue_files
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -72,10 +72,10 @@ def ways(request, monkeypatch):
     if request.param == "small slices":
         monkeypatch.setattr(batches, "_ROWS_WORTH", 3)
         for name in ("SLICE_ROWS", "_ENTRIES_AT_ONCE"):
-            monkeypatch.setattr(scan, name, 3)
+            monkeypatch.setattr(scanner, name, 3)
     if request.param.startswith("piece"):
         monkeypatch.setattr(sparse, "lie_apart", lambda offsets, sizes: len(offsets) > 0)
-        monkeypatch.setattr(scan, "lie_apart", sparse.lie_apart)
+        monkeypatch.setattr(scanner, "lie_apart", sparse.lie_apart)
         monkeypatch.setattr(sparse, "_NEAR", 400 if "near" in request.param else 0)
 
 
@@ -191,7 +191,7 @@ def test_a_body_that_is_no_text_is_named_by_its_own_offset(store):
 
 
 def test_what_was_read_before_a_loss_is_handed_on(tagged, path, monkeypatch):
-    monkeypatch.setattr(scan, "_ENTRIES_AT_ONCE", 1)
+    monkeypatch.setattr(scanner, "_ENTRIES_AT_ONCE", 1)
     overwrite(queue_files(path)[0], bytes(20), 9 * 20)
     found, parts = [], tagged.scan("t", 0, 0, 40, where=MessageFilter.parse(tags="A"))
     with pytest.raises(OffsetOutOfRangeError):
@@ -202,7 +202,7 @@ def test_what_was_read_before_a_loss_is_handed_on(tagged, path, monkeypatch):
 @pytest.mark.parametrize("rows", [2, 10_000])
 @pytest.mark.parametrize("options", [{}, {"tags": "A"}, {"sql": "price > 5"}], ids=str)
 def test_the_tally_says_how_far_a_scan_came_before_a_loss(tagged, path, monkeypatch, options, rows):
-    monkeypatch.setattr(scan, "SLICE_ROWS", rows)
+    monkeypatch.setattr(scanner, "SLICE_ROWS", rows)
     where, tally = MessageFilter.parse(**options), ScanTally()
     messages = tagged.read("t", 0, 0, 40)
     chosen = [one.queue_offset for one in messages if where.matches(one.properties)]
@@ -221,7 +221,7 @@ def test_the_tally_says_how_far_a_scan_came_before_a_loss(tagged, path, monkeypa
 
 
 def test_few_messages_of_many_slices_come_in_one_batch(tagged, monkeypatch):
-    monkeypatch.setattr(scan, "SLICE_ROWS", 2)
+    monkeypatch.setattr(scanner, "SLICE_ROWS", 2)
     parts = [*tagged.scan("t", 0, 0, 40, where=MessageFilter.parse(tags="A"))]
     assert [part.num_rows for part in parts] == [14]
 

@@ -11,8 +11,9 @@ from pyrocket import MessageFilter, Places, Store, Wanted
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry, key_hash
-from pyrocket.index import key_search, scattered
-from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.keys import key_search
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.queues import scattered_reads
 from stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot
 
 ONE_KEY = Wanted(topics=["t"], keys=["k"])
@@ -210,7 +211,7 @@ def test_places_within_a_range_of_offsets():
 def test_records_far_apart_are_read_in_windows(open_store, monkeypatch):
     store = open_store()
     store.append_batch(batch(numbered(60, 300), 0, keys=[["k"]] * 60), topic="t")
-    monkeypatch.setattr(scattered, "WINDOW_BYTES", 700)
+    monkeypatch.setattr(scattered_reads, "WINDOW_BYTES", 700)
     assert read(store, ONE_KEY) == numbered(60, 300)
 
 

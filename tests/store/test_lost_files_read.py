@@ -5,7 +5,7 @@ import os
 import pytest
 from pyrocket import MessageFilter, Store
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
-from pyrocket.index import scan as scanning
+from pyrocket.index.queues import scanner as scanning
 from pyrocket.verify import verify
 from stores import filled, log_files, message, numbered, overwrite, queue_files
 
@@ -85,7 +85,7 @@ def test_a_log_file_that_is_cleaned_away_under_a_reader_is_no_damage(
 
     with Store.open(path, read_only=True) as reader:
         reader.offsets("t")
-        monkeypatch.setattr("pyrocket.index.consume_queue.ConsumeQueue.entries", cleaned)
+        monkeypatch.setattr("pyrocket.index.queues.consume_queue.ConsumeQueue.entries", cleaned)
         with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
             read(reader)
     assert len(log_files(path)) == 1

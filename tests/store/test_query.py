@@ -13,8 +13,8 @@ from pyrocket.errors import (
     StoreDamagedError,
 )
 from pyrocket.formats.index_file import Geometry
-from pyrocket.index import key_builder
-from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.keys import index_builder
+from pyrocket.index.keys.key_index import KeyIndex
 from stores import SMALL, batch, message, numbered, overwrite, reboot
 
 HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
@@ -191,8 +191,8 @@ def test_items_of_messages_that_are_cleaned_away_are_passed_over(open_store, pat
 
 def test_queries_while_others_write_and_index_miss_nothing(open_store, monkeypatch):
     """What was appended before the query is in its answer, indexed or being indexed or not."""
-    monkeypatch.setattr(key_builder, "CATCH_UP_BYTES", 3000)
-    monkeypatch.setattr(key_builder, "SLICE_BYTES", 1)
+    monkeypatch.setattr(index_builder, "CATCH_UP_BYTES", 3000)
+    monkeypatch.setattr(index_builder, "SLICE_BYTES", 1)
     config = replace(SMALL, index_slots=3, index_items=2000)
     store = open_store(config=config)
     store.append(message(b"0", keys=["k"]))

@@ -11,7 +11,7 @@ from pyrocket import Message, Store, reader, recovering
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.shared_state import STATE_FORMAT, StatePage
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
-from pyrocket.index import rebuild, scan
+from pyrocket.index.queues import rebuild, scanner
 from pyrocket.verify import verify
 from stores import reboot
 
@@ -159,7 +159,7 @@ def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(ro
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
     entries = queue_file.read_bytes()
     page = StatePage(root / "pyrocket/state", writable=True)
-    monkeypatch.setattr(scan, "_ENTRIES_AT_ONCE", 10)
+    monkeypatch.setattr(scanner, "_ENTRIES_AT_ONCE", 10)
     with Store.open(root, read_only=True) as looking:
         batches = looking.scan("T", 0, 0, 100, ["queueOffset"])
         rows = next(batches).num_rows
@@ -185,7 +185,7 @@ def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(ro
 
 def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root, monkeypatch):
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
-    entries, real = queue_file.read_bytes(), scan.read_messages
+    entries, real = queue_file.read_bytes(), scanner.read_messages
     page = StatePage(root / "pyrocket/state", writable=True)
 
     def finish():

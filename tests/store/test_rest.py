@@ -20,7 +20,7 @@ from pyrocket.disk.shared_state import (
     level_word,
 )
 from pyrocket.errors import StoreDamagedError
-from pyrocket.index.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.services.queue_ends import Shortfall
 from pyrocket.verify import verify
 from stores import (

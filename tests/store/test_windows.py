@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pyrocket import Store
 from pyrocket.disk import kept_window
-from pyrocket.index import scan, scattered
+from pyrocket.index.queues import scanner, scattered_reads
 from pyrocket.log import record_walk
 from pyrocket.verify import verify
 from stores import SMALL, batch, bodies, filled, numbered, reboot
@@ -75,9 +75,9 @@ def picked_up(path):
     with reader(path) as store:
         entries = store._reader._queues.get("t", 0).entries(0, 1250)
         places = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
-        assert len(scattered.read_scattered(store._reader.log, *places).at) == 1250
+        assert len(scattered_reads.read_scattered(store._reader.log, *places).at) == 1250
         end = store._reader.log_end()
-        assert (scattered.sizes_at(store._reader.log, places[0], end) == places[1]).all()
+        assert (scattered_reads.sizes_at(store._reader.log, places[0], end) == places[1]).all()
 
 
 def verified(path):
@@ -96,7 +96,7 @@ OPERATIONS = [scanned, as_records, walked, looked_for, picked_up, verified, reco
 def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, monkeypatch, read):
     read(long_log)
     assert max(maps) > 2 * WINDOW, "else nothing would be shown"
-    for module in (scan, scattered, record_walk):
+    for module in (scanner, scattered_reads, record_walk):
         monkeypatch.setattr(module, "WINDOW_BYTES", WINDOW)
     monkeypatch.setattr(kept_window, "KEPT_BYTES", WINDOW)
     monkeypatch.setattr(kept_window, "HUGE_PAGE_BYTES", mmap.ALLOCATIONGRANULARITY)
@@ -107,10 +107,10 @@ def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, m
 
 def test_a_window_has_64_mib_at_most():
     windows = (
-        scan.WINDOW_BYTES,
-        scattered.WINDOW_BYTES,
+        scanner.WINDOW_BYTES,
+        scattered_reads.WINDOW_BYTES,
         record_walk.WINDOW_BYTES,
         kept_window.KEPT_BYTES,
     )
     assert max(windows) <= MOST
-    assert scan.SLICE_BYTES <= scan.WINDOW_BYTES
+    assert scanner.SLICE_BYTES <= scanner.WINDOW_BYTES

@@ -12,8 +12,8 @@ from pyrocket.checks.finding import Findings, Severity
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.index.dispatcher import QueuePart
-from pyrocket.index.tags_code import underivable
+from pyrocket.index.queues.dispatcher import QueuePart
+from pyrocket.index.queues.tags_code import underivable
 
 _TOLD_MOST = 5
 

@@ -25,10 +25,10 @@ from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.index.key_file import KeyFile
-from pyrocket.index.key_index import KeyIndex
-from pyrocket.index.key_items import key_items
-from pyrocket.index.known_file import IndexFile, look_at
+from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.index.keys.index_file_info import IndexFile, look_at
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.keys.key_items import key_items
 from pyrocket.sizes import TELL_INDEX
 
 NO_TAGS = "without tags, which only RocketMQ 5.5 puts into it"

@@ -3,8 +3,8 @@
 from pyrocket.checks.any_run import AnyRun
 from pyrocket.checks.finding import Findings, Severity, restore
 from pyrocket.disk.layout import Layout, file_name
-from pyrocket.index.lost_files import lost_file
-from pyrocket.index.queues import Queues
+from pyrocket.index.queues.lost_files import lost_file
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.salvage import BadPlace
 from pyrocket.services.queue_ends import QueueEnds
 

@@ -16,9 +16,9 @@ from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, SYS_DAMAGED
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.record_header import HEADER
-from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.dispatcher import QueuePart, queue_parts
-from pyrocket.index.queues import Queues
+from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.dispatcher import QueuePart, queue_parts
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import BadPlace
 

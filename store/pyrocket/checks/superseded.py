@@ -9,7 +9,7 @@ from pyrocket.checks.finding import Findings, Severity
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_decode import decode_record
-from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
 
 GIVEN_TWICE = (

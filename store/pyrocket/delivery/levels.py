@@ -22,7 +22,7 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.hooks import EVERYTHING_MAY_GO, Hooks
-from pyrocket.index.scan import Slice
+from pyrocket.index.queues.scanner import Slice
 from pyrocket.reader import Reader
 from pyrocket.writer import Writer
 

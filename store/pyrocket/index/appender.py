@@ -36,9 +36,9 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.crc_room import with_crc_room
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.index.dispatcher import Dispatcher
-from pyrocket.index.key_notes import MOST_NOTES
+from pyrocket.index.keys.pending_keys import MOST_NOTES
 from pyrocket.index.placing import Chunk, Placed, Placer, runs_of
+from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flusher import failed_before, fsync_failed
 from pyrocket.log.record_walk import walk_all

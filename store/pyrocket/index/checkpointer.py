@@ -21,8 +21,8 @@ from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
-from pyrocket.index.changed_queues import ChangedQueues, Queue
-from pyrocket.index.queues import Queues
+from pyrocket.index.queues.changed_queues import ChangedQueues, Queue
+from pyrocket.index.queues.queue_table import Queues
 
 _log = logging.getLogger(__name__)
 

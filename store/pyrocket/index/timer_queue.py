@@ -9,8 +9,8 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, timer_entries
-from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.scattered import records_at
+from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.scattered_reads import records_at
 from pyrocket.log.commit_log import CommitLog
 
 _AT_ONCE = 65_536

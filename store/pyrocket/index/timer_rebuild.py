@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
-from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.timer_buckets import Cursor, are_behind
 from pyrocket.index.timer_copies import copied, copies_since
 from pyrocket.index.timer_queue import read_timed

@@ -18,9 +18,9 @@ from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, encode_blank
 from pyrocket.formats.record_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.density import SYS_INNER_BATCH
-from pyrocket.index.dispatcher import queue_rows
-from pyrocket.index.queues import Queues
+from pyrocket.index.queues.density import SYS_INNER_BATCH
+from pyrocket.index.queues.dispatcher import queue_rows
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import LogCheck
 

@@ -33,7 +33,7 @@ from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_check import decode_timer_check, delivered_by
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.hooks import Hooks
-from pyrocket.index.scattered import read_scattered
+from pyrocket.index.queues.scattered_reads import read_scattered
 from pyrocket.index.timer_queue import ordered
 from pyrocket.kinds import check_text, check_type
 from pyrocket.limits import check_whole

@@ -13,7 +13,7 @@ from pyrocket.formats.real_place import real_places
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.timer_entry import TimerEntries, due_times
-from pyrocket.index.scattered import read_scattered
+from pyrocket.index.queues.scattered_reads import read_scattered
 from pyrocket.index.timer_queue import of_timer_topic, ordered
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.topics import TopicConfig

@@ -23,7 +23,7 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
-from pyrocket.index.queues import Queues
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.timer_buckets import TimerBuckets, are_behind
 from pyrocket.index.timer_queue import read_timers
 from pyrocket.index.timer_rebuild import undelivered

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
-from pyrocket.index.scan import Slice
+from pyrocket.index.queues.scanner import Slice
 from pyrocket.reader import Reader
 
 _log = logging.getLogger(__name__)

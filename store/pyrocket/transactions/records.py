@@ -44,7 +44,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
-from pyrocket.index.scan import Slice
+from pyrocket.index.queues.scanner import Slice
 from pyrocket.message import Message
 from pyrocket.reader import Reader
 from pyrocket.services.delays import Delays, Destination

@@ -16,8 +16,8 @@ from pyrocket.formats.arrow_buffers import to_text
 from pyrocket.formats.record import BLANK_BYTES
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.dispatcher import WHOLE_LOG, queue_rows
-from pyrocket.index.scan import SLICE_ROWS
+from pyrocket.index.queues.dispatcher import WHOLE_LOG, queue_rows
+from pyrocket.index.queues.scanner import SLICE_ROWS
 from pyrocket.locating import is_among
 from pyrocket.log.salvage import LogCheck
 from pyrocket.reader import Reader

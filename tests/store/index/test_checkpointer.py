@@ -13,9 +13,9 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import CHECKPOINTED, DISPATCHED, FAILED, PUBLISHED
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from pyrocket.index import key_builder
 from pyrocket.index.checkpointer import read_checkpoint
-from pyrocket.index.key_index import KeyIndex
+from pyrocket.index.keys import index_builder
+from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.log.valid_end import recovery_start
 from stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
 
@@ -185,7 +185,7 @@ def test_queues_are_not_synced_again_from_their_beginning(store, monkeypatch):
 
 def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock, monkeypatch):
     """After a crash only the file that was not full is built anew."""
-    monkeypatch.setattr(key_builder, "PUT_ITEMS", 1)
+    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
     config = replace(SMALL, flush="manual")
     store = Store.open(path, create=True, config=config, clock=clock)
     store.create_topic("t", read_queues=2, write_queues=2)
@@ -232,7 +232,7 @@ def test_a_flush_that_finds_no_file_filled_says_what_was_said(path, clock):
 
 
 def test_a_failed_fsync_of_an_index_file_fails_the_store(store, monkeypatch, path):
-    monkeypatch.setattr(key_builder, "PUT_ITEMS", 1)
+    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
     monkeypatch.setattr(KeyIndex, "is_full", lambda index, header: True)
     fill_a_file(store)
     real = io.sync
@@ -249,7 +249,7 @@ def test_a_failed_fsync_of_an_index_file_fails_the_store(store, monkeypatch, pat
 
 
 def test_a_damaged_index_file_does_not_keep_the_checkpoint_back(store, path, clock, monkeypatch):
-    monkeypatch.setattr(key_builder, "PUT_ITEMS", 1)
+    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
     fill_a_file(store)
     overwrite(index_of(path).path(index_of(path).names()[-1]), b"\xff" * 40, 0)
     store.flush()

@@ -5,7 +5,7 @@ import pytest
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE, build_entries
-from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue
 
 PER_FILE = 10
 ALL = 2**63 - 1

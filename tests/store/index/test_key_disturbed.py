@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keyed import Refused, fill, index_of, keyless
 from pyrocket import Store
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
-from pyrocket.index import key_builder
+from pyrocket.index.keys import index_builder
 from stores import SMALL, FakeClock, reboot, words
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="opens by descriptor")
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open
 @pytest.fixture(scope="module")
 def eager_always():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_builder, "CATCH_UP_BYTES", 1)
-        patch.setattr(key_builder, "SLICE_BYTES", 1)
+        patch.setattr(index_builder, "CATCH_UP_BYTES", 1)
+        patch.setattr(index_builder, "SLICE_BYTES", 1)
         yield
 
 

@@ -11,9 +11,9 @@ from pyrocket.disk import io
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import ITEM, Geometry, key_hash
 from pyrocket.formats.java_hash import java_hash
-from pyrocket.index.key_file import KeyFile
-from pyrocket.index.key_items import KeyItems
-from pyrocket.index.key_search import KeySearch
+from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.index.keys.key_items import KeyItems
+from pyrocket.index.keys.key_search import KeySearch
 
 FOREVER = (0, 2**63 - 1)
 # Few words, so that they meet; the first two have one hash, the last has no absolute value.

@@ -13,8 +13,8 @@ from keyed import index_of
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
-from pyrocket.index.key_file import KeyFile
-from pyrocket.index.known_file import look_at
+from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.index.keys.index_file_info import look_at
 from pyrocket.locating import Wanted
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify

@@ -16,9 +16,9 @@ from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import Geometry, KeyHeader, key_hash
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_index import IndexChangedError, KeyIndex
-from pyrocket.index.key_items import KeyItems, key_items
+from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
+from pyrocket.index.keys.key_items import KeyItems, key_items
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pyrocket.formats.index_file import key_hash
 from pyrocket.formats.properties import decode_properties
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.key_items import key_items
+from pyrocket.index.keys.key_items import key_items
 from strategies import raw_record, well_formed_blocks
 
 BASE = 4096

@@ -11,11 +11,11 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.pending_keys import NotesHeader
-from pyrocket.index import key_builder, key_notes, key_tail
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_index import KeyIndex
-from pyrocket.index.key_items import key_items
-from pyrocket.index.key_notes import KeyNotes
+from pyrocket.index.keys import index_builder, pending_keys, unindexed_tail
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.keys.key_items import key_items
+from pyrocket.index.keys.pending_keys import KeyNotes
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
 from stores import SMALL, batch, message, numbered, overwrite, words
@@ -79,8 +79,8 @@ def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits
     path = folder / "store"
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
-            patch.setattr(key_builder, name, value)
-        patch.setattr(key_notes, "MOST_NOTES", limits["MOST_NOTES"])
+            patch.setattr(index_builder, name, value)
+        patch.setattr(pending_keys, "MOST_NOTES", limits["MOST_NOTES"])
         stores = [Store.open(path, create=True, config=one) for one in (SMALL, SMALL, OFF)]
         for topic in "tu":
             stores[0].create_topic(topic, read_queues=1, write_queues=1)
@@ -101,11 +101,11 @@ def test_what_is_noted_is_never_looked_for_in_the_log(open_store, path, monkeypa
     def walked(*_):
         raise AssertionError("the log was read")
 
-    monkeypatch.setattr(key_builder, "walk", walked)
+    monkeypatch.setattr(index_builder, "walk", walked)
     monkeypatch.setattr(
-        key_tail, "walk", lambda log, start, end: iter(()) if start == end else walked()
+        unindexed_tail, "walk", lambda log, start, end: iter(()) if start == end else walked()
     )
-    monkeypatch.setattr(key_builder, "PUT_ITEMS", 100)
+    monkeypatch.setattr(index_builder, "PUT_ITEMS", 100)
     for first in range(0, 100, 20):
         fill(store, 10, first)
         fill(other, 10, first + 10)
@@ -118,7 +118,7 @@ def test_what_is_noted_is_never_looked_for_in_the_log(open_store, path, monkeypa
 
 
 def test_enough_notes_are_put_at_once(store, path, monkeypatch):
-    monkeypatch.setattr(key_builder, "PUT_ITEMS", 30)
+    monkeypatch.setattr(index_builder, "PUT_ITEMS", 30)
     fill(store, 9)
     assert contents(path) == []
     fill(store, 1, 9)
@@ -131,8 +131,8 @@ def test_enough_notes_are_put_at_once(store, path, monkeypatch):
 
 
 def test_an_append_of_too_many_keys_is_left_to_the_log(store, path, monkeypatch):
-    monkeypatch.setattr(key_notes, "MOST_NOTES", 90)
-    monkeypatch.setattr(key_builder, "MOST_NOTES", 90)
+    monkeypatch.setattr(pending_keys, "MOST_NOTES", 90)
+    monkeypatch.setattr(index_builder, "MOST_NOTES", 90)
     fill(store, 10)
     fill(store, 31, 10)
     assert noted(path).total == 30
@@ -203,7 +203,7 @@ def test_a_long_log_without_keys_is_looked_through_once(open_store, path, monkey
         store.append(message(body))
     monkeypatch.undo()
     store.close(clean=False)
-    monkeypatch.setattr(key_builder, "SLICE_BYTES", 1)
+    monkeypatch.setattr(index_builder, "SLICE_BYTES", 1)
     store = open_store()
     store.append(message(b"x"))
     assert index_of(path).names() == []

@@ -7,13 +7,13 @@ from dying import DeathError, DyingAt
 from keyed import check_queries, contents, fill, java
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import StatePage
-from pyrocket.index import key_builder
+from pyrocket.index.keys import index_builder
 
 
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, caplog, eagerly):
     if eagerly:
-        monkeypatch.setattr(key_builder, "CATCH_UP_BYTES", 1)
+        monkeypatch.setattr(index_builder, "CATCH_UP_BYTES", 1)
     real = io.write_at
     for step in range(6):
         taken = []
@@ -44,8 +44,8 @@ def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
     open_store, path, monkeypatch, half, put
 ):
     """The survivor, and whoever opens the store anew, go on; both note, or put what is noted."""
-    monkeypatch.setattr(key_builder, "PUT_ITEMS", 1 if put else 60)
-    monkeypatch.setattr(key_builder, "SLICE_BYTES", 1)
+    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1 if put else 60)
+    monkeypatch.setattr(index_builder, "SLICE_BYTES", 1)
     survivor, died, step = open_store(), True, 0
     fill(survivor, 3)
     while died:

@@ -21,8 +21,8 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
-from pyrocket.index import key_builder
-from pyrocket.index.key_index import IndexChangedError, KeyIndex
+from pyrocket.index.keys import index_builder
+from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
 from stores import reboot, words
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="opens by descriptor")
@@ -158,7 +158,7 @@ def test_a_broker_s_last_file_is_continued_after_its_clean_end(eager, open_store
 
 def test_the_index_is_repaired_soon_though_little_is_appended(monkeypatch, store, path, refused):
     with monkeypatch.context() as patch:
-        patch.setattr(key_builder, "CATCH_UP_BYTES", 1)
+        patch.setattr(index_builder, "CATCH_UP_BYTES", 1)
         fill(store, 200)
     page = words(path)
     before = page[INDEXED]

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.formats.index_file import HEADER_BYTES, SLOT_BYTES, Geometry
-from pyrocket.index import key_search
-from pyrocket.index.key_file import KeyFile
-from pyrocket.index.key_items import KeyItems
-from pyrocket.index.key_search import KeySearch, among
+from pyrocket.index.keys import key_search
+from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.index.keys.key_items import KeyItems
+from pyrocket.index.keys.key_search import KeySearch, among
 from stores import overwrite
 
 GEOMETRY = Geometry(5, 64)

@@ -3,8 +3,8 @@
 import pytest
 from keyed import fill, from_ipv6, index_of, keyless
 from pyrocket import Store
-from pyrocket.index import key_span
-from pyrocket.index.key_span import KeySpan
+from pyrocket.index.keys import index_coverage
+from pyrocket.index.keys.index_coverage import KeySpan
 from pyrocket.verify import verify
 from stores import SMALL, filled, log_files, message, overwrite
 
@@ -80,7 +80,7 @@ def test_a_record_that_is_not_indexed_to_its_end_is_missing(eager, store, path):
 @pytest.mark.parametrize("look", [1, 100, 10**6])
 def test_records_without_keys_are_no_gap(eager, store, path, monkeypatch, count, look):
     """Whatever lies between two files, before the first, and however little is read at once."""
-    monkeypatch.setattr(key_span, "_FIRST_LOOK", look)
+    monkeypatch.setattr(index_coverage, "_FIRST_LOOK", look)
     keyless(store, count)
     fill(store, 79)  # Exactly three files.
     index = index_of(path)
@@ -98,13 +98,13 @@ def test_little_is_read_and_only_once(eager, store, path, monkeypatch):
     for first in range(0, 200, 20):
         fill(store, 20, first)
     span, index = span_of(store, path)
-    read, real = [], key_span.run_at
+    read, real = [], index_coverage.run_at
 
     def counting(log, start, end):
         read.append(end - start)
         return real(log, start, end)
 
-    monkeypatch.setattr(key_span, "run_at", counting)
+    monkeypatch.setattr(index_coverage, "run_at", counting)
     files = list(index.files())
     assert span.unbroken(files) == files
     assert len(read) < len(files)
@@ -131,7 +131,7 @@ def test_a_start_that_is_cleaned_away_meanwhile_is_no_gap(eager, store, path, mo
     for name in index.names()[:2]:
         index.path(name).unlink()
     begin = index.header(index.names()[0]).begin_offset
-    real = key_span.run_at
+    real = index_coverage.run_at
 
     def cleaned_under_us(log, start, end):
         for file in log_files(path):
@@ -139,7 +139,7 @@ def test_a_start_that_is_cleaned_away_meanwhile_is_no_gap(eager, store, path, mo
                 file.unlink()
         return real(log, start, end)
 
-    monkeypatch.setattr(key_span, "run_at", cleaned_under_us)
+    monkeypatch.setattr(index_coverage, "run_at", cleaned_under_us)
     assert counted(store, path) == len(index.names())
 
 

@@ -5,9 +5,9 @@ import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import key_hash
-from pyrocket.index import key_tail
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_tail import KeyTail
+from pyrocket.index.keys import unindexed_tail
+from pyrocket.index.keys.unindexed_tail import KeyTail
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from stores import SMALL, log_files, message, overwrite
 
 
@@ -26,7 +26,7 @@ def search(tail, key, *given):
 
 @pytest.mark.parametrize("kept", [0, 30, 10**6])
 def test_what_does_not_fit_in_memory_is_found_all_the_same(some, monkeypatch, kept):
-    monkeypatch.setattr(key_tail, "KEPT_ITEMS", kept)
+    monkeypatch.setattr(unindexed_tail, "KEPT_ITEMS", kept)
     log, offsets, end = some
     tail = KeyTail(log)
     for _ in range(3):
@@ -38,9 +38,11 @@ def test_what_does_not_fit_in_memory_is_found_all_the_same(some, monkeypatch, ke
 def test_it_goes_on_from_where_it_was(some, monkeypatch):
     log, offsets, _ = some
     tail, walked = KeyTail(log), []
-    real = key_tail.walk
+    real = unindexed_tail.walk
     monkeypatch.setattr(
-        key_tail, "walk", lambda log, start, end: (walked.append(start), real(log, start, end))[1]
+        unindexed_tail,
+        "walk",
+        lambda log, start, end: (walked.append(start), real(log, start, end))[1],
     )
     for count in (10, 10, 50, 99):
         found = search(tail, "k", offsets[5], offsets[count], 1)

@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
-from pyrocket.index import appender, key_builder
+from pyrocket.index import appender
+from pyrocket.index.keys import index_builder
 from sinks import publish
 from stores import words
 
@@ -20,7 +21,7 @@ def test_published_messages_are_found_by_their_keys(store):
 @pytest.mark.parametrize("notes", [10, 10_000], ids=["too many to note", "noted"])
 def test_the_index_keeps_up_with_long_batches(path, store, monkeypatch, notes):
     for name, value in (("CATCH_UP_BYTES", 3000), ("SLICE_BYTES", 1), ("AT_ONCE_BYTES", 1)):
-        monkeypatch.setattr(key_builder, name, value)
+        monkeypatch.setattr(index_builder, name, value)
     monkeypatch.setattr(appender, "MOST_NOTES", notes)
     page = words(path)
     for number in range(3):

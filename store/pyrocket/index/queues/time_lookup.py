@@ -13,8 +13,8 @@ from pyrocket.errors import (
     StorePermissionError,
 )
 from pyrocket.formats.record_decode import read_store_timestamp
-from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.lost_files import BEGIN_AT_MINIMUM, no_entry, no_log_file
+from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.lost_files import BEGIN_AT_MINIMUM, no_entry, no_log_file
 from pyrocket.log.commit_log import CommitLog
 
 _HEAD_BYTES = 96

@@ -23,9 +23,9 @@ from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.pending_keys import NotesHeader, encode_notes
 from pyrocket.index.appender import Appended
-from pyrocket.index.key_files import KeyFiles
-from pyrocket.index.key_items import key_items
-from pyrocket.index.key_notes import MOST_NOTES, KeyNotes
+from pyrocket.index.keys.index_files import KeyFiles
+from pyrocket.index.keys.key_items import key_items
+from pyrocket.index.keys.pending_keys import MOST_NOTES, KeyNotes
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, walk
 

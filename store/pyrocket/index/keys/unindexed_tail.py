@@ -14,10 +14,10 @@ import numpy as np
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.dispatcher import WHOLE_LOG
-from pyrocket.index.key_items import KeyItems, key_items
-from pyrocket.index.key_notes import KeyNotes
-from pyrocket.index.key_search import among
+from pyrocket.index.keys.key_items import KeyItems, key_items
+from pyrocket.index.keys.key_search import among
+from pyrocket.index.keys.pending_keys import KeyNotes
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, walk
 

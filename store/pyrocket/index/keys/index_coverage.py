@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, read_header
 from pyrocket.formats.record_decode import read_store_timestamp
-from pyrocket.index.key_index import KeyIndex
-from pyrocket.index.key_items import key_items
-from pyrocket.index.known_file import IndexFile
+from pyrocket.index.keys.index_file_info import IndexFile
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.keys.key_items import key_items
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, run_at
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyrocket.formats.index_file import ITEM, KeyHeader, seconds_after
-from pyrocket.index.key_file import KeyFile
+from pyrocket.index.keys.index_file import KeyFile
 
 _LOOKS = 3
 

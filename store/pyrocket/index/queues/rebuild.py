@@ -29,11 +29,11 @@ from pyrocket.errors import (
     StoreFailedError,
 )
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.index.clean_end import check_no_file_missing
-from pyrocket.index.density import Density
-from pyrocket.index.dispatcher import WHOLE_LOG, Dispatcher
-from pyrocket.index.queues import Queues
-from pyrocket.index.settling import settle_queue
+from pyrocket.index.queues.clean_end import check_no_file_missing
+from pyrocket.index.queues.density import Density
+from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
 from pyrocket.log.tail import check_tail

@@ -20,7 +20,7 @@ from pyrocket.formats.pending_keys import (
     decode_notes,
     note_position,
 )
-from pyrocket.index.key_items import KeyItems
+from pyrocket.index.keys.key_items import KeyItems
 
 MOST_NOTES = 512 * 1024
 """12 MiB. An append with more keys is left to the log."""

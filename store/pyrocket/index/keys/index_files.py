@@ -18,10 +18,10 @@ from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record import read_header
 from pyrocket.index.checkpointer import read_checkpoint
-from pyrocket.index.key_index import KeyIndex
-from pyrocket.index.key_items import KeyItems
-from pyrocket.index.key_span import KeySpan
-from pyrocket.index.known_file import IndexFile
+from pyrocket.index.keys.index_coverage import KeySpan
+from pyrocket.index.keys.index_file_info import IndexFile
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.log.commit_log import CommitLog
 
 _HEAD_BYTES = 8

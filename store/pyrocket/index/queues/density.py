@@ -10,7 +10,7 @@ import numpy as np
 
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.dispatcher import queue_rows
+from pyrocket.index.queues.dispatcher import queue_rows
 
 SYS_INNER_BATCH = 0xC0
 """5.x: one record that takes several queue offsets."""

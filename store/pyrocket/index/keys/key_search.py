@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import Geometry
-from pyrocket.index.key_file import SLACK_MS, Fields, KeyFile
+from pyrocket.index.keys.index_file import SLACK_MS, Fields, KeyFile
 
 MAX_FOLLOWED = 1 << 16
 """Items of a file that are read one by one before the file is read as a whole."""

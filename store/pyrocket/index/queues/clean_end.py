@@ -2,8 +2,8 @@
 
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
-from pyrocket.index.lost_files import lost_file
-from pyrocket.index.queues import Queues
+from pyrocket.index.queues.lost_files import lost_file
+from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 
 

@@ -18,9 +18,9 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_columns import QueueRun, build_columns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.scan import SLICE_BYTES, SLICE_ROWS
-from pyrocket.index.sparse import read_apart
+from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.scanner import SLICE_BYTES, SLICE_ROWS
+from pyrocket.index.queues.sparse import read_apart
 from pyrocket.log.commit_log import CommitLog
 
 Run = tuple[ConsumeQueue, int, int]

@@ -10,8 +10,8 @@ import os
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import REBUILD_QUEUES, VERIFY_FIRST
-from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.lost_files import FROM_A_BACKUP, lacks_file, lost_file, wrong_length
+from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.lost_files import FROM_A_BACKUP, lacks_file, lost_file, wrong_length
 
 
 def check_log_files(log: FileRun, end: int | None, *, torn: bool) -> None:

@@ -12,7 +12,7 @@ from pyrocket.formats.arrow_buffers import Ints, binary_runs, gather, run_offset
 from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, MAGIC_V1, MAGIC_V2
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_header import HEADER
-from pyrocket.index.scan import WINDOW_BYTES
+from pyrocket.index.queues.scanner import WINDOW_BYTES
 from pyrocket.log.commit_log import CommitLog
 
 Rows = npt.NDArray[np.int64]

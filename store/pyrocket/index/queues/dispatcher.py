@@ -17,9 +17,9 @@ from pyrocket.formats.queue_entry import ENTRY, Entries, build_entries
 from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.index.changed_queues import ChangedQueues
-from pyrocket.index.queues import Queues
-from pyrocket.index.tags_code import tags_codes, underivable
+from pyrocket.index.queues.changed_queues import ChangedQueues
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.tags_code import tags_codes, underivable
 
 WHOLE_LOG = 2**63 - 1
 """As a bound: every entry that has been written counts."""

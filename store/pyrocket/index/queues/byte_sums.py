@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.message import ByteSpan
 
 _FIRST_READ, _LONGEST_READ = 1024, 65_536

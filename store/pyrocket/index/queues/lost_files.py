@@ -14,7 +14,7 @@ from pyrocket.errors import (
     StoreDamagedError,
 )
 from pyrocket.formats.queue_entry import ENTRY_BYTES
-from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue
 
 BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
 FROM_A_BACKUP = "Restore it from a backup; `pyrocket verify` says what else is missing."

@@ -8,7 +8,7 @@ from threading import Lock
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.errors import TopicNameError
-from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue
 
 _OPEN = 64
 """Queues whose files stay open, up to four each: processes have about 1,000 descriptors."""

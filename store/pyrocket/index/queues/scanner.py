@@ -29,10 +29,10 @@ from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_columns import QueueRun
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.batches import columns_of, joined, records_wanted
-from pyrocket.index.consume_queue import ConsumeQueue
-from pyrocket.index.lost_files import no_entry, no_log_file
-from pyrocket.index.sparse import lie_apart, read_apart
+from pyrocket.index.queues.batches import columns_of, joined, records_wanted
+from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.lost_files import no_entry, no_log_file
+from pyrocket.index.queues.sparse import lie_apart, read_apart
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
 

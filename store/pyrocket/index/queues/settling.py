@@ -5,7 +5,7 @@ RocketMQ 4.x looks up times by when the files were changed.
 
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.formats.record_decode import read_store_timestamp
-from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
 
 _HEAD_BYTES = 96

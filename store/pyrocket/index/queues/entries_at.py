@@ -4,7 +4,7 @@ import numpy as np
 
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE
-from pyrocket.index.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue
 
 _NEAR = 512
 _NOWHERE = -1

@@ -1,7 +1,7 @@
 """Where the queues ought to end: after a killed writer only the last part of the log tells."""
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.index.dispatcher import queue_rows
+from pyrocket.index.queues.dispatcher import queue_rows
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
 

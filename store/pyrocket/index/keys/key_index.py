@@ -22,11 +22,11 @@ from pyrocket.formats.index_file import (
     name_after,
     table_name,
 )
-from pyrocket.index.key_draft import Made, install
-from pyrocket.index.key_file import SLACK_MS, KeyFile
-from pyrocket.index.key_items import KeyItems
-from pyrocket.index.key_search import KeySearch
-from pyrocket.index.known_file import IndexFile, look_at
+from pyrocket.index.keys.index_draft import Made, install
+from pyrocket.index.keys.index_file import SLACK_MS, KeyFile
+from pyrocket.index.keys.index_file_info import IndexFile, look_at
+from pyrocket.index.keys.key_items import KeyItems
+from pyrocket.index.keys.key_search import KeySearch
 
 
 class IndexChangedError(Exception):

@@ -35,7 +35,7 @@ from pyrocket.formats.index_file import (
     build_items,
     seconds_after,
 )
-from pyrocket.index.key_items import KeyItems
+from pyrocket.index.keys.key_items import KeyItems
 
 REBUILD_KEYS = (
     "If a broker made it, set index_slots and index_items to its maxHashSlotNum and maxIndexNum."
