@@ -8,7 +8,7 @@ from pyrocket import Message, Store
 from pyrocket.formats.record import read_header
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
-from pyrocket.services.topics import TopicConfig
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.transactions.facade import Transactions
 from pyrocket.transactions.producer import TransactionProducer
 from pyrocket.transactions.words import CheckPolicy, LocalTransactionState

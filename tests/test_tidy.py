@@ -36,7 +36,7 @@ LAYERS = [
 ]
 """Rooms from the bottom up: a room imports from those of lower ranks, never from its neighbours."""
 UPWARD = {
-    ("pyrocket.cursors", "pyrocket.index.timer_buckets"),
+    ("pyrocket.metadata.service_cursors", "pyrocket.index.timer_buckets"),
     ("pyrocket.writer", "pyrocket.services.empty_batches"),
     ("pyrocket.recovering", "pyrocket.timer_recovery"),
     ("pyrocket.recovering", "pyrocket.redelivery"),
@@ -64,10 +64,10 @@ PATHS_OUTSIDE_DISK = {
     "index.keys.key_index": "os.scandir",
     "index.queues.queue_table": "os.listdir",
     "index.timer_buckets": "os.listdir",
-    "services.identity": ".iterdir",
-    "services.queue_ends": "os.listdir os.open",
+    "metadata.identity": ".iterdir",
+    "metadata.queue_ends": "os.listdir os.open",
     "sink.staging": ".iterdir",
-    "sizes": ".glob",
+    "metadata.store_sizes": ".glob",
     "snapshot": ".glob .iterdir os.walk",
     "timers.unit_log": ".glob",
     "topic_admin": ".glob",

@@ -68,11 +68,11 @@ if TYPE_CHECKING:
         SendResult,
         StoredMessage,
     )
+    from pyrocket.metadata.subscriptions import GroupConfig, check_group_name
+    from pyrocket.metadata.topics import TopicConfig, check_topic_name, is_system_topic
     from pyrocket.parked import PendingPart
     from pyrocket.paths import local_path
     from pyrocket.places import Places
-    from pyrocket.services.subscriptions import GroupConfig, check_group_name
-    from pyrocket.services.topics import TopicConfig, check_topic_name, is_system_topic
     from pyrocket.sink.batch import Published, SinkBatch, Staged
     from pyrocket.sink.sink import Sink
     from pyrocket.sink.stager import Stager
@@ -151,7 +151,7 @@ _HOMES = {
     "AppendResult": "message",
     "AtTime": "group_admin",
     "ByteSpan": "message",
-    "GroupConfig": "services.subscriptions",
+    "GroupConfig": "metadata.subscriptions",
     "Groups": "group_admin",
     "HalfMessage": "formats.half_message",
     "HalfPlace": "transactions.words",
@@ -176,7 +176,7 @@ _HOMES = {
     "Store": "store",
     "StoreConfig": "config",
     "StoredMessage": "message",
-    "TopicConfig": "services.topics",
+    "TopicConfig": "metadata.topics",
     "TransactionListener": "transactions.words",
     "TransactionProducer": "transactions.producer",
     "TransactionSendResult": "transactions.words",
@@ -185,10 +185,10 @@ _HOMES = {
     "ViewPart": "views.parts",
     "Views": "views.facade",
     "Wanted": "locating",
-    "check_group_name": "services.subscriptions",
+    "check_group_name": "metadata.subscriptions",
     "check_send_schema": "formats.send_columns",
-    "check_topic_name": "services.topics",
-    "is_system_topic": "services.topics",
+    "check_topic_name": "metadata.topics",
+    "is_system_topic": "metadata.topics",
     "local_path": "paths",
     "parse_duration": "durations",
     "parse_size": "limits",

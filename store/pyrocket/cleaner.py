@@ -28,6 +28,7 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.limits import format_size
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.metadata.topics import Topics
 from pyrocket.removable import damaged_index_stays, log_files, planned_by_hand
 from pyrocket.services.retention import (
     CleaningPlan,
@@ -37,7 +38,6 @@ from pyrocket.services.retention import (
     plan_cleaning,
     split_held,
 )
-from pyrocket.services.topics import Topics
 
 INTERVAL_MS = 10_000
 """RocketMQ's cleanResourceInterval: how often a writer looks at most."""

@@ -22,7 +22,7 @@ from pyrocket.formats.record_crc import crc_lengths
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.index.placing import runs_of
-from pyrocket.services.topics import TopicConfig
+from pyrocket.metadata.topics import TopicConfig
 
 _NEVER_DELIVERED_TO = frozenset([HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC])
 """RocketMQ drops what is for the half topic; in the others it would be parked again, for ever."""

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import SendColumns
+from pyrocket.metadata.topics import check_topic_name
 from pyrocket.outgoing import Outgoing, Route, name_row
-from pyrocket.services.topics import check_topic_name
 
 
 def encode_rows(

@@ -15,10 +15,10 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.kinds import check_numbers, check_text
+from pyrocket.metadata.groups import GroupOffsets, Offsets
+from pyrocket.metadata.subscriptions import GroupConfig, Subscriptions, check_group_name
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.reader import Reader
-from pyrocket.services.groups import GroupOffsets, Offsets
-from pyrocket.services.subscriptions import GroupConfig, Subscriptions, check_group_name
-from pyrocket.services.topics import TopicConfig
 from pyrocket.writer import Writer
 
 

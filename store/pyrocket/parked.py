@@ -11,7 +11,6 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from pyrocket.cursors import saved_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import level_word
 from pyrocket.errors import InvalidInputError, SchemaError
@@ -23,9 +22,10 @@ from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOP
 from pyrocket.formats.timer_entry import TimerEntries
 from pyrocket.index.queues.scanner import Slice
 from pyrocket.kinds import check_texts, check_type
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.service_cursors import saved_cursors
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.reader import Reader
-from pyrocket.services.epochs import Epochs
-from pyrocket.services.topics import TopicConfig
 from pyrocket.transactions.undecided import Undecided
 
 PendingKind = Literal["scheduled", "half"]

@@ -44,9 +44,9 @@ from pyrocket.kinds import (
 )
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
-from pyrocket.services.identity import Identity, SealedLog, load_identity
-from pyrocket.services.queue_ends import QueueEnds, Shortfall
-from pyrocket.services.topics import TopicConfig, Topics
+from pyrocket.metadata.identity import Identity, SealedLog, load_identity
+from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
+from pyrocket.metadata.topics import TopicConfig, Topics
 
 _RECOVERY_SECONDS, _POLL_SECONDS = 60, 0.02
 

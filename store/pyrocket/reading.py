@@ -18,10 +18,10 @@ from pyrocket.kinds import (
 from pyrocket.locating import Located, Locator, Wanted
 from pyrocket.lookup import Lookup
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.parked import Parked, PendingKind, PendingPart
 from pyrocket.places import Places, check_columns, scan_places
 from pyrocket.reader import Reader
-from pyrocket.services.topics import TopicConfig
 from pyrocket.views.facade import Views
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20

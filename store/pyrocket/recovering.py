@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from pyrocket.cursors import restore_cursors, save_cursors
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
@@ -24,10 +23,11 @@ from pyrocket.index.queues.reached import ends_in_log
 from pyrocket.index.queues.rebuild import recover
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.tail import keep_tail
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.queue_ends import Noted, QueueEnds
+from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
+from pyrocket.metadata.topics import Topics
 from pyrocket.redelivery import skip_delivered
-from pyrocket.services.epochs import Epochs
-from pyrocket.services.queue_ends import Noted, QueueEnds
-from pyrocket.services.topics import Topics
 from pyrocket.timer_recovery import settle_timers
 
 _YEAR_MS = 365 * 24 * 3_600_000

@@ -16,8 +16,8 @@ from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.kinds import check_message_kinds
 from pyrocket.limits import check_whole
 from pyrocket.message import AppendResult, Message, SendResult, SendStatus
+from pyrocket.metadata.topics import TopicConfig, Topics, check_topic_name, lacking_topics
 from pyrocket.outgoing import Outgoing, Route
-from pyrocket.services.topics import TopicConfig, Topics, check_topic_name, lacking_topics
 from pyrocket.write_queue import WriteQueue
 from pyrocket.writer import Writer
 

@@ -22,7 +22,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyrocket.cursors import save_cursors, save_transaction_cursors
 from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
 from pyrocket.disk.durable import replace_file
@@ -43,8 +42,9 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.whole_files import check_ends_in_log, check_log_files, check_queue_files
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors
 from pyrocket.reader import Reader
-from pyrocket.services.epochs import Epochs
 
 Turn = Callable[[], AbstractContextManager[None]]
 """Keeps other writers out while it is entered."""

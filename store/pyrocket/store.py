@@ -22,17 +22,17 @@ from pyrocket.hooks import Hooks
 from pyrocket.kinds import check_numbers, check_text, check_type, path_of
 from pyrocket.lookup import Lookup
 from pyrocket.message import AppendResult, Message, SendResult
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.identity import check_directory, layout_of, load_identity, tell_differences
+from pyrocket.metadata.kept_retention import KeptRetention
+from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.parked import Parked
 from pyrocket.reader import Reader
 from pyrocket.reading import Reading
 from pyrocket.removable import check_limits, preview
 from pyrocket.sender import Sender
 from pyrocket.service_runner import ServiceRunner, ServiceThread
-from pyrocket.services.epochs import Epochs
-from pyrocket.services.identity import check_directory, layout_of, load_identity, tell_differences
-from pyrocket.services.kept_retention import KeptRetention
 from pyrocket.services.retention import CleanReport
-from pyrocket.services.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.sink.sink import Sink
 from pyrocket.snapshot import Progress, SnapshotReport, take_snapshot
 from pyrocket.timers.admin import Timers

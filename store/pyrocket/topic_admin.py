@@ -9,8 +9,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError
 from pyrocket.kinds import check_type
 from pyrocket.limits import is_whole
-from pyrocket.services.groups import drop_topic_offsets
-from pyrocket.services.topics import (
+from pyrocket.metadata.groups import drop_topic_offsets
+from pyrocket.metadata.topics import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,

@@ -26,7 +26,6 @@ from pyrocket.checks.state import check_checkpoint, check_left, read_checkpoint
 from pyrocket.checks.timers import check_timers
 from pyrocket.checks.topics import check_offsets, missing_topics, report_deleted, report_missing
 from pyrocket.config import StoreConfig
-from pyrocket.cursors import read_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import linked, translating
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
@@ -37,9 +36,10 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import BadPlace, LogCheck
-from pyrocket.services.groups import GroupOffsets, Offsets
-from pyrocket.services.identity import SealedLog, check_directory, identify, layout_of
-from pyrocket.services.topics import TopicConfig, Topics
+from pyrocket.metadata.groups import GroupOffsets, Offsets
+from pyrocket.metadata.identity import SealedLog, check_directory, identify, layout_of
+from pyrocket.metadata.service_cursors import read_cursors
+from pyrocket.metadata.topics import TopicConfig, Topics
 
 _ATTEMPTS = 10
 

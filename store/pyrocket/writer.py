@@ -10,7 +10,6 @@ from functools import partial
 from pyrocket.cleaner import Cleaner
 from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
-from pyrocket.cursors import save_levels, save_transaction_cursors
 from pyrocket.disk import io
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.file_queue import FileRun
@@ -30,13 +29,14 @@ from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flush_service import FlushPolicy, FlushService
 from pyrocket.log.flusher import Flusher, failing_for_good
+from pyrocket.metadata.identity import SealedLog, settle_identity
+from pyrocket.metadata.kept_retention import KeptRetention
+from pyrocket.metadata.service_cursors import save_levels, save_transaction_cursors
+from pyrocket.metadata.topics import Topics
 from pyrocket.presence import Presence, last_holder, make_folders
 from pyrocket.recovering import note_progress, queues_agree, recover_alone
 from pyrocket.services.empty_batches import EmptyBatches
-from pyrocket.services.identity import SealedLog, settle_identity
-from pyrocket.services.kept_retention import KeptRetention
 from pyrocket.services.retention import CleanReport
-from pyrocket.services.topics import Topics
 
 
 class Writer:

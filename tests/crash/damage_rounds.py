@@ -28,8 +28,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.system_topics import TIMER_TOPIC
+from pyrocket.metadata.identity import load_identity
 from pyrocket.repair.run import repair
-from pyrocket.services.identity import load_identity
 from pyrocket.testing import FileClock
 from pyrocket.verify import verify
 from sinks import publish

@@ -20,12 +20,12 @@ from pyrocket.index.queues.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import run_at, walk
 from pyrocket.log.valid_end import record_fault, valid_end, whole_records
-from pyrocket.services.delay_offsets import DelayOffsets
-from pyrocket.services.epochs import Epochs
-from pyrocket.services.groups import GroupOffsets
-from pyrocket.services.identity import load_identity, settle_identity
-from pyrocket.services.subscriptions import Subscriptions
-from pyrocket.services.topics import TopicConfig, Topics
+from pyrocket.metadata.delay_offsets import DelayOffsets
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.groups import GroupOffsets
+from pyrocket.metadata.identity import load_identity, settle_identity
+from pyrocket.metadata.subscriptions import Subscriptions
+from pyrocket.metadata.topics import TopicConfig, Topics
 from stores import SMALL
 from strategies import raw_record
 

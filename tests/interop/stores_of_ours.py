@@ -6,7 +6,7 @@ from interop.workload import DELAYED, HALF, OPS
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.clock import system_clock
 from pyrocket.formats.java_hash import java_hash
-from pyrocket.services.topics import TopicConfig
+from pyrocket.metadata.topics import TopicConfig
 from stores import append_as_broker
 
 SIZES = StoreConfig(

@@ -11,10 +11,10 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
 from pyrocket.formats.checked_json import encode_own
-from pyrocket.services.delay_offsets import DelayOffsets
-from pyrocket.services.groups import GroupOffsets
-from pyrocket.services.subscriptions import GroupConfig, Subscriptions
-from pyrocket.services.topics import Topics
+from pyrocket.metadata.delay_offsets import DelayOffsets
+from pyrocket.metadata.groups import GroupOffsets
+from pyrocket.metadata.subscriptions import GroupConfig, Subscriptions
+from pyrocket.metadata.topics import Topics
 
 CONFIG = GOLDEN / CLEAN / "config"
 TABLES = {

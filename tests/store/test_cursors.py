@@ -2,7 +2,6 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.cursors import restore_cursors, save_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
     CHECKPOINT_TIME,
@@ -14,8 +13,9 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
-from pyrocket.services.delay_offsets import DelayOffsets
-from pyrocket.services.groups import GroupOffsets
+from pyrocket.metadata.delay_offsets import DelayOffsets
+from pyrocket.metadata.groups import GroupOffsets
+from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
 from pyrocket.topic_admin import TopicConfig
 from stores import BY_HAND, SMALL, batch, filled, message, numbered, reboot, words
 

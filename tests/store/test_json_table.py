@@ -9,7 +9,7 @@ from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
-from pyrocket.json_table import JsonTable
+from pyrocket.metadata.json_table import JsonTable
 
 GOOD = '{"dataVersion":{"counter":3,"stateVersion":9,"timestamp":1},"t":{"a":1},"new":[5]}'
 BROKEN = ["{", "[]", "null", "7", '"t"', '{"t":5}', '{"t":{"a":"x"}}', '{"dataVersion":[]}', "\x00"]

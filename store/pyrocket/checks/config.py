@@ -11,15 +11,15 @@ from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.checks.report import SIZES
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
-from pyrocket.services.delay_offsets import DelayOffsets
-from pyrocket.services.epochs import Epochs
-from pyrocket.services.groups import GroupOffsets
-from pyrocket.services.kept_retention import KeptRetention
-from pyrocket.services.queue_ends import QueueEnds
+from pyrocket.metadata.delay_offsets import DelayOffsets
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.groups import GroupOffsets
+from pyrocket.metadata.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
+from pyrocket.metadata.kept_retention import KeptRetention
+from pyrocket.metadata.queue_ends import QueueEnds
+from pyrocket.metadata.subscriptions import Subscriptions
+from pyrocket.metadata.topics import Topics
 from pyrocket.services.sink_ledger import check_ledger
-from pyrocket.services.subscriptions import Subscriptions
-from pyrocket.services.topics import Topics
 
 _BACKUP = ".bak"
 _USE_BACKUP = repair("puts the backup in its place; brokers use that anyway.")

@@ -4,7 +4,7 @@ from pyrocket.checks.finding import Severity
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED, StatePage
 from pyrocket.errors import StoreDamagedError
-from pyrocket.services.identity import Identity
+from pyrocket.metadata.identity import Identity
 
 
 def lag_of(layout: Layout, identity: Identity) -> Severity | None:

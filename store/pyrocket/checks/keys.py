@@ -29,7 +29,7 @@ from pyrocket.index.keys.index_file import KeyFile
 from pyrocket.index.keys.index_file_info import IndexFile, look_at
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
-from pyrocket.sizes import TELL_INDEX
+from pyrocket.metadata.store_sizes import TELL_INDEX
 
 NO_TAGS = "without tags, which only RocketMQ 5.5 puts into it"
 

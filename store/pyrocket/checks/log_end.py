@@ -6,7 +6,7 @@ from pyrocket.disk.layout import Layout, file_name
 from pyrocket.index.queues.lost_files import lost_file
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.salvage import BadPlace
-from pyrocket.services.queue_ends import QueueEnds
+from pyrocket.metadata.queue_ends import QueueEnds
 
 
 def lost_by_words(run: AnyRun, published: int) -> BadPlace | None:

@@ -4,7 +4,7 @@ from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import LogCheck
-from pyrocket.services.queue_ends import QueueEnds
+from pyrocket.metadata.queue_ends import QueueEnds
 
 _STEP_OVER = repair(
     "steps over it and keeps all other messages; these can only come from a backup of {}. Until"

@@ -6,7 +6,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.shared_state import PUBLISHED, STRUCTURE, StatePage
 from pyrocket.errors import StoreDamagedError
-from pyrocket.services.identity import Identity
+from pyrocket.metadata.identity import Identity
 
 
 class Before:

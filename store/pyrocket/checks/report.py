@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pyrocket.checks.finding import Finding, Severity
 from pyrocket.log.salvage import BadPlace
-from pyrocket.services.topics import TopicConfig
+from pyrocket.metadata.topics import TopicConfig
 
 SIZES = "STORE_SIZES"
 """That `store.json` contradicts all files."""

@@ -6,8 +6,8 @@ from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
-from pyrocket.services.groups import Offsets
-from pyrocket.services.topics import TopicConfig, Topics, entry_of
+from pyrocket.metadata.groups import Offsets
+from pyrocket.metadata.topics import TopicConfig, Topics, entry_of
 
 _MAKE_AGAIN = repair(
     "makes it again and puts the topics into it. What groups have consumed no repair can bring"

@@ -288,7 +288,7 @@ class DirectoryTarget:
 
 
 def _topics(store: "Store", name: str = "") -> Iterator[TopicInfo]:
-    from pyrocket.services.topics import is_system_topic
+    from pyrocket.metadata.topics import is_system_topic
 
     names = store.topics()
     for row in _rows(store, "topics", topics=[name] if name else []):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyrocket.cursors import Cursors, saved_cursors
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import MOST_MOVES, NEVER, level_word
 from pyrocket.due_copies import Copies, due_copies
@@ -23,6 +22,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.index.queues.scanner import Slice
+from pyrocket.metadata.service_cursors import Cursors, saved_cursors
 from pyrocket.reader import Reader
 from pyrocket.writer import Writer
 

@@ -16,9 +16,9 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, Turns
 from pyrocket.disk.os_errors import translating
 from pyrocket.errors import StoreLockedError
+from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.repair.plan import Action, is_beyond_repair, plan_repair
 from pyrocket.repair.steps import Steps
-from pyrocket.services.identity import check_directory, layout_of
 from pyrocket.verify import Progress, verify
 from pyrocket.writer import Writer
 

@@ -21,7 +21,6 @@ from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.index.delay_levels import used_entries
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, QueuePart
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.settling import settle_queue
@@ -30,6 +29,10 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
 from pyrocket.log.salvage import written_behind
 from pyrocket.log.tail import keep_cut
+from pyrocket.metadata.delay_levels import used_entries
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.identity import SealedLog, identify
+from pyrocket.metadata.topics import Topics
 from pyrocket.repair.plan import (
     CONFIG,
     CUT,
@@ -43,9 +46,6 @@ from pyrocket.repair.plan import (
     Action,
 )
 from pyrocket.repair.stepping_over import DamagedLog
-from pyrocket.services.epochs import Epochs
-from pyrocket.services.identity import SealedLog, identify
-from pyrocket.services.topics import Topics
 
 
 class Steps:

@@ -9,9 +9,9 @@ from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.index.appender import Preface, Streamed
 from pyrocket.index.placing import Chunk
+from pyrocket.metadata.topics import Topics
 from pyrocket.services.delays import Delays
 from pyrocket.services.sink_ledger import SinkLedger
-from pyrocket.services.topics import Topics
 from pyrocket.sink.batch import Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.sink.decision import Decisions
 from pyrocket.sink.staged_file import StagedReader

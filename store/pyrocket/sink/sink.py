@@ -20,11 +20,11 @@ from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.hooks import Hooks
 from pyrocket.kinds import check_type
 from pyrocket.limits import check_whole
+from pyrocket.metadata.topics import check_topic_name
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.reader import Reader
 from pyrocket.services.empty_batches import EmptyBatches
 from pyrocket.services.sink_ledger import FORGET_AFTER_MS, SinkLedger
-from pyrocket.services.topics import check_topic_name
 from pyrocket.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.sink.decision import Decisions
 from pyrocket.sink.publisher import Publisher, record_of

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from pyrocket.errors import SinkError
+from pyrocket.metadata.topics import TopicConfig, Topics, lacking_topics
 from pyrocket.services.delays import Delays
-from pyrocket.services.topics import TopicConfig, Topics, lacking_topics
 from pyrocket.sink.batch import Staged
 from pyrocket.writer import Writer
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.clock import Clock
-from pyrocket.cursors import read_cursors
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
@@ -38,6 +37,7 @@ from pyrocket.index.timer_queue import ordered
 from pyrocket.kinds import check_text, check_type
 from pyrocket.limits import check_whole
 from pyrocket.message import StoredMessage
+from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.reader import Reader
 from pyrocket.services.unique_ids import UniqueIds
 from pyrocket.timers.handover import HandOver

@@ -16,7 +16,7 @@ from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.scattered_reads import read_scattered
 from pyrocket.index.timer_queue import of_timer_topic, ordered
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.services.topics import TopicConfig
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.timers.upcoming import Due
 
 MOST_BYTES = 8 * 1024 * 1024

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyrocket.cursors import read_cursors
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
@@ -29,6 +28,7 @@ from pyrocket.index.timer_queue import read_timers
 from pyrocket.index.timer_rebuild import undelivered
 from pyrocket.index.timer_tally import HOUR_MS, TIMERS_DAMAGED, Hours, counted, together
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.reader import Reader
 from pyrocket.timers.parcels import copies_of_due
 from pyrocket.timers.upcoming import Upcoming, cursor_of

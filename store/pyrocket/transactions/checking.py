@@ -29,7 +29,7 @@ from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
 from pyrocket.message import StoredMessage
-from pyrocket.services.topics import TopicConfig
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.transactions.keeping import move_prefix
 from pyrocket.transactions.ledger import Ledger
 from pyrocket.transactions.records import (

@@ -13,7 +13,7 @@ from pyrocket.formats.half_message import HalfMessage, read_halves
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.services.topics import TopicConfig
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.transactions.ledger import Ledger
 from pyrocket.transactions.records import OWN_TOPICS, commit_message, op_messages, record_of
 from pyrocket.transactions.words import HalfPlace, LocalTransactionState

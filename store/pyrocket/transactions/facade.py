@@ -23,11 +23,11 @@ from pyrocket.hooks import Hooks
 from pyrocket.kinds import check_message_kinds, check_text
 from pyrocket.limits import is_whole
 from pyrocket.message import Message, SendStatus
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.topics import lacking_topics
 from pyrocket.outgoing import Outgoing, Route
 from pyrocket.reader import Reader
 from pyrocket.services.delays import Destination
-from pyrocket.services.epochs import Epochs
-from pyrocket.services.topics import lacking_topics
 from pyrocket.transactions.checking import Checks, Respondent, question_of
 from pyrocket.transactions.ending import Ending
 from pyrocket.transactions.keeping import keep_undecided

@@ -46,9 +46,9 @@ from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.index.queues.scanner import Slice
 from pyrocket.message import Message
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.reader import Reader
 from pyrocket.services.delays import Delays, Destination
-from pyrocket.services.topics import TopicConfig
 from pyrocket.transactions.pieces import pieces
 
 OWN_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}

@@ -3,7 +3,7 @@
 import pytest
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.services.epochs import Epochs
+from pyrocket.metadata.epochs import Epochs
 
 
 def test_offsets_of_an_older_epoch_are_good_up_to_the_smallest_later_end(tmp_path):

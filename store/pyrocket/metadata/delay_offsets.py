@@ -6,7 +6,7 @@ SCHEDULE_TOPIC_XXXX. Source: `ScheduleMessageService`, `DelayOffsetSerializeWrap
 
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.fastjson import int_keys
-from pyrocket.json_table import Content, JsonTable
+from pyrocket.metadata.json_table import Content, JsonTable
 
 _TABLE = "offsetTable"
 

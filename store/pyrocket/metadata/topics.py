@@ -37,9 +37,9 @@ from pyrocket.formats.system_topics import (
     RETRY_PREFIX,
     SYSTEM_PREFIX,
 )
-from pyrocket.json_table import Content, JsonTable
 from pyrocket.kinds import check_text
 from pyrocket.limits import is_whole
+from pyrocket.metadata.json_table import Content, JsonTable
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 """On disk: never renumber."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import GroupNameError
-from pyrocket.json_table import Content, JsonTable
+from pyrocket.metadata.json_table import Content, JsonTable
 
 MAX_GROUP_CHARACTERS = 255
 """RocketMQ 4's limit, of its clients; brokers from 5 on make no group longer than 120."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.fastjson import int_keys
-from pyrocket.json_table import Content, JsonTable
+from pyrocket.metadata.json_table import Content, JsonTable
 
 _TABLE, _TOPICS_OF_GROUPS = "offsetTable", "groupTopicMap"
 

@@ -35,9 +35,9 @@ from pyrocket.errors import (
 from pyrocket.formats.checked_json import check_own_version
 from pyrocket.formats.fastjson import in_words
 from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
-from pyrocket.index.delay_levels import learn_delay_levels
 from pyrocket.kinds import path_of
-from pyrocket.sizes import (
+from pyrocket.metadata.delay_levels import learn_delay_levels
+from pyrocket.metadata.store_sizes import (
     TELL_INDEX,
     check_all_lengths,
     check_noted_sizes,
