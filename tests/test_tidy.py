@@ -37,11 +37,11 @@ LAYERS = [
 """Rooms from the bottom up: a room imports from those of lower ranks, never from its neighbours."""
 UPWARD = {
     ("pyrocket.metadata.service_cursors", "pyrocket.index.timer_buckets"),
-    ("pyrocket.writer", "pyrocket.services.empty_batches"),
-    ("pyrocket.recovering", "pyrocket.timer_recovery"),
-    ("pyrocket.recovering", "pyrocket.redelivery"),
-    ("pyrocket.index.keys.index_files", "pyrocket.index.checkpointer"),
-    ("pyrocket.index.keys.index_builder", "pyrocket.index.appender"),
+    ("pyrocket.engine.writer", "pyrocket.services.empty_batches"),
+    ("pyrocket.engine.recovery", "pyrocket.timer_recovery"),
+    ("pyrocket.engine.recovery", "pyrocket.redelivery"),
+    ("pyrocket.index.keys.index_files", "pyrocket.engine.checkpointer"),
+    ("pyrocket.index.keys.index_builder", "pyrocket.engine.appender"),
 }
 """Imports that point up and are to become hooks."""
 OS_OPERATIONS = (
@@ -68,9 +68,9 @@ PATHS_OUTSIDE_DISK = {
     "metadata.queue_ends": "os.listdir os.open",
     "sink.staging": ".iterdir",
     "metadata.store_sizes": ".glob",
-    "snapshot": ".glob .iterdir os.walk",
+    "engine.snapshot": ".glob .iterdir os.walk",
     "timers.unit_log": ".glob",
-    "topic_admin": ".glob",
+    "engine.topic_admin": ".glob",
 }
 """By module, what still opens, lists or changes paths itself and is to move into `disk`."""
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}

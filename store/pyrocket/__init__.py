@@ -48,6 +48,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyrocket.config import Retention, StoreConfig
     from pyrocket.durations import parse_duration
+    from pyrocket.engine.group_admin import AtTime, Groups
+    from pyrocket.engine.locating import Located, Wanted
+    from pyrocket.engine.message_locations import Places
     from pyrocket.errors import PyrocketError
     from pyrocket.filters.message_filter import MessageFilter, ScanTally
     from pyrocket.formats.half_message import HalfMessage
@@ -55,9 +58,7 @@ if TYPE_CHECKING:
     from pyrocket.formats.properties import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
     from pyrocket.formats.record_columns import SCAN_COLUMNS
     from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
-    from pyrocket.group_admin import AtTime, Groups
     from pyrocket.limits import parse_size
-    from pyrocket.locating import Located, Wanted
     from pyrocket.message import (
         AppendResult,
         ByteSpan,
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from pyrocket.metadata.topics import TopicConfig, check_topic_name, is_system_topic
     from pyrocket.parked import PendingPart
     from pyrocket.paths import local_path
-    from pyrocket.places import Places
     from pyrocket.sink.batch import Published, SinkBatch, Staged
     from pyrocket.sink.sink import Sink
     from pyrocket.sink.stager import Stager
@@ -149,19 +149,19 @@ _HOMES = {
     "SEND_COLUMNS": "formats.send_columns",
     "VIEW_COLUMNS": "views.parts",
     "AppendResult": "message",
-    "AtTime": "group_admin",
+    "AtTime": "engine.group_admin",
     "ByteSpan": "message",
     "GroupConfig": "metadata.subscriptions",
-    "Groups": "group_admin",
+    "Groups": "engine.group_admin",
     "HalfMessage": "formats.half_message",
     "HalfPlace": "transactions.words",
     "LocalTransactionState": "transactions.words",
-    "Located": "locating",
+    "Located": "engine.locating",
     "LogMark": "message",
     "Message": "message",
     "MessageFilter": "filters.message_filter",
     "PendingPart": "parked",
-    "Places": "places",
+    "Places": "engine.message_locations",
     "Position": "message",
     "Published": "sink.batch",
     "PyrocketError": "errors",
@@ -184,7 +184,7 @@ _HOMES = {
     "ViewName": "views.parts",
     "ViewPart": "views.parts",
     "Views": "views.facade",
-    "Wanted": "locating",
+    "Wanted": "engine.locating",
     "check_group_name": "metadata.subscriptions",
     "check_send_schema": "formats.send_columns",
     "check_topic_name": "metadata.topics",

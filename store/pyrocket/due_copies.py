@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.engine.placing import runs_of
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.real_place import real_places
@@ -21,7 +22,6 @@ from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_crc import crc_lengths
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.index.placing import runs_of
 from pyrocket.metadata.topics import TopicConfig
 
 _NEVER_DELIVERED_TO = frozenset([HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC])

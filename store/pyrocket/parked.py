@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import level_word
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError, SchemaError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.pending_columns import DUE, PENDING_COLUMNS, parked_columns, rows_for
@@ -25,7 +26,6 @@ from pyrocket.kinds import check_texts, check_type
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import saved_cursors
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.reader import Reader
 from pyrocket.transactions.undecided import Undecided
 
 PendingKind = Literal["scheduled", "half"]

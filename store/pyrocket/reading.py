@@ -6,6 +6,10 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.key_lookup import Lookup
+from pyrocket.engine.locating import Located, Locator, Wanted
+from pyrocket.engine.message_locations import Places, check_columns, scan_places
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES, QueueRun
@@ -15,13 +19,9 @@ from pyrocket.kinds import (
     check_place,
     check_text,
 )
-from pyrocket.locating import Located, Locator, Wanted
-from pyrocket.lookup import Lookup
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.parked import Parked, PendingKind, PendingPart
-from pyrocket.places import Places, check_columns, scan_places
-from pyrocket.reader import Reader
 from pyrocket.views.facade import Views
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20

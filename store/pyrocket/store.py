@@ -9,37 +9,37 @@ from types import NoneType
 
 import pyarrow as pa
 
-from pyrocket.advancing import Advancing
 from pyrocket.clock import Clock
 from pyrocket.config import DEFAULT_QUEUES, Retention, StoreConfig
 from pyrocket.delivery.levels import DelayLevels
 from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating, translating_methods
+from pyrocket.engine.group_admin import Groups
+from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.key_lookup import Lookup
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.reader_delivery import Advancing
+from pyrocket.engine.removable import check_limits, preview
+from pyrocket.engine.retention_rules import CleanReport
+from pyrocket.engine.sender import Sender
+from pyrocket.engine.service_runner import ServiceRunner, ServiceThread
+from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
+from pyrocket.engine.topic_admin import TopicAdmin
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreReadOnlyError
-from pyrocket.group_admin import Groups
-from pyrocket.hooks import Hooks
 from pyrocket.kinds import check_numbers, check_text, check_type, path_of
-from pyrocket.lookup import Lookup
 from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import check_directory, layout_of, load_identity, tell_differences
 from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.parked import Parked
-from pyrocket.reader import Reader
 from pyrocket.reading import Reading
-from pyrocket.removable import check_limits, preview
-from pyrocket.sender import Sender
-from pyrocket.service_runner import ServiceRunner, ServiceThread
-from pyrocket.services.retention import CleanReport
 from pyrocket.sink.sink import Sink
-from pyrocket.snapshot import Progress, SnapshotReport, take_snapshot
 from pyrocket.timers.admin import Timers
-from pyrocket.topic_admin import TopicAdmin
 from pyrocket.transactions.facade import Transactions
 from pyrocket.views.facade import Views
-from pyrocket.writer import Writer
 
 
 @translating_methods

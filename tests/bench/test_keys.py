@@ -6,8 +6,9 @@ from statistics import median
 
 import pyarrow as pa
 from bench.data import batch
-from pyrocket import Message, Store, StoreConfig, outgoing
+from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
+from pyrocket.engine import message_encoder
 from pyrocket.formats import record_batch
 from pyrocket.index.keys.index_builder import KeyBuilder
 
@@ -124,7 +125,7 @@ def test_noting_the_keys_of_single_messages(fast_disk, large, report, monkeypatc
     count = 10_000 if large else 100
     with Store.open(fast_disk / "s", create=True, config=StoreConfig(flush="manual")) as store:
         store.create_topic("T", read_queues=1, write_queues=1)
-        hashing = cost_of(monkeypatch, outgoing, "keys_of_message")
+        hashing = cost_of(monkeypatch, message_encoder, "keys_of_message")
         noting = cost_of(monkeypatch, KeyBuilder, "note")
         start = time.process_time()
         for number in range(count):

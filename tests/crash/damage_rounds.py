@@ -22,10 +22,11 @@ from pathlib import Path
 from crash import damage as made
 from crash.damage import GROUP, LATER, REBUILT, damage, make_template
 from crash.damage_look import Look, Truth, look
-from pyrocket import Message, Store, reader
+from pyrocket import Message, Store
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
+from pyrocket.engine import reader
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.metadata.identity import load_identity

@@ -1,8 +1,9 @@
 """Fixtures for tests of the store without Spark."""
 
 import pytest
-from pyrocket import Store, recovering
+from pyrocket import Store
 from pyrocket.disk import io, space
+from pyrocket.engine import recovery
 from stores import SMALL, FakeClock, batch, filled, message, next_boot, numbered
 
 
@@ -65,13 +66,13 @@ def aged(path, clock):
 @pytest.fixture
 def recoveries(monkeypatch):
     """Counts the recoveries that look at the log."""
-    done, real = [], recovering.recover
+    done, real = [], recovery.recover
 
     def recover(*arguments, **named):
         done.append(named["clean"])
         return real(*arguments, **named)
 
-    monkeypatch.setattr(recovering, "recover", recover)
+    monkeypatch.setattr(recovery, "recover", recover)
     return done
 
 

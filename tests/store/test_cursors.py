@@ -11,12 +11,12 @@ from pyrocket.disk.shared_state import (
     TIMER_DUE,
     level_word,
 )
+from pyrocket.engine.topic_admin import TopicConfig
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
 from pyrocket.metadata.delay_offsets import DelayOffsets
 from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
-from pyrocket.topic_admin import TopicConfig
 from stores import BY_HAND, SMALL, batch, filled, message, numbered, reboot, words
 
 LEVEL_2 = level_word(2)
@@ -49,7 +49,7 @@ def value(path, word):
 
 @pytest.fixture(autouse=True)
 def _system_topics_may_be_written(monkeypatch):
-    monkeypatch.setattr("pyrocket.sender.check_topic_name", lambda name: None)
+    monkeypatch.setattr("pyrocket.engine.sender.check_topic_name", lambda name: None)
 
 
 def test_rocketmq_is_told_of_the_levels_every_ten_seconds(tmp_path, clock):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from halves import UNKNOWN
 from pyrocket import Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig, Wanted
-from pyrocket.group_admin import AtTime, Groups
+from pyrocket.engine.group_admin import AtTime, Groups
 from pyrocket.repair.run import repair
 from pyrocket.sink.sink import Sink
 from pyrocket.timers.admin import Timers

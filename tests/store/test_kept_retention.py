@@ -104,7 +104,7 @@ def test_a_creation_that_died_leaves_its_retention_to_nobody(path, clock, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pyrocket.writer.settle_identity", die)
+        patch.setattr("pyrocket.engine.writer.settle_identity", die)
         with pytest.raises(KeyboardInterrupt):
             Store.open(path, create=True, config=replace(SMALL, retention=KEPT), clock=clock)
     assert (path / "pyrocket" / "retention.json").exists()
@@ -138,7 +138,7 @@ def test_a_file_that_cannot_be_read_deletes_nothing_and_is_named(path, clock, te
 
 def free(monkeypatch, count, total=1 << 40):
     """Have the disk so many bytes free."""
-    monkeypatch.setattr("pyrocket.cleaner.free_bytes", lambda folder: count)
+    monkeypatch.setattr("pyrocket.engine.cleaner.free_bytes", lambda folder: count)
     monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(total - count, total))
 
 

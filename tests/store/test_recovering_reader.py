@@ -7,9 +7,10 @@ import threading
 from contextlib import contextmanager, nullcontext
 
 import pytest
-from pyrocket import Message, Store, reader, recovering
+from pyrocket import Message, Store
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.shared_state import STATE_FORMAT, StatePage
+from pyrocket.engine import reader, recovery
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index.queues import rebuild, scanner
 from pyrocket.verify import verify
@@ -35,7 +36,7 @@ def alone(root):
         lock.close()
 
 
-def die_in_a_recovery(root, where=recovering, step="keep_tail"):
+def die_in_a_recovery(root, where=recovery, step="keep_tail"):
     """Have a process killed at a step of its recovery of what a killed writer has left."""
     store = Store.open(root)
     for number in range(100, 105):
@@ -116,14 +117,14 @@ def test_verify_notes_a_recovery_that_has_not_ended(root):
 
 def test_a_reader_sees_whole_queues_before_and_after_a_recovery(root, monkeypatch):
     started, finish = threading.Event(), threading.Event()
-    restore_cursors = recovering.restore_cursors
+    restore_cursors = recovery.restore_cursors
 
     def slow(*arguments):
         started.set()
         finish.wait(10)
         return restore_cursors(*arguments)
 
-    monkeypatch.setattr(recovering, "restore_cursors", slow)
+    monkeypatch.setattr(recovery, "restore_cursors", slow)
     page = StatePage(root / "pyrocket/state", writable=True)
     with Store.open(root, read_only=True) as looking:
         assert looking.max_offset("T", 0) == 100
@@ -219,7 +220,7 @@ def test_readers_do_not_wait_for_a_recovery_that_failed(root, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.1)
-    monkeypatch.setattr("pyrocket.recovering.QueueEnds.note", no_space)
+    monkeypatch.setattr("pyrocket.engine.recovery.QueueEnds.note", no_space)
     reboot(root)
     with pytest.raises(StoreUnavailableError, match="No space left"):
         Store.open(root)

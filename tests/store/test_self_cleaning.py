@@ -7,11 +7,12 @@ from contextlib import suppress
 
 import pytest
 from click.testing import CliRunner
-from pyrocket import Retention, Store, service_runner
+from pyrocket import Retention, Store
 from pyrocket.cli import main
 from pyrocket.disk import io, space
+from pyrocket.engine import service_runner
+from pyrocket.engine.retention_rules import local_hour
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.services.retention import local_hour
 from sinks import numbered, publish, stage, staged_files
 from stores import SMALL, bodies, log_files, message, scan
 

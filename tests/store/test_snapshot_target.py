@@ -93,7 +93,7 @@ def test_who_may_not_write_to_the_source_is_told_of_read_only(path, tmp_path, mo
             raise OSError(number, os.strerror(number), str(folder))
 
     with monkeypatch.context() as patch:
-        patch.setattr("pyrocket.presence.io.make_directory", refuse)
+        patch.setattr("pyrocket.engine.writer_session.io.make_directory", refuse)
         done = CliRunner().invoke(main, command)
     assert done.exit_code == 2
     assert "--read-only" in done.stderr

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import PyrocketError, Store, StoreConfig
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import (
     InvalidInputError,
     OptionError,
@@ -12,7 +13,6 @@ from pyrocket.errors import (
     StoreNotFoundError,
     StoreReadOnlyError,
 )
-from pyrocket.writer import Writer
 from stores import SMALL, batch, bodies, filled, message, numbered, snapshot
 
 

@@ -6,7 +6,7 @@ import click
 
 from pyrocket.cli.frame import OK, as_json, directory, dry_run, exits, show_json, size
 from pyrocket.disk.layout import file_name
-from pyrocket.services.retention import CleanReport
+from pyrocket.engine.retention_rules import CleanReport
 
 
 @click.command()

@@ -15,12 +15,12 @@ from pyrocket.disk.fixed_names import check_fixed_names
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, Turns
 from pyrocket.disk.os_errors import translating
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.repair.plan import Action, is_beyond_repair, plan_repair
 from pyrocket.repair.steps import Steps
 from pyrocket.verify import Progress, verify
-from pyrocket.writer import Writer
 
 _ALL = 10**9
 _TIMEOUT_MS = 10_000

@@ -4,20 +4,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from pyrocket.clock import Clock
+from pyrocket.engine.appender import Preface, Streamed
+from pyrocket.engine.delayed_routing import Delays
+from pyrocket.engine.placing import Chunk
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError, StoreNotSharedError
 from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
-from pyrocket.index.appender import Preface, Streamed
-from pyrocket.index.placing import Chunk
 from pyrocket.metadata.topics import Topics
-from pyrocket.services.delays import Delays
 from pyrocket.services.sink_ledger import SinkLedger
 from pyrocket.sink.batch import Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.sink.decision import Decisions
 from pyrocket.sink.staged_file import StagedReader
 from pyrocket.sink.staged_topics import StagedTopics
 from pyrocket.sink.staging import StagingArea
-from pyrocket.writer import Writer
 
 
 class Publisher:

@@ -14,15 +14,16 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
+from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.message_encoder import Outgoing, Route
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import PLACEHOLDER, MessageError, RecordDamagedError
 from pyrocket.formats.publish_record import SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
-from pyrocket.hooks import Hooks
 from pyrocket.kinds import check_type
 from pyrocket.limits import check_whole
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.outgoing import Outgoing, Route
-from pyrocket.reader import Reader
 from pyrocket.services.empty_batches import EmptyBatches
 from pyrocket.services.sink_ledger import FORGET_AFTER_MS, SinkLedger
 from pyrocket.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
@@ -30,7 +31,6 @@ from pyrocket.sink.decision import Decisions
 from pyrocket.sink.publisher import Publisher, record_of
 from pyrocket.sink.stager import Stager
 from pyrocket.sink.staging import Leftovers, StagingArea
-from pyrocket.writer import Writer
 
 
 @translating_methods

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
+from pyrocket.engine.delayed_routing import Delays
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import SinkError
 from pyrocket.metadata.topics import TopicConfig, Topics, lacking_topics
-from pyrocket.services.delays import Delays
 from pyrocket.sink.batch import Staged
-from pyrocket.writer import Writer
 
 
 class StagedTopics:

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from pyrocket.clock import Clock
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
-from pyrocket.encoding import encode_rows
+from pyrocket.engine.encoding import encode_rows
+from pyrocket.engine.message_encoder import Outgoing, Route
 from pyrocket.formats.content_sum import ContentSum, content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.limits import check_whole
-from pyrocket.outgoing import Outgoing, Route
 from pyrocket.sink.batch import SinkBatch, Staged
 from pyrocket.sink.staged_file import StagedWriter
 from pyrocket.sink.staging import StagingArea

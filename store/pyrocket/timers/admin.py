@@ -11,6 +11,10 @@ from pyrocket.clock import Clock
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.unique_ids import UniqueIds
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
@@ -31,20 +35,16 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_check import decode_timer_check, delivered_by
 from pyrocket.formats.timer_entry import TimerEntries, due_times
-from pyrocket.hooks import Hooks
 from pyrocket.index.queues.scattered_reads import read_scattered
 from pyrocket.index.timer_queue import ordered
 from pyrocket.kinds import check_text, check_type
 from pyrocket.limits import check_whole
 from pyrocket.message import StoredMessage
 from pyrocket.metadata.service_cursors import read_cursors
-from pyrocket.reader import Reader
-from pyrocket.services.unique_ids import UniqueIds
 from pyrocket.timers.handover import HandOver
 from pyrocket.timers.keeping import copies_of_kept
 from pyrocket.timers.service import TimerService
 from pyrocket.timers.waiting import Progress
-from pyrocket.writer import Writer
 
 _log = logging.getLogger(__name__)
 

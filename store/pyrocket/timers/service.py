@@ -17,6 +17,8 @@ from pyrocket.disk.shared_state import (
     TIMER_OFFSET,
     StatePage,
 )
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import Entries
@@ -29,11 +31,9 @@ from pyrocket.index.timer_rebuild import undelivered
 from pyrocket.index.timer_tally import HOUR_MS, TIMERS_DAMAGED, Hours, counted, together
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.service_cursors import read_cursors
-from pyrocket.reader import Reader
 from pyrocket.timers.parcels import copies_of_due
 from pyrocket.timers.upcoming import Upcoming, cursor_of
 from pyrocket.timers.waiting import Progress, Waiting, read_slot, read_waiting
-from pyrocket.writer import Writer
 
 T = TypeVar("T")
 

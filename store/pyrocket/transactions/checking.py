@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.half_message import HalfMessage, java_long
 from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
@@ -41,7 +42,6 @@ from pyrocket.transactions.records import (
     still_immune,
 )
 from pyrocket.transactions.words import CheckPolicy, HalfPlace, Question
-from pyrocket.writer import Writer
 
 MOST_MESSAGES = 2000
 MOST_BYTES = 8 * 1024 * 1024

@@ -8,6 +8,7 @@ Source: `EndTransactionProcessor`.
 
 from dataclasses import replace
 
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, TransactionError
 from pyrocket.formats.half_message import HalfMessage, read_halves
 from pyrocket.formats.record_batch import EncodedBatch
@@ -17,7 +18,6 @@ from pyrocket.metadata.topics import TopicConfig
 from pyrocket.transactions.ledger import Ledger
 from pyrocket.transactions.records import OWN_TOPICS, commit_message, op_messages, record_of
 from pyrocket.transactions.words import HalfPlace, LocalTransactionState
-from pyrocket.writer import Writer
 
 
 class Ending:

@@ -8,6 +8,12 @@ from typing import Protocol
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.delayed_routing import Destination
+from pyrocket.engine.group_append import WriteQueue
+from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.message_encoder import Outgoing, Route
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError
 from pyrocket.formats.half_message import HalfMessage, half_of
 from pyrocket.formats.properties import (
@@ -19,15 +25,11 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.hooks import Hooks
 from pyrocket.kinds import check_message_kinds, check_text
 from pyrocket.limits import is_whole
 from pyrocket.message import Message, SendStatus
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.topics import lacking_topics
-from pyrocket.outgoing import Outgoing, Route
-from pyrocket.reader import Reader
-from pyrocket.services.delays import Destination
 from pyrocket.transactions.checking import Checks, Respondent, question_of
 from pyrocket.transactions.ending import Ending
 from pyrocket.transactions.keeping import keep_undecided
@@ -36,8 +38,6 @@ from pyrocket.transactions.onlooker import seen_cursors
 from pyrocket.transactions.records import OWN_TOPICS
 from pyrocket.transactions.undecided import Undecided
 from pyrocket.transactions.words import CheckPolicy, HalfPlace, LocalTransactionState, Question
-from pyrocket.write_queue import WriteQueue
-from pyrocket.writer import Writer
 
 
 class Sending(Protocol):

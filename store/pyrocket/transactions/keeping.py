@@ -7,10 +7,10 @@ names the original is understood (`Ending`).
 
 from collections.abc import Sequence
 
+from pyrocket.engine.writer import Writer
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.transactions.ledger import Ledger
 from pyrocket.transactions.records import OWN_TOPICS, moved
-from pyrocket.writer import Writer
 
 _MOST_BYTES = 8 * 1024 * 1024
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
+from pyrocket.engine.delayed_routing import Delays
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.writer import Writer
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_transaction_cursors
 from pyrocket.metadata.topics import Topics, lacking_topics
-from pyrocket.reader import Reader
-from pyrocket.services.delays import Delays
 from pyrocket.transactions.undecided import Cursors, Undecided
 from pyrocket.transactions.words import CheckPolicy
-from pyrocket.writer import Writer
 
 
 class Ledger:

@@ -8,8 +8,8 @@ the queue yet. So cursors count once all that was published when they were read 
 import time
 
 from pyrocket.disk.layout import Layout
+from pyrocket.engine.reader import Reader
 from pyrocket.metadata.service_cursors import Cursors, saved_cursors
-from pyrocket.reader import Reader
 
 _PATIENCE_SECONDS, _POLL_SECONDS = 1.0, 0.001
 

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.index.queues.scanner import Slice
-from pyrocket.reader import Reader
 
 _log = logging.getLogger(__name__)
 

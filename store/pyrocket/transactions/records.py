@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.config import MAX_PROPERTIES_BYTES
+from pyrocket.engine.delayed_routing import Delays, Destination
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import TransactionError
 from pyrocket.formats.half_message import (
     OP_TAGS,
@@ -47,8 +49,6 @@ from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.index.queues.scanner import Slice
 from pyrocket.message import Message
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.reader import Reader
-from pyrocket.services.delays import Delays, Destination
 from pyrocket.transactions.pieces import pieces
 
 OWN_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
+from pyrocket.engine.reader import Reader
 from pyrocket.formats.half_message import HalfMessage, read_halves, read_ops
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.metadata.epochs import Epochs
-from pyrocket.reader import Reader
 from pyrocket.transactions.pieces import pieces
 
 _COMMITS_LOOKED_AT = 32

@@ -6,13 +6,13 @@ from typing import get_args
 import pyarrow as pa
 
 from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.group_admin import Groups
+from pyrocket.engine.message_locations import check_columns
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.system_topics import DLQ_PREFIX
-from pyrocket.group_admin import Groups
 from pyrocket.kinds import check_text, check_texts, check_type
 from pyrocket.parked import Parked
-from pyrocket.places import check_columns
-from pyrocket.reader import Reader
 from pyrocket.views.log_view import log_parts, scan_log
 from pyrocket.views.parts import (
     VIEW_COLUMNS,

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from pyrocket.engine.locating import is_among
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import to_text
 from pyrocket.formats.record import BLANK_BYTES
@@ -18,9 +20,7 @@ from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_column
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, queue_rows
 from pyrocket.index.queues.scanner import SLICE_ROWS
-from pyrocket.locating import is_among
 from pyrocket.log.salvage import LogCheck
-from pyrocket.reader import Reader
 from pyrocket.views.parts import IN_QUEUE, VIEW_COLUMNS, LogPart
 
 _log = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.engine.group_admin import Groups
+from pyrocket.engine.reader import Reader
 from pyrocket.formats.pending_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX
-from pyrocket.group_admin import Groups
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.parked import Parked
-from pyrocket.reader import Reader
 from pyrocket.views.parts import (
     CONSUMED,
     GROUP,

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 
+from pyrocket.engine.group_admin import Groups
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
-from pyrocket.group_admin import Groups
-from pyrocket.reader import Reader
 from pyrocket.views.parts import VIEW_COLUMNS
 
 Row = dict[str, object]

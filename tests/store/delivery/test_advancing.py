@@ -8,9 +8,9 @@ import pytest
 from delivering import bodies_of, delay
 from golden.java import CLEAN, GOLDEN, listing
 from pyrocket import Store
-from pyrocket.advancing import INTERVAL_SECONDS
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
+from pyrocket.engine.reader_delivery import INTERVAL_SECONDS
 from stores import SMALL, message, reboot, snapshot
 
 
@@ -27,8 +27,8 @@ def reading(open_store, path, clock):
 @pytest.fixture
 def patient(monkeypatch):
     """Tests don't wait between two advances."""
-    monkeypatch.setattr("pyrocket.advancing.INTERVAL_SECONDS", 0)
-    monkeypatch.setattr("pyrocket.advancing._AFTER_FAILURE_SECONDS", 0)
+    monkeypatch.setattr("pyrocket.engine.reader_delivery.INTERVAL_SECONDS", 0)
+    monkeypatch.setattr("pyrocket.engine.reader_delivery._AFTER_FAILURE_SECONDS", 0)
 
 
 def test_a_reader_delivers_what_is_due_where_nobody_writes(reading, patient):
@@ -51,7 +51,7 @@ def test_a_reader_delivers_in_another_boot(open_store, path, clock, patient):
 
 def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock, monkeypatch):
     assert INTERVAL_SECONDS == 1
-    monkeypatch.setattr("pyrocket.advancing.INTERVAL_SECONDS", 3600)
+    monkeypatch.setattr("pyrocket.engine.reader_delivery.INTERVAL_SECONDS", 3600)
     assert reading.advance()
     store = open_store()
     delay(store, 1, b"y")
@@ -84,7 +84,7 @@ def test_a_reader_does_nothing_where_a_java_broker_is(reading, path, patient):
 
 
 def test_a_reader_waits_for_no_turn_and_tries_again_soon(reading, path, monkeypatch):
-    monkeypatch.setattr("pyrocket.advancing.INTERVAL_SECONDS", 0)
+    monkeypatch.setattr("pyrocket.engine.reader_delivery.INTERVAL_SECONDS", 0)
     somebody = FileLock(Layout(path).mutex)
     assert somebody.try_lock()
     began = time.monotonic()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from delivering import Driver, bodies_of, delay, waiting
 from pyrocket.config import Retention
-from pyrocket.hooks import EVERYTHING_MAY_GO
+from pyrocket.engine.hooks import EVERYTHING_MAY_GO
 from stores import SMALL, batch, log_files, numbered
 
 HOUR = 3_600_000
@@ -70,7 +70,7 @@ def test_a_full_disk_stops_no_delivery(open_store, clock, monkeypatch, full):
     store = open_store(config=replace(SMALL, retention=Retention()))
     delay(store, 1, b"x")
     usage = type("Usage", (), {"ratio": full})
-    monkeypatch.setattr("pyrocket.cleaner.disk_usage", lambda folders: usage)
+    monkeypatch.setattr("pyrocket.engine.cleaner.disk_usage", lambda folders: usage)
     clock.now += 1000
     assert store.advance()
     assert bodies_of(store) == [b"x"]

@@ -146,6 +146,8 @@ def test_a_clean_end_leaves_exact_cursors(store, clock, monkeypatch):
     Driver(store).all()
     store.close()
     reboot(store.path)
-    monkeypatch.setattr("pyrocket.recovering.skip_delivered", lambda *_: pytest.fail("not needed"))
+    monkeypatch.setattr(
+        "pyrocket.engine.recovery.skip_delivered", lambda *_: pytest.fail("not needed")
+    )
     with Store.open(store.path, config=MANUAL, clock=clock) as again:
         assert Driver(again).cursor(1) == 1

@@ -9,8 +9,8 @@ from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
+from pyrocket.engine.service_runner import RETRY_MS, ServiceRunner
 from pyrocket.errors import StoreDamagedError
-from pyrocket.service_runner import RETRY_MS, ServiceRunner
 from pyrocket.testing import FileClock
 from stores import SMALL, message
 

@@ -11,11 +11,11 @@ from itertools import product
 import pytest
 from keyed import index_of
 from pyrocket import Store
+from pyrocket.engine.locating import Wanted
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
 from pyrocket.index.keys.index_file import KeyFile
 from pyrocket.index.keys.index_file_info import look_at
-from pyrocket.locating import Wanted
 from pyrocket.repair.run import repair
 from pyrocket.verify import verify
 from store.repair.damage import index_files

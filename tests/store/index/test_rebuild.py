@@ -3,7 +3,8 @@
 import shutil
 
 import pytest
-from pyrocket import Store, recovering, writer
+from pyrocket import Store
+from pyrocket.engine import recovery, writer
 from pyrocket.errors import StoreDamagedError
 from stores import (
     SMALL,
@@ -222,7 +223,7 @@ def test_last_entry_erased_after_a_kill(killed):
 
 def test_queue_lost_long_after_the_last_look_at_the_log(path, monkeypatch):
     """More was appended since the checkpoint than a writer goes through when it comes in."""
-    monkeypatch.setattr(recovering, "_LOOKED_THROUGH", 1000)
+    monkeypatch.setattr(recovery, "_LOOKED_THROUGH", 1000)
     store = filled(path, count=COUNT)
     store.flush()
     store.append_batch(batch(numbered(20, first=COUNT), 0), topic="t")

@@ -3,8 +3,9 @@
 import shutil
 
 import pytest
-from pyrocket import Store, writer
+from pyrocket import Store
 from pyrocket.checks.finding import Severity
+from pyrocket.engine import writer
 from pyrocket.formats import record_batch
 from pyrocket.verify import verify
 from stores import SMALL, batch, filled, numbered, queue_files

@@ -5,8 +5,7 @@ import time
 import pytest
 from pyrocket.config import Retention
 from pyrocket.disk.space import DiskUsage
-from pyrocket.errors import OptionError
-from pyrocket.services.retention import (
+from pyrocket.engine.retention_rules import (
     DISK,
     EXPIRED,
     TOTAL_BYTES,
@@ -15,6 +14,7 @@ from pyrocket.services.retention import (
     plan_by_hand,
     plan_cleaning,
 )
+from pyrocket.errors import OptionError
 
 HOUR = 3_600_000
 SIZE = 100

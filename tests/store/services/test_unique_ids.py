@@ -1,6 +1,6 @@
 """UNIQ_KEYs: RocketMQ's shape, and never the same twice."""
 
-from pyrocket.services.unique_ids import UniqueIds
+from pyrocket.engine.unique_ids import UniqueIds
 from stores import FakeClock
 
 

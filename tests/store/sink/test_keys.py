@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
-from pyrocket.index import appender
+from pyrocket.engine import appender
 from pyrocket.index.keys import index_builder
 from sinks import publish
 from stores import words

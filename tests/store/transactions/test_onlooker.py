@@ -5,8 +5,8 @@ import threading
 import pytest
 from halves import MINUTE, Held, Listener, producer
 from pyrocket.disk.shared_state import HALF_CURSOR
-from pyrocket.index.appender import Appender
-from pyrocket.reader import Reader
+from pyrocket.engine.appender import Appender
+from pyrocket.engine.reader import Reader
 from pyrocket.transactions import onlooker
 from stores import message, words
 

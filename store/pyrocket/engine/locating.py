@@ -12,6 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.engine.key_lookup import Lookup
+from pyrocket.engine.message_locations import Places
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, to_text
 from pyrocket.formats.index_file import key_hashes
@@ -21,9 +24,6 @@ from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.scattered_reads import records_at, sizes_at
 from pyrocket.kinds import check_numbers, check_texts, check_type
-from pyrocket.lookup import Lookup
-from pyrocket.places import Places
-from pyrocket.reader import Reader
 
 Bools = npt.NDArray[np.bool_]
 

@@ -13,13 +13,13 @@ from typing import Literal
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.kinds import check_numbers, check_text
 from pyrocket.metadata.groups import GroupOffsets, Offsets
 from pyrocket.metadata.subscriptions import GroupConfig, Subscriptions, check_group_name
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.reader import Reader
-from pyrocket.writer import Writer
 
 
 @dataclass(frozen=True)

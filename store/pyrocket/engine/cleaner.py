@@ -21,16 +21,9 @@ from pyrocket.clock import Clock
 from pyrocket.config import Retention
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.space import DiskUsage, disk_usage, free_bytes
-from pyrocket.errors import PyrocketError, StoreUnavailableError
-from pyrocket.hooks import Hooks
-from pyrocket.index.keys.index_builder import KeyBuilder
-from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import Queues
-from pyrocket.limits import format_size
-from pyrocket.log.commit_log import CommitLog
-from pyrocket.metadata.topics import Topics
-from pyrocket.removable import damaged_index_stays, log_files, planned_by_hand
-from pyrocket.services.retention import (
+from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.removable import damaged_index_stays, log_files, planned_by_hand
+from pyrocket.engine.retention_rules import (
     CleaningPlan,
     CleanReport,
     Kept,
@@ -38,6 +31,13 @@ from pyrocket.services.retention import (
     plan_cleaning,
     split_held,
 )
+from pyrocket.errors import PyrocketError, StoreUnavailableError
+from pyrocket.index.keys.index_builder import KeyBuilder
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.limits import format_size
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.metadata.topics import Topics
 
 INTERVAL_MS = 10_000
 """RocketMQ's cleanResourceInterval: how often a writer looks at most."""

@@ -7,7 +7,10 @@ import pyarrow as pa
 
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
-from pyrocket.encoding import encode_rows
+from pyrocket.engine.encoding import encode_rows
+from pyrocket.engine.group_append import WriteQueue
+from pyrocket.engine.message_encoder import Outgoing, Route
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
@@ -17,9 +20,6 @@ from pyrocket.kinds import check_message_kinds
 from pyrocket.limits import check_whole
 from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.metadata.topics import TopicConfig, Topics, check_topic_name, lacking_topics
-from pyrocket.outgoing import Outgoing, Route
-from pyrocket.write_queue import WriteQueue
-from pyrocket.writer import Writer
 
 
 class Sender:

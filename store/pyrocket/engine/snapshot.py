@@ -27,6 +27,7 @@ from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, file_name, listed
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import (
     InvalidInputError,
     PyrocketError,
@@ -44,7 +45,6 @@ from pyrocket.index.queues.whole_files import check_ends_in_log, check_log_files
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors
-from pyrocket.reader import Reader
 
 Turn = Callable[[], AbstractContextManager[None]]
 """Keeps other writers out while it is entered."""

@@ -19,9 +19,9 @@ from typing import Protocol
 
 from pyrocket.clock import Clock
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE, STORE_TIME, StatePage
+from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError, StoreReadOnlyError
-from pyrocket.hooks import Hooks
-from pyrocket.writer import Writer
 
 RETRY_MS = 100
 """How long after a failure a service tries again: RocketMQ's DELAY_FOR_A_WHILE."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError
 from pyrocket.kinds import check_type
 from pyrocket.limits import is_whole
@@ -19,7 +20,6 @@ from pyrocket.metadata.topics import (
     check_not_system,
     check_topic_name,
 )
-from pyrocket.writer import Writer
 
 
 class TopicAdmin:

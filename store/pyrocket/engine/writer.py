@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from pyrocket.cleaner import Cleaner
 from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk import io
@@ -17,13 +16,17 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
 from pyrocket.disk.shared_state import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
+from pyrocket.engine.appender import Appended, Appender, Preface, Streamed
+from pyrocket.engine.checkpointer import Checkpointer
+from pyrocket.engine.cleaner import Cleaner
+from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.placing import Chunk
+from pyrocket.engine.recovery import note_progress, queues_agree, recover_alone
+from pyrocket.engine.retention_rules import CleanReport
+from pyrocket.engine.writer_session import Presence, last_holder, make_folders
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.hooks import Hooks
-from pyrocket.index.appender import Appended, Appender, Preface, Streamed
-from pyrocket.index.checkpointer import Checkpointer
 from pyrocket.index.keys.index_builder import KeyBuilder
-from pyrocket.index.placing import Chunk
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
@@ -33,10 +36,7 @@ from pyrocket.metadata.identity import SealedLog, settle_identity
 from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.service_cursors import save_levels, save_transaction_cursors
 from pyrocket.metadata.topics import Topics
-from pyrocket.presence import Presence, last_holder, make_folders
-from pyrocket.recovering import note_progress, queues_agree, recover_alone
 from pyrocket.services.empty_batches import EmptyBatches
-from pyrocket.services.retention import CleanReport
 
 
 class Writer:

@@ -15,6 +15,8 @@ import numpy as np
 
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
+from pyrocket.engine.checkpointer import read_checkpoint
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import Geometry, key_hash
@@ -23,7 +25,6 @@ from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.record import HEADER_BYTES, read_header
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_header import HEADER
-from pyrocket.index.checkpointer import read_checkpoint
 from pyrocket.index.keys.index_coverage import KeySpan
 from pyrocket.index.keys.index_file_info import IndexFile
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
@@ -31,7 +32,6 @@ from pyrocket.index.keys.unindexed_tail import KeyTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
-from pyrocket.reader import Reader
 
 _FIRST_READ = 4096
 _SAME_ID = 64

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.engine.message_encoder import Outgoing, Route, name_row
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.outgoing import Outgoing, Route, name_row
 
 
 def encode_rows(

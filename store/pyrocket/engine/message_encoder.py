@@ -15,6 +15,9 @@ from pyrocket.config import (
     MAX_PROPERTIES_BYTES,
     StoreConfig,
 )
+from pyrocket.engine.delayed_routing import Delays, Destination, Parcel
+from pyrocket.engine.routing import order_by_queue, route
+from pyrocket.engine.unique_ids import UniqueIds
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.crc_room import with_crc_room
@@ -33,9 +36,6 @@ from pyrocket.formats.record_batch import EncodedBatch, encode_batch
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.kinds import check_message_kinds
 from pyrocket.message import Message
-from pyrocket.services.delays import Delays, Destination, Parcel
-from pyrocket.services.routing import order_by_queue, route
-from pyrocket.services.unique_ids import UniqueIds
 
 
 @dataclass(frozen=True)

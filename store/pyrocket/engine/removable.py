@@ -11,21 +11,21 @@ from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import OptionError, StoreDamagedError
-from pyrocket.formats.index_file import Geometry
-from pyrocket.formats.record_decode import read_store_timestamp
-from pyrocket.hooks import Hooks
-from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.index.queues.queue_table import Queues
-from pyrocket.limits import check_amount
-from pyrocket.log.commit_log import CommitLog
-from pyrocket.services.retention import (
+from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.retention_rules import (
     CleaningPlan,
     CleanReport,
     LogFile,
     plan_by_hand,
     split_held,
 )
+from pyrocket.errors import OptionError, StoreDamagedError
+from pyrocket.formats.index_file import Geometry
+from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.limits import check_amount
+from pyrocket.log.commit_log import CommitLog
 
 _HEAD_BYTES = 96
 _log = logging.getLogger(__name__)

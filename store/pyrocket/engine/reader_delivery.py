@@ -13,9 +13,9 @@ from typing import Protocol
 
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
+from pyrocket.engine.reader import Reader
 from pyrocket.errors import PyrocketError, StoreLockedError
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.reader import Reader
 
 INTERVAL_SECONDS = 1.0
 """Between two times at which one reader opens the store for writing."""

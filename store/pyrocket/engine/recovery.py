@@ -15,7 +15,7 @@ from pyrocket.disk.shared_state import (
     STORE_TIME,
     StatePage,
 )
-from pyrocket.index.checkpointer import read_checkpoint
+from pyrocket.engine.checkpointer import read_checkpoint
 from pyrocket.index.keys.index_builder import KeyBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import Queues
