@@ -1,10 +1,10 @@
 """Messages of delay levels for tests: sent, and delivered by hand."""
 
 import pyarrow as pa
-from pyrocket.delivery.levels import DelayLevels
 from pyrocket.disk.shared_state import NEXT_DUE, level_word
 from pyrocket.engine.service_runner import ServiceRunner
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.services.delay.levels import DelayLevels
 from stores import batch, message
 
 LEVELS_MS = [1000, 5000, 10_000, 30_000, 60_000]

@@ -36,10 +36,10 @@ LAYERS = [
 ]
 """Rooms from the bottom up: a room imports from those of lower ranks, never from its neighbours."""
 UPWARD = {
-    ("pyrocket.metadata.service_cursors", "pyrocket.index.timer_buckets"),
+    ("pyrocket.metadata.service_cursors", "pyrocket.services.delay.timer_store"),
     ("pyrocket.engine.writer", "pyrocket.services.empty_batches"),
-    ("pyrocket.engine.recovery", "pyrocket.timer_recovery"),
-    ("pyrocket.engine.recovery", "pyrocket.redelivery"),
+    ("pyrocket.engine.recovery", "pyrocket.services.delay.timer_recovery"),
+    ("pyrocket.engine.recovery", "pyrocket.services.delay.skip_delivered"),
     ("pyrocket.index.keys.index_files", "pyrocket.engine.checkpointer"),
     ("pyrocket.index.keys.index_builder", "pyrocket.engine.appender"),
 }
@@ -60,16 +60,16 @@ PATHS_OUTSIDE_DISK = {
     "checks.keys": ".iterdir",
     "cli": "os.open",
     "cli.message": ".read_bytes",
-    "delivery.levels": "os.listdir",
+    "services.delay.levels": "os.listdir",
     "index.keys.key_index": "os.scandir",
     "index.queues.queue_table": "os.listdir",
-    "index.timer_buckets": "os.listdir",
+    "services.delay.timer_store": "os.listdir",
     "metadata.identity": ".iterdir",
     "metadata.queue_ends": "os.listdir os.open",
     "sink.staging": ".iterdir",
     "metadata.store_sizes": ".glob",
     "engine.snapshot": ".glob .iterdir os.walk",
-    "timers.unit_log": ".glob",
+    "services.delay.java_timer_log": ".glob",
     "engine.topic_admin": ".glob",
 }
 """By module, what still opens, lists or changes paths itself and is to move into `disk`."""

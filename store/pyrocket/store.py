@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from pyrocket.clock import Clock
 from pyrocket.config import DEFAULT_QUEUES, Retention, StoreConfig
-from pyrocket.delivery.levels import DelayLevels
 from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating, translating_methods
@@ -36,8 +35,9 @@ from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.parked import Parked
 from pyrocket.reading import Reading
+from pyrocket.services.delay.levels import DelayLevels
+from pyrocket.services.delay.timers import Timers
 from pyrocket.sink.sink import Sink
-from pyrocket.timers.admin import Timers
 from pyrocket.transactions.facade import Transactions
 from pyrocket.views.facade import Views
 

@@ -7,9 +7,9 @@ from fuzz.files import NOW, new_layout
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal
-from pyrocket.index.timer_buckets import HOUR_MS, TimerBuckets
-from pyrocket.index.timer_tally import counted
-from pyrocket.timers.waiting import Progress, read_slot, read_waiting
+from pyrocket.services.delay.timer_store import HOUR_MS, TimerBuckets
+from pyrocket.services.delay.timer_tally import counted
+from pyrocket.services.delay.waiting import Progress, read_slot, read_waiting
 
 COUNT = 3
 START = NOW // HOUR_MS * HOUR_MS

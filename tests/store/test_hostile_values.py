@@ -13,8 +13,8 @@ from halves import UNKNOWN
 from pyrocket import Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig, Wanted
 from pyrocket.engine.group_admin import AtTime, Groups
 from pyrocket.repair.run import repair
+from pyrocket.services.delay.timers import Timers
 from pyrocket.sink.sink import Sink
-from pyrocket.timers.admin import Timers
 from pyrocket.transactions.facade import Transactions
 from pyrocket.transactions.words import HalfPlace
 from pyrocket.verify import verify

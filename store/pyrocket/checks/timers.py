@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyrocket.checks.finding import Findings, Severity, repair
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.index.timer_buckets import TimerBuckets
+from pyrocket.services.delay.timer_store import TimerBuckets
 
 _REBUILD = repair("builds it anew from the log; so does the next writer that delivers.")
 

@@ -27,8 +27,8 @@ from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.queue_ends import Noted, QueueEnds
 from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
 from pyrocket.metadata.topics import Topics
-from pyrocket.redelivery import skip_delivered
-from pyrocket.timer_recovery import settle_timers
+from pyrocket.services.delay.skip_delivered import skip_delivered
+from pyrocket.services.delay.timer_recovery import settle_timers
 
 _YEAR_MS = 365 * 24 * 3_600_000
 _LOOKED_THROUGH = 1 << 20

@@ -34,9 +34,9 @@ from pyrocket.formats.system_topics import (
 )
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
-from pyrocket.index.timer_buckets import TimerBuckets
 from pyrocket.metadata.delay_offsets import DelayOffsets
 from pyrocket.metadata.groups import GroupOffsets
+from pyrocket.services.delay.timer_store import TimerBuckets
 
 _LEVEL_WORDS = {level_word(level): level for level in range(1, MOST_DELAY_LEVELS + 1)}
 _NAMES = {

@@ -11,7 +11,7 @@ from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.redelivery import delivered_since
+from pyrocket.services.delay.skip_delivered import delivered_since
 from stores import SMALL, reboot
 
 MANUAL = replace(SMALL, flush="manual")
@@ -63,7 +63,7 @@ def test_nothing_is_delivered_twice_and_nothing_is_lost(store, clock):
 
 
 def test_what_was_delivered_of_a_part_stays_delivered(store, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.delivery.levels.MOST_MESSAGES", 4)
+    monkeypatch.setattr("pyrocket.services.delay.levels.MOST_MESSAGES", 4)
     bodies = [b"%d" % number for number in range(10)]
     store.append_batch(level_batch(bodies), topic="t")
     clock.now += 1000

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal, slot_start
-from pyrocket.index.timer_buckets import HOUR_MS, TimerBuckets, are_behind, each_once
+from pyrocket.services.delay.timer_store import HOUR_MS, TimerBuckets, are_behind, each_once
 
 
 def made(dues, first=0):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
-from pyrocket.timers import parcels, service, upcoming
+from pyrocket.services.delay import timer_copies, timer_service, timer_window
 from stores import FakeClock, batch, message, overwrite, scan
 from timing import DAY, HOUR, TIMER, Timing, times
 
@@ -108,9 +108,9 @@ def test_the_next_due_time_is_that_of_the_first_timer(timing, clock):
 
 
 def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, clock, monkeypatch):
-    monkeypatch.setattr(service, "MOST_MESSAGES", 7)
-    monkeypatch.setattr(service, "MOST_TAKEN", 11)
-    monkeypatch.setattr(upcoming, "_MOST", 5)
+    monkeypatch.setattr(timer_service, "MOST_MESSAGES", 7)
+    monkeypatch.setattr(timer_service, "MOST_TAKEN", 11)
+    monkeypatch.setattr(timer_window, "_MOST", 5)
     after = list(range(100))
     random.Random(1).shuffle(after)
     rows = batch([b"%02d" % n for n in after], 0, deliverTimestamp=times(clock, after))
@@ -124,7 +124,7 @@ def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, cl
 
 
 def test_an_append_delivers_no_more_than_its_bytes(timing, clock, monkeypatch):
-    monkeypatch.setattr(parcels, "MOST_BYTES", 1000)
+    monkeypatch.setattr(timer_copies, "MOST_BYTES", 1000)
     for number in range(10):
         timing.send(b"%d" % number * 300, number + 1)
     clock.now += 10
@@ -135,7 +135,7 @@ def test_an_append_delivers_no_more_than_its_bytes(timing, clock, monkeypatch):
 
 
 def test_an_append_is_for_few_topics(timing, clock, monkeypatch):
-    monkeypatch.setattr(parcels, "MOST_TOPICS", 2)
+    monkeypatch.setattr(timer_copies, "MOST_TOPICS", 2)
     for number in range(9):
         timing.send(b"%d" % number, 1, f"u{number}")
     clock.now += 1

@@ -5,7 +5,7 @@ from dying import DeathError, DyingAt
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.index.timer_buckets import TimerBuckets
+from pyrocket.services.delay.timer_store import TimerBuckets
 from stores import reboot
 from timing import HOUR, Timing
 

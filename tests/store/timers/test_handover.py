@@ -22,7 +22,7 @@ from wheel import FILE_BYTES, Wheel, units_in
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch):
-    monkeypatch.setattr("pyrocket.timers.unit_log.FILE_BYTES", FILE_BYTES)
+    monkeypatch.setattr("pyrocket.services.delay.java_timer_log.FILE_BYTES", FILE_BYTES)
 
 
 def places(timing):

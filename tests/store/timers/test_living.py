@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.formats.timer_entry import CANCELS, TIMER_ENTRY, slot_start
-from pyrocket.timers.living import living
+from pyrocket.services.delay.living import living
 
 ROWS = st.tuples(st.integers(1, 3000), st.integers(0, 3), st.integers(CANCELS, 3))
 

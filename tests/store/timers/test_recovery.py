@@ -7,7 +7,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checked_json import decode_own
-from pyrocket.index.timer_buckets import TimerBuckets
+from pyrocket.services.delay.timer_store import TimerBuckets
 from stores import reboot
 from timing import DAY, HOUR, Timing
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.due_copies import due_copies
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.real_place import real_places
@@ -14,10 +13,11 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.scattered_reads import read_scattered
-from pyrocket.index.timer_queue import of_timer_topic, ordered
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.timers.upcoming import Due
+from pyrocket.services.delay.due_copies import due_copies
+from pyrocket.services.delay.timer_queue import of_timer_topic, ordered
+from pyrocket.services.delay.timer_window import Due
 
 MOST_BYTES = 8 * 1024 * 1024
 MOST_TOPICS = 256

@@ -15,7 +15,6 @@ import numpy as np
 
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import MOST_MOVES, NEVER, level_word
-from pyrocket.due_copies import Copies, due_copies
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
@@ -25,6 +24,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.scanner import Slice
 from pyrocket.metadata.service_cursors import Cursors, saved_cursors
+from pyrocket.services.delay.due_copies import Copies, due_copies
 
 MOST_MESSAGES = 4096
 MOST_BYTES = 8 * 1024 * 1024

@@ -18,10 +18,10 @@ from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.timer_check import TimerCheck, encode_timer_check
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries, slot_start
 from pyrocket.formats.timer_wheel import HOLDS_MS, Units, marker_of, units_of
-from pyrocket.index.timer_buckets import Cursor
-from pyrocket.timers.service import TimerService
-from pyrocket.timers.unit_log import UnitLog
-from pyrocket.timers.waiting import Progress
+from pyrocket.services.delay.java_timer_log import UnitLog
+from pyrocket.services.delay.timer_service import TimerService
+from pyrocket.services.delay.timer_store import Cursor
+from pyrocket.services.delay.waiting import Progress
 
 _HOUR_MS = 3_600_000
 

@@ -34,12 +34,12 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.scattered_reads import read_scattered
-from pyrocket.index.timer_buckets import TimerBuckets
-from pyrocket.index.timer_copies import copied, delivered_copies
-from pyrocket.index.timer_queue import ordered, read_timers
-from pyrocket.index.timer_rebuild import undelivered
-from pyrocket.index.timer_tally import Hours, counted, together
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.services.delay.timer_queue import ordered, read_timers
+from pyrocket.services.delay.timer_queue_copies import copied, delivered_copies
+from pyrocket.services.delay.timer_rebuild import undelivered
+from pyrocket.services.delay.timer_store import TimerBuckets
+from pyrocket.services.delay.timer_tally import Hours, counted, together
 
 _SLACK_MS = 2000
 """A RocketMQ broker rounds to seconds."""

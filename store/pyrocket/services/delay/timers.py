@@ -36,15 +36,15 @@ from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_check import decode_timer_check, delivered_by
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.scattered_reads import read_scattered
-from pyrocket.index.timer_queue import ordered
 from pyrocket.kinds import check_text, check_type
 from pyrocket.limits import check_whole
 from pyrocket.message import StoredMessage
 from pyrocket.metadata.service_cursors import read_cursors
-from pyrocket.timers.handover import HandOver
-from pyrocket.timers.keeping import copies_of_kept
-from pyrocket.timers.service import TimerService
-from pyrocket.timers.waiting import Progress
+from pyrocket.services.delay.java_handover import HandOver
+from pyrocket.services.delay.keeping import copies_of_kept
+from pyrocket.services.delay.timer_queue import ordered
+from pyrocket.services.delay.timer_service import TimerService
+from pyrocket.services.delay.waiting import Progress
 
 _log = logging.getLogger(__name__)
 

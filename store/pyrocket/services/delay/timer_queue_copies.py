@@ -12,9 +12,9 @@ from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, marks, timer_entries
-from pyrocket.index.timer_queue import of_timer_topic
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk, walk_all
+from pyrocket.services.delay.timer_queue import of_timer_topic
 
 
 def delivered_copies(log: CommitLog, start: int, end: int) -> TimerEntries:

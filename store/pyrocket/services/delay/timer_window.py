@@ -19,9 +19,9 @@ from pyrocket.disk.shared_state import (
     StatePage,
 )
 from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
-from pyrocket.index.timer_buckets import Cursor, TimerBuckets, each_once
-from pyrocket.index.timer_tally import HOUR_MS, Tally
-from pyrocket.timers.living import living
+from pyrocket.services.delay.living import living
+from pyrocket.services.delay.timer_store import Cursor, TimerBuckets, each_once
+from pyrocket.services.delay.timer_tally import HOUR_MS, Tally
 
 WINDOW_MS = 60_000
 _LONG_MS = 24 * HOUR_MS

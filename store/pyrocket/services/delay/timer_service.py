@@ -25,15 +25,15 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
 from pyrocket.index.queues.queue_table import Queues
-from pyrocket.index.timer_buckets import TimerBuckets, are_behind
-from pyrocket.index.timer_queue import read_timers
-from pyrocket.index.timer_rebuild import undelivered
-from pyrocket.index.timer_tally import HOUR_MS, TIMERS_DAMAGED, Hours, counted, together
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.service_cursors import read_cursors
-from pyrocket.timers.parcels import copies_of_due
-from pyrocket.timers.upcoming import Upcoming, cursor_of
-from pyrocket.timers.waiting import Progress, Waiting, read_slot, read_waiting
+from pyrocket.services.delay.timer_copies import copies_of_due
+from pyrocket.services.delay.timer_queue import read_timers
+from pyrocket.services.delay.timer_rebuild import undelivered
+from pyrocket.services.delay.timer_store import TimerBuckets, are_behind
+from pyrocket.services.delay.timer_tally import HOUR_MS, TIMERS_DAMAGED, Hours, counted, together
+from pyrocket.services.delay.timer_window import Upcoming, cursor_of
+from pyrocket.services.delay.waiting import Progress, Waiting, read_slot, read_waiting
 
 T = TypeVar("T")
 

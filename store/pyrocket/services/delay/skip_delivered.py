@@ -24,7 +24,6 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.delivery_mark import are_delivered, delivery_marks
 from pyrocket.formats.properties import REAL_TOPIC
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
@@ -33,6 +32,7 @@ from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.scanner import Scanner, Slice
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
+from pyrocket.services.delay.delivery_mark import are_delivered, delivery_marks
 
 _NOWHERE = -1
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, TimerEntries, sound
-from pyrocket.index.timer_tally import (
+from pyrocket.services.delay.timer_tally import (
     HOUR_MS,
     Hours,
     Tally,

@@ -12,10 +12,10 @@ import numpy as np
 
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
 from pyrocket.index.queues.consume_queue import ConsumeQueue
-from pyrocket.index.timer_buckets import Cursor, are_behind
-from pyrocket.index.timer_copies import copied, copies_since
-from pyrocket.index.timer_queue import read_timed
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.services.delay.timer_queue import read_timed
+from pyrocket.services.delay.timer_queue_copies import copied, copies_since
+from pyrocket.services.delay.timer_store import Cursor, are_behind
 
 _SLACK_MS = 2000
 """A RocketMQ broker rounds to seconds."""

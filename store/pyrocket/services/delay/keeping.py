@@ -22,9 +22,9 @@ from pyrocket.formats.record_crc import without_crc
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import CANCELS, TimerEntries, places
 from pyrocket.index.queues.scattered_reads import Scattered, read_scattered
-from pyrocket.index.timer_queue import ordered
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.timers.waiting import Waiting
+from pyrocket.services.delay.timer_queue import ordered
+from pyrocket.services.delay.waiting import Waiting
 
 _MOST_BYTES = 8 * 1024 * 1024
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from pyrocket.disk.shared_state import TIMED, TIMER_DUE, TIMER_OFFSET
 from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
-from pyrocket.index.timer_buckets import Cursor, TimerBuckets, are_behind, each_once
-from pyrocket.index.timer_tally import HOUR_MS
-from pyrocket.timers.living import living
+from pyrocket.services.delay.living import living
+from pyrocket.services.delay.timer_store import Cursor, TimerBuckets, are_behind, each_once
+from pyrocket.services.delay.timer_tally import HOUR_MS
 
 
 class Waiting:

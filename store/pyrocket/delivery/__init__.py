@@ -1,1 +1,0 @@
-"""Delayed messages of RocketMQ's delay levels: finding what is due, and delivering it."""
