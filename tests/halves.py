@@ -9,9 +9,9 @@ from pyrocket.formats.record import read_header
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.transactions.facade import Transactions
-from pyrocket.transactions.producer import TransactionProducer
-from pyrocket.transactions.words import CheckPolicy, LocalTransactionState
+from pyrocket.services.transactions.model import CheckPolicy, LocalTransactionState
+from pyrocket.services.transactions.producer import TransactionProducer
+from pyrocket.services.transactions.transactions import Transactions
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState
 SECOND, MINUTE = 1000, 60_000

@@ -73,18 +73,18 @@ if TYPE_CHECKING:
     from pyrocket.metadata.topics import TopicConfig, check_topic_name, is_system_topic
     from pyrocket.parked import PendingPart
     from pyrocket.paths import local_path
-    from pyrocket.sink.batch import Published, SinkBatch, Staged
-    from pyrocket.sink.sink import Sink
-    from pyrocket.sink.stager import Stager
-    from pyrocket.store import Store
-    from pyrocket.transactions.facade import Transactions
-    from pyrocket.transactions.producer import TransactionProducer
-    from pyrocket.transactions.words import (
+    from pyrocket.services.transactions.model import (
         HalfPlace,
         LocalTransactionState,
         TransactionListener,
         TransactionSendResult,
     )
+    from pyrocket.services.transactions.producer import TransactionProducer
+    from pyrocket.services.transactions.transactions import Transactions
+    from pyrocket.sink.batch import Published, SinkBatch, Staged
+    from pyrocket.sink.sink import Sink
+    from pyrocket.sink.stager import Stager
+    from pyrocket.store import Store
     from pyrocket.views.facade import Views
     from pyrocket.views.parts import VIEW_COLUMNS, ViewName, ViewPart
 
@@ -154,8 +154,8 @@ _HOMES = {
     "GroupConfig": "metadata.subscriptions",
     "Groups": "engine.group_admin",
     "HalfMessage": "formats.half_message",
-    "HalfPlace": "transactions.words",
-    "LocalTransactionState": "transactions.words",
+    "HalfPlace": "services.transactions.model",
+    "LocalTransactionState": "services.transactions.model",
     "Located": "engine.locating",
     "LogMark": "message",
     "Message": "message",
@@ -177,10 +177,10 @@ _HOMES = {
     "StoreConfig": "config",
     "StoredMessage": "message",
     "TopicConfig": "metadata.topics",
-    "TransactionListener": "transactions.words",
-    "TransactionProducer": "transactions.producer",
-    "TransactionSendResult": "transactions.words",
-    "Transactions": "transactions.facade",
+    "TransactionListener": "services.transactions.model",
+    "TransactionProducer": "services.transactions.producer",
+    "TransactionSendResult": "services.transactions.model",
+    "Transactions": "services.transactions.transactions",
     "ViewName": "views.parts",
     "ViewPart": "views.parts",
     "Views": "views.facade",

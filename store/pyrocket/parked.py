@@ -26,7 +26,7 @@ from pyrocket.kinds import check_texts, check_type
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import saved_cursors
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.transactions.undecided import Undecided
+from pyrocket.services.transactions.half_messages import Undecided
 
 PendingKind = Literal["scheduled", "half"]
 """`scheduled` messages are delivered when they are due, `half` ones when they are committed."""

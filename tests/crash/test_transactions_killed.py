@@ -11,7 +11,7 @@ from crash.nursery import wait_for
 from crash.seeds import SEED
 from halves import UNKNOWN, Held, Listener, halves, ops, truth
 from pyrocket import Store
-from pyrocket.transactions.producer import TransactionProducer
+from pyrocket.services.transactions.producer import TransactionProducer
 from pyrocket.verify import verify
 from stores import bodies
 

@@ -4,7 +4,7 @@ import pytest
 from halves import COMMIT, MINUTE, ROLLBACK, SECOND, UNKNOWN, Held, Listener, halves, ops, producer
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import GroupNameError, MessageError, StoreReadOnlyError, TransactionError
-from pyrocket.transactions.words import HalfPlace
+from pyrocket.services.transactions.model import HalfPlace
 from stores import bodies, message, words
 
 

@@ -7,7 +7,7 @@ from halves import MINUTE, Held, Listener, producer
 from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.engine.appender import Appender
 from pyrocket.engine.reader import Reader
-from pyrocket.transactions import onlooker
+from pyrocket.services.transactions import onlooker
 from stores import message, words
 
 

@@ -19,7 +19,7 @@ from pyrocket.disk import io
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.transactions.producer import MOST_QUESTIONS, TransactionProducer
+from pyrocket.services.transactions.producer import MOST_QUESTIONS, TransactionProducer
 from stores import bodies, message, words
 
 
@@ -33,7 +33,7 @@ def test_no_more_is_asked_than_can_wait(store, one, clock):
 
 
 def test_many_are_asked_in_parts(store, one, listener, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.transactions.checking.MOST_MESSAGES", 4)
+    monkeypatch.setattr("pyrocket.services.transactions.check_service.MOST_MESSAGES", 4)
     for n in range(10):
         one.send(message(b"%d" % n))
     clock.now += MINUTE

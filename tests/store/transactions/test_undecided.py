@@ -22,7 +22,7 @@ from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.transactions.words import HalfPlace
+from pyrocket.services.transactions.model import HalfPlace
 from stores import bodies, log_files, message, overwrite, reboot, words
 
 ID = "7F00000100002A139F5500000001%04d"

@@ -12,8 +12,8 @@ from pyrocket.engine.writer import Writer
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_transaction_cursors
 from pyrocket.metadata.topics import Topics, lacking_topics
-from pyrocket.transactions.undecided import Cursors, Undecided
-from pyrocket.transactions.words import CheckPolicy
+from pyrocket.services.transactions.half_messages import Cursors, Undecided
+from pyrocket.services.transactions.model import CheckPolicy
 
 
 class Ledger:

@@ -15,9 +15,14 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.transactions.ledger import Ledger
-from pyrocket.transactions.records import OWN_TOPICS, commit_message, op_messages, record_of
-from pyrocket.transactions.words import HalfPlace, LocalTransactionState
+from pyrocket.services.transactions.ledger import Ledger
+from pyrocket.services.transactions.model import HalfPlace, LocalTransactionState
+from pyrocket.services.transactions.records import (
+    OWN_TOPICS,
+    commit_message,
+    op_messages,
+    record_of,
+)
 
 
 class Ending:

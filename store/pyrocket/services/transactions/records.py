@@ -49,7 +49,7 @@ from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.index.queues.scanner import Slice
 from pyrocket.message import Message
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.transactions.pieces import pieces
+from pyrocket.services.transactions.pieces import pieces
 
 OWN_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
 """RocketMQ's topics that transactions need, and their queues."""

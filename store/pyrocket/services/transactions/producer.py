@@ -15,7 +15,7 @@ from pyrocket.errors import PyrocketError, StoreReadOnlyError, TransactionError
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.message import Message, SendStatus
 from pyrocket.metadata.subscriptions import check_group_name
-from pyrocket.transactions.words import (
+from pyrocket.services.transactions.model import (
     HalfPlace,
     LocalTransactionState,
     Question,
@@ -24,7 +24,7 @@ from pyrocket.transactions.words import (
 )
 
 if TYPE_CHECKING:
-    from pyrocket.transactions.facade import Transactions
+    from pyrocket.services.transactions.transactions import Transactions
 
 MOST_QUESTIONS = 2000
 """That wait for the listener, as in RocketMQ's client."""

@@ -30,14 +30,19 @@ from pyrocket.limits import is_whole
 from pyrocket.message import Message, SendStatus
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.topics import lacking_topics
-from pyrocket.transactions.checking import Checks, Respondent, question_of
-from pyrocket.transactions.ending import Ending
-from pyrocket.transactions.keeping import keep_undecided
-from pyrocket.transactions.ledger import Ledger
-from pyrocket.transactions.onlooker import seen_cursors
-from pyrocket.transactions.records import OWN_TOPICS
-from pyrocket.transactions.undecided import Undecided
-from pyrocket.transactions.words import CheckPolicy, HalfPlace, LocalTransactionState, Question
+from pyrocket.services.transactions.check_service import Checks, Respondent, question_of
+from pyrocket.services.transactions.end_transaction import Ending
+from pyrocket.services.transactions.half_messages import Undecided
+from pyrocket.services.transactions.keeping import keep_undecided
+from pyrocket.services.transactions.ledger import Ledger
+from pyrocket.services.transactions.model import (
+    CheckPolicy,
+    HalfPlace,
+    LocalTransactionState,
+    Question,
+)
+from pyrocket.services.transactions.onlooker import seen_cursors
+from pyrocket.services.transactions.records import OWN_TOPICS
 
 
 class Sending(Protocol):

@@ -23,7 +23,7 @@ from pyrocket.formats.half_message import HalfMessage, read_halves, read_ops
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.metadata.epochs import Epochs
-from pyrocket.transactions.pieces import pieces
+from pyrocket.services.transactions.pieces import pieces
 
 _COMMITS_LOOKED_AT = 32
 _DISCARDS_LOOKED_AT = 4096

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from pyrocket.engine.writer import Writer
 from pyrocket.formats.half_message import HalfMessage
-from pyrocket.transactions.ledger import Ledger
-from pyrocket.transactions.records import OWN_TOPICS, moved
+from pyrocket.services.transactions.ledger import Ledger
+from pyrocket.services.transactions.records import OWN_TOPICS, moved
 
 _MOST_BYTES = 8 * 1024 * 1024
 

@@ -31,9 +31,10 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
 from pyrocket.message import StoredMessage
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.transactions.keeping import move_prefix
-from pyrocket.transactions.ledger import Ledger
-from pyrocket.transactions.records import (
+from pyrocket.services.transactions.keeping import move_prefix
+from pyrocket.services.transactions.ledger import Ledger
+from pyrocket.services.transactions.model import CheckPolicy, HalfPlace, Question
+from pyrocket.services.transactions.records import (
     OWN_TOPICS,
     checked_once_more,
     discards,
@@ -41,7 +42,6 @@ from pyrocket.transactions.records import (
     put_backs,
     still_immune,
 )
-from pyrocket.transactions.words import CheckPolicy, HalfPlace, Question
 
 MOST_MESSAGES = 2000
 MOST_BYTES = 8 * 1024 * 1024
