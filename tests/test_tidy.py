@@ -37,7 +37,7 @@ LAYERS = [
 """Rooms from the bottom up: a room imports from those of lower ranks, never from its neighbours."""
 UPWARD = {
     ("pyrocket.metadata.service_cursors", "pyrocket.services.delay.timer_store"),
-    ("pyrocket.engine.writer", "pyrocket.services.empty_batches"),
+    ("pyrocket.engine.writer", "pyrocket.services.sink.empty_batches"),
     ("pyrocket.engine.recovery", "pyrocket.services.delay.timer_recovery"),
     ("pyrocket.engine.recovery", "pyrocket.services.delay.skip_delivered"),
     ("pyrocket.index.keys.index_files", "pyrocket.engine.checkpointer"),
@@ -66,7 +66,7 @@ PATHS_OUTSIDE_DISK = {
     "services.delay.timer_store": "os.listdir",
     "metadata.identity": ".iterdir",
     "metadata.queue_ends": "os.listdir os.open",
-    "sink.staging": ".iterdir",
+    "services.sink.staging": ".iterdir",
     "metadata.store_sizes": ".glob",
     "engine.snapshot": ".glob .iterdir os.walk",
     "services.delay.java_timer_log": ".glob",

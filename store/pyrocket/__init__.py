@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     from pyrocket.metadata.topics import TopicConfig, check_topic_name, is_system_topic
     from pyrocket.parked import PendingPart
     from pyrocket.paths import local_path
+    from pyrocket.services.sink.batch import Published, SinkBatch, Staged
+    from pyrocket.services.sink.sink import Sink
+    from pyrocket.services.sink.stager import Stager
     from pyrocket.services.transactions.model import (
         HalfPlace,
         LocalTransactionState,
@@ -81,9 +84,6 @@ if TYPE_CHECKING:
     )
     from pyrocket.services.transactions.producer import TransactionProducer
     from pyrocket.services.transactions.transactions import Transactions
-    from pyrocket.sink.batch import Published, SinkBatch, Staged
-    from pyrocket.sink.sink import Sink
-    from pyrocket.sink.stager import Stager
     from pyrocket.store import Store
     from pyrocket.views.facade import Views
     from pyrocket.views.parts import VIEW_COLUMNS, ViewName, ViewPart
@@ -163,16 +163,16 @@ _HOMES = {
     "PendingPart": "parked",
     "Places": "engine.message_locations",
     "Position": "message",
-    "Published": "sink.batch",
+    "Published": "services.sink.batch",
     "PyrocketError": "errors",
     "QueueOffsets": "message",
     "Retention": "config",
     "ScanTally": "filters.message_filter",
     "SendResult": "message",
-    "Sink": "sink.sink",
-    "SinkBatch": "sink.batch",
-    "Staged": "sink.batch",
-    "Stager": "sink.stager",
+    "Sink": "services.sink.sink",
+    "SinkBatch": "services.sink.batch",
+    "Staged": "services.sink.batch",
+    "Stager": "services.sink.stager",
     "Store": "store",
     "StoreConfig": "config",
     "StoredMessage": "message",

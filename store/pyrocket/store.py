@@ -37,8 +37,8 @@ from pyrocket.parked import Parked
 from pyrocket.reading import Reading
 from pyrocket.services.delay.levels import DelayLevels
 from pyrocket.services.delay.timers import Timers
+from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
-from pyrocket.sink.sink import Sink
 from pyrocket.views.facade import Views
 
 

@@ -14,9 +14,9 @@ from pyrocket import Message, PyrocketError, Retention, SinkBatch, Store, TopicC
 from pyrocket.engine.group_admin import AtTime, Groups
 from pyrocket.repair.run import repair
 from pyrocket.services.delay.timers import Timers
+from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.model import HalfPlace
 from pyrocket.services.transactions.transactions import Transactions
-from pyrocket.sink.sink import Sink
 from pyrocket.verify import verify
 from pyrocket.views.facade import Views
 from sinks import numbered as batch_of

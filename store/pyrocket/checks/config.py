@@ -19,7 +19,7 @@ from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.metadata.subscriptions import Subscriptions
 from pyrocket.metadata.topics import Topics
-from pyrocket.services.sink_ledger import check_ledger
+from pyrocket.services.sink.ledger import check_ledger
 
 _BACKUP = ".bak"
 _USE_BACKUP = repair("puts the backup in its place; brokers use that anyway.")

@@ -36,7 +36,7 @@ from pyrocket.metadata.identity import SealedLog, settle_identity
 from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.service_cursors import save_levels, save_transaction_cursors
 from pyrocket.metadata.topics import Topics
-from pyrocket.services.empty_batches import EmptyBatches
+from pyrocket.services.sink.empty_batches import EmptyBatches
 
 
 class Writer:

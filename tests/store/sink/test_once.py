@@ -6,7 +6,7 @@ from pyrocket.disk import io
 from pyrocket.disk.shared_state import FLUSHED, PUBLISHED
 from pyrocket.errors import SinkError, StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.services.sink_ledger import FORGET_AFTER_MS, LONG_TAIL
+from pyrocket.services.sink.ledger import FORGET_AFTER_MS, LONG_TAIL
 from sinks import QUERY, numbered, publish, stage_tasks, staged_files
 from stores import SMALL, batch, bodies, log_files, reboot, snapshot, words
 

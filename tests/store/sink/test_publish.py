@@ -10,7 +10,7 @@ from pyrocket.errors import (
     StoreReadOnlyError,
     TopicNotFoundError,
 )
-from pyrocket.sink.batch import query_key
+from pyrocket.services.sink.batch import query_key
 from pyrocket.verify import verify
 from sinks import QUERY, numbered, publish, stage, stage_tasks, staged_files
 from stores import batch, bodies, snapshot

@@ -12,7 +12,7 @@ from pyrocket.errors import (
     StoreUnavailableError,
     TopicNotFoundError,
 )
-from pyrocket.sink.staged_file import StagedReader
+from pyrocket.services.sink.staged_file import StagedReader
 from sinks import numbered, stage, stage_tasks
 from stores import SMALL, bodies
 

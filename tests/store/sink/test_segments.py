@@ -13,7 +13,7 @@ ROWS = [b"%03d" % number + b"." * 500 for number in range(60)]
 
 @pytest.fixture(autouse=True)
 def short_segments(monkeypatch):
-    monkeypatch.setattr("pyrocket.sink.staged_file.SEGMENT_BYTES", 4000)
+    monkeypatch.setattr("pyrocket.services.sink.staged_file.SEGMENT_BYTES", 4000)
 
 
 def staged_in_pieces(store, one, **more):

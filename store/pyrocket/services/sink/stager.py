@@ -15,9 +15,9 @@ from pyrocket.formats.content_sum import ContentSum, content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.limits import check_whole
-from pyrocket.sink.batch import SinkBatch, Staged
-from pyrocket.sink.staged_file import StagedWriter
-from pyrocket.sink.staging import StagingArea
+from pyrocket.services.sink.batch import SinkBatch, Staged
+from pyrocket.services.sink.staged_file import StagedWriter
+from pyrocket.services.sink.staging import StagingArea
 
 _failing_whole = partial(
     translating_os_errors,

@@ -12,12 +12,12 @@ from pyrocket.errors import PyrocketError, StoreNotSharedError
 from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.metadata.topics import Topics
-from pyrocket.services.sink_ledger import SinkLedger
-from pyrocket.sink.batch import Published, PublishPolicy, SinkBatch, Staged
-from pyrocket.sink.decision import Decisions
-from pyrocket.sink.staged_file import StagedReader
-from pyrocket.sink.staged_topics import StagedTopics
-from pyrocket.sink.staging import StagingArea
+from pyrocket.services.sink.batch import Published, PublishPolicy, SinkBatch, Staged
+from pyrocket.services.sink.decision import Decisions
+from pyrocket.services.sink.ledger import SinkLedger
+from pyrocket.services.sink.staged_file import StagedReader
+from pyrocket.services.sink.staged_topics import StagedTopics
+from pyrocket.services.sink.staging import StagingArea
 
 
 class Publisher:

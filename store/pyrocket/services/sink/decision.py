@@ -12,9 +12,9 @@ from pathlib import Path
 from pyrocket.disk.machine import Moment
 from pyrocket.errors import SinkError
 from pyrocket.formats.publish_record import RECORD_VERSION, SinkRecord
-from pyrocket.services.empty_batches import EmptyBatches
-from pyrocket.services.sink_ledger import LedgerEntry, SinkLedger
-from pyrocket.sink.batch import ACCEPT, FAIL, PUBLISH, PublishPolicy, query_key
+from pyrocket.services.sink.batch import ACCEPT, FAIL, PUBLISH, PublishPolicy, query_key
+from pyrocket.services.sink.empty_batches import EmptyBatches
+from pyrocket.services.sink.ledger import LedgerEntry, SinkLedger
 
 _log = logging.getLogger(__name__)
 

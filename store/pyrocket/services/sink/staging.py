@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.sink.batch import SinkBatch
-from pyrocket.sink.staged_file import StagedWriter
+from pyrocket.services.sink.batch import SinkBatch
+from pyrocket.services.sink.staged_file import StagedWriter
 
 LEFTOVERS_MS = 7 * 24 * 3_600_000
 """So old is a file that nobody will publish any more."""

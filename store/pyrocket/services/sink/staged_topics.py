@@ -6,7 +6,7 @@ from pyrocket.engine.delayed_routing import Delays
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import SinkError
 from pyrocket.metadata.topics import TopicConfig, Topics, lacking_topics
-from pyrocket.sink.batch import Staged
+from pyrocket.services.sink.batch import Staged
 
 
 class StagedTopics:

@@ -24,13 +24,13 @@ from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.kinds import check_type
 from pyrocket.limits import check_whole
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.services.empty_batches import EmptyBatches
-from pyrocket.services.sink_ledger import FORGET_AFTER_MS, SinkLedger
-from pyrocket.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
-from pyrocket.sink.decision import Decisions
-from pyrocket.sink.publisher import Publisher, record_of
-from pyrocket.sink.stager import Stager
-from pyrocket.sink.staging import Leftovers, StagingArea
+from pyrocket.services.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
+from pyrocket.services.sink.decision import Decisions
+from pyrocket.services.sink.empty_batches import EmptyBatches
+from pyrocket.services.sink.ledger import FORGET_AFTER_MS, SinkLedger
+from pyrocket.services.sink.publisher import Publisher, record_of
+from pyrocket.services.sink.stager import Stager
+from pyrocket.services.sink.staging import Leftovers, StagingArea
 
 
 @translating_methods
