@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     )
     from pyrocket.metadata.subscriptions import GroupConfig, check_group_name
     from pyrocket.metadata.topics import TopicConfig, check_topic_name, is_system_topic
-    from pyrocket.parked import PendingPart
     from pyrocket.paths import local_path
     from pyrocket.services.sink.batch import Published, SinkBatch, Staged
     from pyrocket.services.sink.sink import Sink
@@ -85,8 +84,9 @@ if TYPE_CHECKING:
     from pyrocket.services.transactions.producer import TransactionProducer
     from pyrocket.services.transactions.transactions import Transactions
     from pyrocket.store import Store
-    from pyrocket.views.facade import Views
     from pyrocket.views.parts import VIEW_COLUMNS, ViewName, ViewPart
+    from pyrocket.views.pending import PendingPart
+    from pyrocket.views.views import Views
 
 __all__ = [
     "KEY_ENCODING_PROPERTY",
@@ -160,7 +160,7 @@ _HOMES = {
     "LogMark": "message",
     "Message": "message",
     "MessageFilter": "filters.message_filter",
-    "PendingPart": "parked",
+    "PendingPart": "views.pending",
     "Places": "engine.message_locations",
     "Position": "message",
     "Published": "services.sink.batch",
@@ -183,7 +183,7 @@ _HOMES = {
     "Transactions": "services.transactions.transactions",
     "ViewName": "views.parts",
     "ViewPart": "views.parts",
-    "Views": "views.facade",
+    "Views": "views.views",
     "Wanted": "engine.locating",
     "check_group_name": "metadata.subscriptions",
     "check_send_schema": "formats.send_columns",

@@ -21,8 +21,8 @@ from pyrocket.kinds import (
 )
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.parked import Parked, PendingKind, PendingPart
-from pyrocket.views.facade import Views
+from pyrocket.views.pending import Parked, PendingKind, PendingPart
+from pyrocket.views.views import Views
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 """The most that an iteration over messages has in memory at a time, except one larger message."""

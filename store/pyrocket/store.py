@@ -33,13 +33,13 @@ from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import check_directory, layout_of, load_identity, tell_differences
 from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
-from pyrocket.parked import Parked
 from pyrocket.reading import Reading
 from pyrocket.services.delay.levels import DelayLevels
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
-from pyrocket.views.facade import Views
+from pyrocket.views.pending import Parked
+from pyrocket.views.views import Views
 
 
 @translating_methods

@@ -18,7 +18,7 @@ from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.model import HalfPlace
 from pyrocket.services.transactions.transactions import Transactions
 from pyrocket.verify import verify
-from pyrocket.views.facade import Views
+from pyrocket.views.views import Views
 from sinks import numbered as batch_of
 from stores import SMALL, batch, filled
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pyrocket.formats.pending_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
-from pyrocket.parked import PendingPart
+from pyrocket.views.pending import PendingPart
 
 ViewName = Literal["commitlog", "retry", "dlq", "groups", "topics"]
 

@@ -8,7 +8,7 @@ from delivering import delay
 from pyrocket import VIEW_COLUMNS, Store
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats import record_columns
-from pyrocket.views import log_view
+from pyrocket.views import commit_log
 from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot
 
 COLUMNS = ["topic", "queueId", "queueOffset", "physicalOffset", "body", "inQueue"]
@@ -145,7 +145,7 @@ def test_an_empty_store_has_no_parts(store):
 def test_large_parts_come_in_batches(open_store, monkeypatch):
     store = open_store(config=replace(SMALL, log_file_bytes=1 << 20))
     store.append_batch(batch(numbered(500), 0), topic="t")
-    monkeypatch.setattr(log_view, "SLICE_ROWS", 64)
+    monkeypatch.setattr(commit_log, "SLICE_ROWS", 64)
     (part,) = store.views.plan("commitlog")
     sizes = [found.num_rows for found in store.views.scan(part, ["body"])]
     assert (sum(sizes), max(sizes)) == (500, 64)

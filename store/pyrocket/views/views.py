@@ -12,8 +12,7 @@ from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.system_topics import DLQ_PREFIX
 from pyrocket.kinds import check_text, check_texts, check_type
-from pyrocket.parked import Parked
-from pyrocket.views.log_view import log_parts, scan_log
+from pyrocket.views.commit_log import log_parts, scan_log
 from pyrocket.views.parts import (
     VIEW_COLUMNS,
     LogPart,
@@ -23,7 +22,8 @@ from pyrocket.views.parts import (
     ViewPart,
     WaitingPart,
 )
-from pyrocket.views.sent_back import (
+from pyrocket.views.pending import Parked
+from pyrocket.views.retries import (
     scan_sent_back,
     scan_waiting,
     sent_back_parts,

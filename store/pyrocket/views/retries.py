@@ -19,7 +19,6 @@ from pyrocket.formats.pending_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.parked import Parked
 from pyrocket.views.parts import (
     CONSUMED,
     GROUP,
@@ -29,6 +28,7 @@ from pyrocket.views.parts import (
     SentBackPart,
     WaitingPart,
 )
+from pyrocket.views.pending import Parked
 from pyrocket.views.tables import all_queues
 
 _PREFIXES = {"retry": RETRY_PREFIX, "dlq": DLQ_PREFIX}
