@@ -4,7 +4,7 @@ import json
 import zlib
 
 from click.testing import CliRunner
-from pyrocket.cli import main
+from pyrocket.tools.cli import main
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.frame.columns import default_columns
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "surface"
 FOLDERS = {"pyrocket": ROOT / "store", "pyspark_pyrocket": ROOT / "connector"}
 PUBLIC = (
-    *("pyrocket", "pyrocket.notebook", "pyrocket.pytest_plugin", "pyrocket.testing"),
+    *("pyrocket", "pyrocket.tools.notebook", "pyrocket.tools.pytest_plugin", "pyrocket.testing"),
     *("pyspark_pyrocket", "pyspark_pyrocket.groups", "pyspark_pyrocket.lag"),
     "pyspark_pyrocket.notebook",
 )
@@ -292,8 +292,8 @@ def codes():
 
 def commands():
     import click
-    from pyrocket.cli import main
-    from pyrocket.cli.frame import FAILED, FOUND, INTERRUPTED, OK, PIPE_CLOSED
+    from pyrocket.tools.cli import main
+    from pyrocket.tools.cli.frame import FAILED, FOUND, INTERRUPTED, OK, PIPE_CLOSED
 
     def described(param):
         info, names = param.type.to_info_dict(), "/".join([*param.opts, *param.secondary_opts])

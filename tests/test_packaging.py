@@ -115,7 +115,7 @@ def assert_pytest_has_the_fixtures(python, folder):
         "def test_it(pyrocket_store):\n    pyrocket_store.topics()\n"
     )
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder]
-    for settings in ({}, {"PYTEST_ADDOPTS": "-p pyrocket.pytest_plugin"}):
+    for settings in ({}, {"PYTEST_ADDOPTS": "-p pyrocket.tools.pytest_plugin"}):
         environment = bare_environment(**settings)
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
         assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from pyrocket import pytest_plugin
+from pyrocket.tools import pytest_plugin
 
 pyrocket_config, pyrocket_path = pytest_plugin.pyrocket_config, pytest_plugin.pyrocket_path
 pyrocket_clock, pyrocket_store = pytest_plugin.pyrocket_clock, pytest_plugin.pyrocket_store
@@ -54,7 +54,7 @@ def run_pytest(folder, suite, *arguments):
 
 
 def with_plugin(folder, suite, *arguments):
-    return run_pytest(folder, suite, "-p", "pyrocket.pytest_plugin", *arguments)
+    return run_pytest(folder, suite, "-p", "pyrocket.tools.pytest_plugin", *arguments)
 
 
 def test_pytest_fixture_without_a_server_and_with_a_fake_clock(tmp_path, checkout_in_children):
@@ -78,7 +78,7 @@ import sys
 def test_nothing_heavy_is_imported():
     heavy = {"numpy", "pyarrow", "pyspark", "rich", "click", "pyrocket.store", "pyrocket.testing"}
     assert not heavy & set(sys.modules)
-    assert "pyrocket.pytest_plugin" in sys.modules
+    assert "pyrocket.tools.pytest_plugin" in sys.modules
 
 def test_nothing_runs_by_itself(request):
     assert not [name for name in request.fixturenames if name.startswith("pyrocket")]

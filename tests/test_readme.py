@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyrocket.cli import find_commands
+from pyrocket.tools.cli import find_commands
 from pyspark_pyrocket.frame.columns import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
 from pyspark_pyrocket.options.option import SINK
 from pyspark_pyrocket.options.table import TABLE

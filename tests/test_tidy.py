@@ -54,12 +54,12 @@ PATH_OPERATIONS = (
     *("unlink", "rename", "rmdir", "mkdir", "touch", "chmod", "symlink_to", "hardlink_to"),
 )
 PATHS_OUTSIDE_DISK = {
-    "checks.any_run": "os.scandir",
-    "checks.config": ".glob",
-    "checks.key_lag": ".glob",
-    "checks.keys": ".iterdir",
-    "cli": "os.open",
-    "cli.message": ".read_bytes",
+    "tools.verify.any_run": "os.scandir",
+    "tools.verify.config": ".glob",
+    "tools.verify.key_lag": ".glob",
+    "tools.verify.keys": ".iterdir",
+    "tools.cli": "os.open",
+    "tools.cli.message": ".read_bytes",
     "services.delay.levels": "os.listdir",
     "index.keys.key_index": "os.scandir",
     "index.queues.queue_table": "os.listdir",
@@ -76,8 +76,8 @@ PATHS_OUTSIDE_DISK = {
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` names what is public; it may look as high as the façade.
 RANKS[""] = RANKS["store"]
-CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.notebook.")
-CONNECTOR_MAY_IMPORT += ("pyrocket.cli.frame.",)  # What all commands share.
+CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
+CONNECTOR_MAY_IMPORT += ("pyrocket.tools.cli.frame.",)  # What all commands share.
 CONNECTOR_LAYERS = [
     ["support", "worker", "arrow_types"],
     ["boundary", "options"],
@@ -276,7 +276,7 @@ def test_each_code_of_an_error_or_a_finding_has_a_test_that_names_it():
         ("pyrocket.index.queues.rebuild", "from pyrocket.index.keys.key_index import KeyIndex"),
         ("pyrocket", "from pyrocket.tools.cli import main"),
         ("pyrocket.helpers", "from pyrocket.errors import StoreDamagedError"),
-        ("pyrocket.cli", "import pyspark_pyrocket.doctor"),
+        ("pyrocket.tools.cli", "import pyspark_pyrocket.doctor"),
         ("pyrocket.store", "from pyspark.sql import SparkSession"),
         ("pyspark_pyrocket.source.batch_reader", "from pyrocket.formats.record import Record"),
         ("pyspark_pyrocket.options.read", "from pyspark_pyrocket.source.task import LOG"),

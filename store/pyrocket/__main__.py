@@ -1,6 +1,6 @@
 """`python -m pyrocket`: the same commands as the script `pyrocket`."""
 
-from pyrocket.cli import main
+from pyrocket.tools.cli import main
 
 if __name__ == "__main__":
     main(prog_name="pyrocket")

@@ -6,7 +6,7 @@ import pytest
 from bench.data import fill
 from bench.pairs import MIB, measure
 from pyrocket import Store, StoreConfig
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 
 
 @pytest.mark.parametrize("key_index", [False, True], ids=["queues", "queues and keys"])

@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from pyrocket import Store
-from pyrocket.cli import main
+from pyrocket.tools.cli import main
 from pyspark_pyrocket.checkpoints.running import queries_on
 from pyspark_pyrocket.stores import forget
 from spark_checkpoints import SETTINGS, Files, everything, reset, run, run_json

@@ -7,8 +7,8 @@ import stat
 import pytest
 from click.testing import CliRunner
 from pyrocket import Retention, Store
-from pyrocket.cli import main
 from pyrocket.errors import OptionError, StoreNotFoundError
+from pyrocket.tools.cli import main
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.writing.sink import prepare_sink

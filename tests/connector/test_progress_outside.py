@@ -6,7 +6,7 @@ import time
 import pytest
 from click.testing import CliRunner
 from pyrocket import Store
-from pyrocket.cli import main
+from pyrocket.tools.cli import main
 from pyspark.errors import StreamingQueryException
 
 

@@ -30,9 +30,9 @@ from pyrocket.engine import reader
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.metadata.identity import load_identity
-from pyrocket.repair.run import repair
 from pyrocket.testing import FileClock
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from sinks import publish
 from stores import SMALL, reboot, words
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from pyrocket import Retention, Store
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import SMALL, batch, bodies, log_files, message, reboot
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]

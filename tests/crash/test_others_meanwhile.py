@@ -7,7 +7,7 @@ from crash.children import body_number, clean_and_append, produce, read_forever
 from crash.nursery import wait_for
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import batch, bodies, log_files
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]

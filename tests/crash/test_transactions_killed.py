@@ -12,7 +12,7 @@ from crash.seeds import SEED
 from halves import UNKNOWN, Held, Listener, halves, ops, truth
 from pyrocket import Store
 from pyrocket.services.transactions.producer import TransactionProducer
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import bodies
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]

@@ -12,7 +12,7 @@ import pytest
 from golden.stores.look import look, pending
 from pyrocket import Message, SinkBatch, Store
 from pyrocket.errors import SinkError
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from sinks import stage
 from stores import FakeClock, snapshot
 

@@ -8,7 +8,7 @@ from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from pyrocket import Store
 from pyrocket.errors import RecordDamagedError
-from pyrocket.repair.run import repair
+from pyrocket.tools.repair.run import repair
 from stores import batch, log_files, overwrite
 
 COUNT, LOST = 200, 40

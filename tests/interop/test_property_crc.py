@@ -10,7 +10,7 @@ from interop.compare import assert_same, bodies
 from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES, written
 from pyrocket import Store
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import batch, log_files, overwrite, reboot
 
 STRICT = SMALL | {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}

@@ -24,7 +24,7 @@ from pyrocket.errors import (
     StoreUnavailableError,
     TopicNotFoundError,
 )
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import FakeClock, batch, bodies, log_files, message, reboot
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=5)

@@ -11,7 +11,7 @@ from golden.java import CLEAN, GOLDEN
 from pyrocket import Message, Store
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
 from pyrocket.errors import MessageError
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import SMALL, bodies, message, numbered, reboot, words
 
 BIG = replace(SMALL, log_file_bytes=1 << 20)

@@ -9,8 +9,8 @@ import pytest
 from full_store import copied, descriptors, error_of, make_full, read, use
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from stores import SMALL, bodies, filled, scan
 
 TIMES = 5

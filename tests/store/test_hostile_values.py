@@ -12,12 +12,12 @@ import pytest
 from halves import UNKNOWN
 from pyrocket import Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig, Wanted
 from pyrocket.engine.group_admin import AtTime, Groups
-from pyrocket.repair.run import repair
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.model import HalfPlace
 from pyrocket.services.transactions.transactions import Transactions
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from pyrocket.views.views import Views
 from sinks import numbered as batch_of
 from stores import SMALL, batch, filled

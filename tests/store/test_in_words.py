@@ -4,7 +4,7 @@ import pytest
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import MAGIC_V1
 from pyrocket.formats.record_decode import decode_record
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import filled
 
 PYTHONS = ["unpack_from", "Error(", "object has no", "indices must", "NoneType"]

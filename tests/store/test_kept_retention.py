@@ -7,7 +7,7 @@ import pytest
 from pyrocket import Retention, Store
 from pyrocket.disk import space
 from pyrocket.errors import StoreDamagedError, StoreReadOnlyError, StoreUnavailableError
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from sinks import numbered, stage
 from stores import SMALL, batch, bodies, log_files, message
 

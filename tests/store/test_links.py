@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from full_store import copied, error_of, make_full, names_of, read, use, with_timers
 from pyrocket import Message, Store
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from sinks import publish
 from stores import SMALL, batch, bodies, filled, numbered, reboot, snapshot
 

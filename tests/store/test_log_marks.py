@@ -9,7 +9,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import QueueNotFoundError
-from pyrocket.repair.run import repair
+from pyrocket.tools.repair.run import repair
 from stores import (
     SMALL,
     FakeClock,

@@ -6,7 +6,7 @@ import pytest
 from pyrocket import MessageFilter, Store
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.index.queues import scanner as scanning
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import filled, log_files, message, numbered, overwrite, queue_files
 
 COUNT = 95

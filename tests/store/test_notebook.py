@@ -4,14 +4,15 @@ from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
-from pyrocket import Message, Store, notebook
+from pyrocket import Message, Store
 from pyrocket.errors import (
     GroupNotFoundError,
     InvalidInputError,
     StoreNotFoundError,
     TopicNotFoundError,
 )
-from pyrocket.notebook.table import Table, shown
+from pyrocket.tools import notebook
+from pyrocket.tools.notebook.table import Table, shown
 from stores import FakeClock, batch, snapshot
 
 START = 1_700_000_000_000

@@ -24,8 +24,8 @@ import encodings.idna, os, sys, tempfile, traceback
 from pathlib import Path
 import pyrocket.store
 from pyrocket import Store
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from sinks import numbered as batch_of_query, publish, stage
 from stores import SMALL, batch, numbered, reboot
 path = Path(sys.argv[1])

@@ -9,7 +9,7 @@ from pyrocket import Message, Store, StoreConfig
 from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.record_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from sinks import publish
 from stores import SMALL, batch, bodies, log_files, message, numbered, overwrite, reboot, scan
 

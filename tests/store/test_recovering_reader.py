@@ -13,7 +13,7 @@ from pyrocket.disk.shared_state import STATE_FORMAT, StatePage
 from pyrocket.engine import reader, recovery
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index.queues import rebuild, scanner
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import reboot
 
 

@@ -22,7 +22,7 @@ from pyrocket.disk.shared_state import (
 from pyrocket.errors import StoreDamagedError
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.metadata.queue_ends import Shortfall
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import (
     SMALL,
     FakeClock,

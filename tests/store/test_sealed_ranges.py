@@ -10,7 +10,7 @@ from halves import COMMIT, MINUTE, UNKNOWN, Listener, log_records, producer, rou
 from pyrocket import Store
 from pyrocket.errors import MessageError, SinkError, StoreDamagedError
 from pyrocket.formats.sealed_ranges import OPEN_END, SealedRanges
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from sinks import numbered as numbered_batch
 from sinks import publish, stage
 from stores import SMALL, log_files, message, overwrite, reboot, scan

@@ -8,11 +8,11 @@ from contextlib import suppress
 import pytest
 from click.testing import CliRunner
 from pyrocket import Retention, Store
-from pyrocket.cli import main
 from pyrocket.disk import io, space
 from pyrocket.engine import service_runner
 from pyrocket.engine.retention_rules import local_hour
 from pyrocket.errors import StoreUnavailableError
+from pyrocket.tools.cli import main
 from sinks import numbered, publish, stage, staged_files
 from stores import SMALL, bodies, log_files, message, scan
 

@@ -9,7 +9,7 @@ from golden.java import CLEAN, GOLDEN, check_test_topic, listing
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import (
     SMALL,
     batch,

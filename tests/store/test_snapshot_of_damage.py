@@ -7,7 +7,7 @@ import pytest
 from golden.java import CLEAN, GOLDEN
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import bodies, filled, log_files, queue_files, reboot
 
 

@@ -6,9 +6,9 @@ import os
 import pytest
 from click.testing import CliRunner
 from pyrocket import Store
-from pyrocket.cli import main
 from pyrocket.disk import io
 from pyrocket.errors import StorePermissionError, StoreUnavailableError
+from pyrocket.tools.cli import main
 from stores import filled
 
 

@@ -12,8 +12,8 @@ from full_store import copied, descriptors, error_of, make_full, names_of, read,
 from pyrocket.disk import io
 from pyrocket.disk.durable import MAX_FILE_BYTES, SMALL_FILE_BYTES, read_or_none
 from pyrocket.errors import StoreDamagedError
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 
 SECONDS = 60
 TIB = 1 << 40

@@ -10,8 +10,8 @@ from pyrocket import Message, Store
 from pyrocket.errors import StoreDamagedError, UnsupportedError
 from pyrocket.formats import checked_json
 from pyrocket.formats.checked_json import encode_own
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from pyrocket.versions import HINTS, RELEASE, VERSIONS, check_version
 from stores import FakeClock, message, snapshot, words
 

@@ -8,9 +8,9 @@ import shlex
 import pytest
 from click.testing import CliRunner
 from pyrocket import Message, Store
-from pyrocket.cli import main
 from pyrocket.disk.os_errors import way_out
 from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
+from pyrocket.tools.cli import main
 from stores import filled, overwrite, queue_files
 
 

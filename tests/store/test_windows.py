@@ -12,7 +12,7 @@ from pyrocket import Store
 from pyrocket.disk import kept_window
 from pyrocket.index.queues import scanner, scattered_reads
 from pyrocket.log import record_walk
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import SMALL, batch, bodies, filled, numbered, reboot
 
 WINDOW = 64 * 1024

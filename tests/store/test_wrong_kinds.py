@@ -5,8 +5,8 @@ import shutil
 import pytest
 from click.testing import CliRunner
 from pyrocket import Message, Store
-from pyrocket.cli import main
 from pyrocket.errors import StoreDamagedError
+from pyrocket.tools.cli import main
 from stores import bodies, filled, log_files, queue_files
 
 FOLDERS = ["commitlog", "config", "consumequeue", "index", "pyrocket"]

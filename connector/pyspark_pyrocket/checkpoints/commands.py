@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 from pyrocket import Store, check_group_name
-from pyrocket.cli.frame import (
+from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, StoreUnavailableError
+from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
     CommandGroup,
@@ -17,8 +18,7 @@ from pyrocket.cli.frame import (
     exits,
     show_json,
 )
-from pyrocket.cli.frame import agreed as ask
-from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, StoreUnavailableError
+from pyrocket.tools.cli.frame import agreed as ask
 
 from pyspark_pyrocket.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
 from pyspark_pyrocket.checkpoints.reset import Move, place_options, plan_new, plan_reset, write_move

@@ -3,7 +3,7 @@
 import json
 
 import click
-from pyrocket.cli.frame import print_table
+from pyrocket.tools.cli.frame import print_table
 
 from pyspark_pyrocket.doctor.check import Check, Verdict
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from pyrocket import cli
-from pyrocket.cli import GROUP, LazyCommands, find_commands, main
+from pyrocket.tools import cli
+from pyrocket.tools.cli import GROUP, LazyCommands, find_commands, main
 from stores import filled
 
 BROKEN = EntryPoint("broken", "not_there:command", GROUP)
@@ -41,7 +41,9 @@ def test_a_command_that_cannot_be_loaded_says_so_and_spares_the_others(monkeypat
     )
 
 
-WITHOUT_PYSPARK = "import sys; sys.modules['pyspark'] = None; from pyrocket.cli import main; main()"
+WITHOUT_PYSPARK = (
+    "import sys; sys.modules['pyspark'] = None; from pyrocket.tools.cli import main; main()"
+)
 
 
 @pytest.mark.parametrize("arguments", [["show", "x"], ["--json"]])
@@ -86,7 +88,8 @@ def test_python_m_pyrocket_is_the_script(module):
 
 def test_listing_names_loads_no_command():
     code = (
-        "import click, sys; from pyrocket.cli import main; main.list_commands(click.Context(main));"
+        "import click, sys; from pyrocket.tools.cli import main;"
+        "main.list_commands(click.Context(main));"
         "sys.exit('pyspark_pyrocket' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,7 +10,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from pyrocket import Message, Store
-from pyrocket.cli import main
+from pyrocket.tools.cli import main
 from stores import SMALL, snapshot
 
 EVIL = b"\x1b[2J\r\n\xff"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from pyrocket.cli import main
+from pyrocket.tools.cli import main
 from stores import filled, overwrite, queue_files, reboot
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from pyrocket import Store
-from pyrocket.cli import main
+from pyrocket.tools.cli import main
 from stores import (
     SMALL,
     batch,
@@ -195,7 +195,7 @@ def test_a_file_system_that_refuses_is_an_error_too(sound, tmp_path, monkeypatch
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pyrocket.verify.verify", refuse)
+    monkeypatch.setattr("pyrocket.tools.verify.verify.verify", refuse)
     assert document("verify", sound, status=2)["error"]["code"] == "OS_ERROR"
 
 
@@ -222,7 +222,7 @@ def test_a_store_in_use_is_verified_but_not_repaired(sound):
 def test_help_needs_no_store_and_imports_none(command):
     code = (
         f"import sys; sys.argv = ['pyrocket', {command!r}, '--help']\n"
-        "from pyrocket.cli import main\n"
+        "from pyrocket.tools.cli import main\n"
         "try:\n    main()\nexcept SystemExit as done:\n    assert not done.code\n"
         "assert 'rich' not in sys.modules, 'rich'\n"
     )
@@ -231,7 +231,7 @@ def test_help_needs_no_store_and_imports_none(command):
 
 
 def test_progress_goes_to_a_terminal_only(sound, monkeypatch):
-    from pyrocket.cli import frame
+    from pyrocket.tools.cli import frame
 
     with frame.progress("verify", silent=False) as tell:
         assert tell is None

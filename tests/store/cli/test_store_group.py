@@ -4,8 +4,8 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from pyrocket.cli import main
-from pyrocket.cli.frame import size as parse
+from pyrocket.tools.cli import main
+from pyrocket.tools.cli.frame import size as parse
 from stores import SMALL, filled, overwrite, queue_files, reboot, snapshot
 
 

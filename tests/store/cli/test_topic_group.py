@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from pyrocket import Message, Store
-from pyrocket.cli import main
+from pyrocket.tools.cli import main
 from stores import SMALL, batch, filled, numbered, snapshot
 
 

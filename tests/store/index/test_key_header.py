@@ -16,8 +16,8 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
 from pyrocket.index.keys.index_file import KeyFile
 from pyrocket.index.keys.index_file_info import look_at
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from store.repair.damage import index_files
 from stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite
 

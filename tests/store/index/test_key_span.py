@@ -5,7 +5,7 @@ from keyed import fill, from_ipv6, index_of, keyless
 from pyrocket import Store
 from pyrocket.index.keys import index_coverage
 from pyrocket.index.keys.index_coverage import KeySpan
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import SMALL, filled, log_files, message, overwrite
 
 

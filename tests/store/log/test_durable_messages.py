@@ -12,8 +12,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import RecordDamagedError, StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.log.tail import MAX_TAILS, cut_messages
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from stores import (
     SMALL,
     batch,

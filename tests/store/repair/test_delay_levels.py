@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 from delayed import tags_codes
 from pyrocket import Store
-from pyrocket.cli import main
 from pyrocket.errors import OptionError
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.formats.record import read_header
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.cli import main
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from stores import SMALL, FakeClock, log_files, message, overwrite, queue_files
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"

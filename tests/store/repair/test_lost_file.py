@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 from pyrocket import Store
-from pyrocket.checks.finding import Severity
 from pyrocket.errors import StoreDamagedError
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.finding import Severity
+from pyrocket.tools.verify.verify import verify
 from store.repair.damage import make
 from stores import bodies, filled, log_files, message, queue_files, reboot, snapshot
 

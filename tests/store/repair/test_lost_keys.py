@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Store
-from pyrocket.checks.finding import Severity
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.finding import Severity
+from pyrocket.tools.verify.verify import verify
 from store.repair.damage import index_files
 from stores import SMALL, filled, message, overwrite
 

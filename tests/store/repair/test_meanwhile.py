@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from pyrocket import Store
-from pyrocket.checks.any_run import AnyRun
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.verify import verify
+from pyrocket.tools.verify.any_run import AnyRun
+from pyrocket.tools.verify.verify import verify
 from stores import SMALL, batch, filled, message, numbered
 
 

@@ -9,8 +9,8 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import DISPATCHED, FLUSHED, PUBLISHED
 from pyrocket.errors import PyrocketError, RecordDamagedError, StoreLockedError
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from store.repair.damage import DAMAGES, LAST, make
 from store.repair.table_damage import TABLE_DAMAGES
 from stores import batch, bodies, message, numbered, queue_files, reboot, scan, snapshot, words

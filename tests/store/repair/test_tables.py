@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 from pyrocket import Store
-from pyrocket.checks.finding import Severity
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.finding import Severity
+from pyrocket.tools.verify.verify import verify
 from store.repair.damage import make
 from store.repair.table_damage import GROUPS, LEVELS, OFFSETS, OWN, TOPICS, file_for, folder_for
 from stores import SMALL, batch, message, numbered

@@ -8,8 +8,8 @@ from golden.java import CLEAN, GOLDEN, TXCHECK, listing
 from pyrocket import Store
 from pyrocket.disk.shared_state import RESERVED
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from stores import (
     SMALL,
     batch,

@@ -9,8 +9,8 @@ from golden.java import CLEAN, GOLDEN
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from stores import SMALL, batch, message, numbered, overwrite, snapshot
 
 

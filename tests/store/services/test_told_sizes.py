@@ -7,8 +7,8 @@ import pytest
 from golden.java import CLEAN, GOLDEN, check_test_topic
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import StoreDamagedError
-from pyrocket.repair.run import repair
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from stores import SMALL, bodies, filled, log_files, message, queue_files, snapshot
 
 CONFIG = SMALL.with_sizes(log_file_bytes=8192)

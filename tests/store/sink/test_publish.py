@@ -11,7 +11,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyrocket.services.sink.batch import query_key
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from sinks import QUERY, numbered, publish, stage, stage_tasks, staged_files
 from stores import batch, bodies, snapshot
 

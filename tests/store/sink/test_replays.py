@@ -17,9 +17,9 @@ from pyrocket.errors import OptionError, SinkError, StoreUnavailableError
 from pyrocket.formats import publish_record
 from pyrocket.formats.checked_json import decode_own
 from pyrocket.formats.system_topics import SINK_TOPIC
-from pyrocket.repair.run import repair
 from pyrocket.services.sink.batch import query_key
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS
+from pyrocket.tools.repair.run import repair
 from sinks import QUERY, numbered, publish, stage, stage_tasks
 from stores import SMALL, FakeClock, bodies, overwrite, reboot
 

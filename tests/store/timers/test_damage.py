@@ -6,10 +6,10 @@ import shutil
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.repair.run import repair
 from pyrocket.services.delay import timer_tally
 from pyrocket.services.delay.timer_store import TimerBuckets
-from pyrocket.verify import verify
+from pyrocket.tools.repair.run import repair
+from pyrocket.tools.verify.verify import verify
 from stores import reboot
 from timing import HOUR, Timing, park
 

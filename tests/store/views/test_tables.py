@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 import pytest
 from pyrocket import VIEW_COLUMNS, Store
 from pyrocket.errors import GroupNotFoundError
-from pyrocket.verify import verify
+from pyrocket.tools.verify.verify import verify
 from stores import batch, filled, log_files, message, numbered
 
 OFFSETS = "config/consumerOffset.json"

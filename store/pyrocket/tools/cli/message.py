@@ -1,0 +1,200 @@
+"""`pyrocket message`: look at messages, find them, and send some."""
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pyrocket.errors import PyrocketError
+from pyrocket.message import Message, SendResult, StoredMessage
+from pyrocket.tools.cli.frame import (
+    FOUND,
+    OK,
+    CommandGroup,
+    advising,
+    as_json,
+    exits,
+    path_option,
+    show_json,
+)
+from pyrocket.tools.cli.show import message_document, message_line
+from pyrocket.tools.cli.target import open_target
+
+
+@click.group(cls=CommandGroup)
+def message() -> None:
+    """Look at messages, find them by key or id, and send some."""
+
+
+@message.command()
+@click.argument("topic")
+@path_option
+@click.option(
+    "--count", type=click.IntRange(1), default=10, show_default=True, help="How many messages."
+)
+@click.option("--queue", type=click.IntRange(0), help="Only those of this queue.")
+@as_json
+@exits
+def tail(topic: str, directory: str, count: int, queue: int | None, as_json: bool) -> int:
+    """Show the newest messages of TOPIC, the newest last.
+
+    The path may be that of a file `pyrocket/cut-…`, which holds what was cut off a log.
+    """
+    if Path(directory).is_file():
+        _show(_newest_of_cut(Path(directory), topic, count, queue), as_json=as_json)
+    else:
+        _show(open_target(directory).newest(topic, count, queue), as_json=as_json)
+    return OK
+
+
+def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> list[StoredMessage]:
+    from pyrocket.log.tail import cut_messages
+
+    wanted = (
+        each
+        for each in cut_messages(path)
+        if each.topic == topic and queue in (None, each.queue_id)
+    )
+    return [*deque(wanted, maxlen=count)]
+
+
+@message.command()
+@click.argument("topic")
+@path_option
+@click.option("--key", help="One of the message's keys.")
+@click.option("--id", "msg_id", help="The message's unique id, or the id that a broker gave it.")
+@click.option(
+    "--count", type=click.IntRange(1), default=64, show_default=True, help="At most so many."
+)
+@as_json
+@exits
+def query(
+    topic: str, directory: str, key: str | None, msg_id: str | None, count: int, as_json: bool
+) -> int:
+    """Find messages of TOPIC by key or id, the newest last.
+
+    Exits with 1 if there is none.
+    """
+    if (key is None) == (msg_id is None):
+        raise click.UsageError("Give either --key or --id.")
+    target = open_target(directory)
+    if key is not None:
+        found = target.by_key(topic, key, count)
+    else:
+        one = target.by_id(topic, msg_id or "")
+        found = [] if one is None else [one]
+    _show(found, as_json=as_json)
+    return OK if found else FOUND
+
+
+_REMEDIES = {
+    "TOPIC_NOT_FOUND": "Check the name, or give --create-topic to create the topic.",
+    "STORE_NOT_FOUND": "Check the path. `pyrocket topic create --create-store` creates a store.",
+}
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE.")
+    return name, value
+
+
+@message.command()
+@click.argument("topic")
+@click.argument("body", required=False)
+@path_option
+@click.option("--file", type=click.Path(), help="Send the bytes of this file as one message.")
+@click.option("--tags", help="RocketMQ's tag.")
+@click.option("--key", "keys", multiple=True, help="A key to find it by; may be repeated.")
+@click.option("--property", "properties", type=_property, multiple=True, metavar="NAME=VALUE")
+@click.option(
+    "--queue",
+    "queue_id",
+    type=click.IntRange(0),
+    help="The queue; without it each message goes to the next one.",
+)
+@click.option("--sharding-key", help="Messages with the same one go to the same queue.")
+@click.option("--create-topic", is_flag=True, help="Create the topic if it is missing.")
+@as_json
+@exits
+def produce(
+    topic: str,
+    body: str | None,
+    directory: str,
+    file: str | None,
+    properties: Sequence[tuple[str, str]],
+    create_topic: bool,
+    as_json: bool,
+    **fields: Any,
+) -> int:
+    """Send BODY to TOPIC, or each line of standard input as one message.
+
+    All get the same tags, keys and properties. They are durable when the command ends.
+    """
+    if body is not None and file is not None:
+        raise click.UsageError("Give either BODY or --file.")
+    fields |= {"topic": topic, "properties": dict(properties)}
+    messages = (Message(body=each, **fields) for each in _bodies(body, file))
+    sent = open_target(directory).send(messages, create_topic=create_topic)
+    with closing(sent), advising(_REMEDIES):
+        results = _counted(sent, is_stream=body is None and file is None)
+        if as_json:
+            show_json({"topic": topic, "messages": [_sent_document(one) for one in results]})
+        else:
+            _show_sent(results)
+    return OK
+
+
+def _bodies(body: str | None, file: str | None) -> Iterator[bytes]:
+    if body is not None:
+        yield body.encode(errors="surrogateescape")
+    elif file is not None:
+        yield Path(file).read_bytes()
+    else:
+        if sys.stdin.isatty():
+            click.echo("One message a line; Ctrl-D ends.", err=True)
+        for line in sys.stdin.buffer:
+            yield line.removesuffix(b"\n")
+
+
+def _counted(sent: Iterable[SendResult], *, is_stream: bool) -> Iterator[SendResult]:
+    """Yield the results; an error in the middle says which line it is about."""
+    count = 0
+    try:
+        for result in sent:
+            count += 1
+            yield result
+    except PyrocketError as error:
+        if not is_stream:
+            raise
+        message = f"line {count + 1}: {error.message} The {count} lines before it are sent."
+        raise type(error)(message, remedy=error.remedy, code=error.code) from error
+
+
+def _show(messages: Sequence[StoredMessage], *, as_json: bool) -> None:
+    if as_json:
+        show_json({"messages": [message_document(one) for one in messages]})
+        return
+    for one in messages:
+        click.echo(message_line(one))
+    if not messages:
+        click.echo("No message found.", err=True)
+
+
+def _show_sent(results: Iterable[SendResult]) -> None:
+    for one in results:
+        click.echo(f"queue={one.queue_id} offset={one.queue_offset} id={one.msg_id}")
+
+
+def _sent_document(one: SendResult) -> dict[str, Any]:
+    return {
+        "queueId": one.queue_id,
+        "queueOffset": one.queue_offset,
+        "msgId": one.msg_id,
+        "offsetMsgId": one.offset_msg_id,
+    }

@@ -1,0 +1,67 @@
+"""`pyrocket snapshot DIR TARGET`: a copy of a store in use."""
+
+import errno
+from typing import TYPE_CHECKING
+
+import click
+
+from pyrocket.errors import StorePermissionError, StoreUnavailableError
+from pyrocket.tools.cli.frame import OK, as_json, directory, exits, progress, show_json
+
+if TYPE_CHECKING:
+    from pyrocket.store import Store
+
+
+@click.command()
+@directory
+@click.argument("target", type=click.Path())
+@click.option("--read-only", is_flag=True, help="Take no lock in DIRECTORY, not even for a moment.")
+@as_json
+@exits
+def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int:
+    """Copy the store in DIRECTORY, in use or not, to TARGET, which is missing or empty.
+
+    Files that are full get a second name, so on one file system it takes little space and time.
+    The copy holds everything up to one moment, opens as if closed then, and goes its own way.
+    """
+    with (
+        progress("snapshot", silent=as_json) as tell,
+        _open(directory, read_only=read_only) as store,
+    ):
+        report = store.snapshot(target, tell)
+    if as_json:
+        names = ("log_end", "linked_files", "copied_files", "copied_bytes", "unlinkable")
+        show_json(
+            {"path": str(report.path), **{_camel(name): getattr(report, name) for name in names}}
+        )
+        return OK
+    size = report.copied_bytes / 2**20
+    click.echo(
+        f"{report.path}: {report.linked_files} files linked, {report.copied_files} copied"
+        f" ({size:,.1f} MiB); the log ends at {report.log_end}."
+    )
+    if report.unlinkable:
+        click.echo(f"Not everything could be linked ({report.unlinkable}).", err=True)
+    return OK
+
+
+def _open(directory: str, *, read_only: bool) -> "Store":
+    from pyrocket.store import Store
+
+    try:
+        return Store.open(directory, read_only=read_only)
+    except StoreUnavailableError as error:
+        if read_only or not _is_unwritable(error):
+            raise
+        remedy = f"With --read-only nothing is written there. Or: {error.remedy}"
+        raise type(error)(error.message, remedy=remedy, code=error.code) from error
+
+
+def _is_unwritable(error: StoreUnavailableError) -> bool:
+    is_mounted_so = getattr(error.__cause__, "errno", None) == errno.EROFS
+    return isinstance(error, StorePermissionError) or is_mounted_so
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,139 @@
+"""`pyrocket topic`: list, show and create topics."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pyrocket.config import DEFAULT_QUEUES, MAX_QUEUES
+from pyrocket.errors import InvalidInputError
+from pyrocket.tools.cli.frame import (
+    OK,
+    CommandGroup,
+    advising,
+    as_json,
+    exits,
+    path_option,
+    show_json,
+)
+from pyrocket.tools.cli.show import iso, show_rows
+from pyrocket.tools.cli.target import QueueInfo, TopicInfo, open_target
+
+
+@click.group(cls=CommandGroup)
+def topic() -> None:
+    """List, show and create topics."""
+
+
+@topic.command("list")
+@path_option
+@click.option("--all", "with_system", is_flag=True, help="With RocketMQ's own and retry topics.")
+@as_json
+@exits
+def list_topics(directory: str, with_system: bool, as_json: bool) -> int:
+    """List the topics: their queues, messages, bytes in the log, and times."""
+    found = [
+        topic for topic in open_target(directory).topics() if with_system or topic.kind == "user"
+    ]
+    if as_json:
+        show_json({"topics": [_document(topic) for topic in found]})
+    else:
+        _show_topics(found, with_kind=with_system)
+    return OK
+
+
+@topic.command()
+@click.argument("name")
+@path_option
+@as_json
+@exits
+def show(name: str, directory: str, as_json: bool) -> int:
+    """Show the topic NAME, queue by queue."""
+    found = open_target(directory).topic(name)
+    if as_json:
+        show_json({**_document(found), "queues": [_queue_document(one) for one in found.queues]})
+        return OK
+    _show_topics([found], with_kind=True)
+    if found.queues:
+        click.echo()
+        columns = ("queue", "minimum", "maximum", "messages", "bytes", "first (UTC)", "last (UTC)")
+        show_rows(columns, [_queue_row(one) for one in found.queues])
+    return OK
+
+
+@topic.command()
+@click.argument("name")
+@path_option
+@click.option(
+    "--queues",
+    type=click.IntRange(1, MAX_QUEUES),
+    default=DEFAULT_QUEUES,
+    show_default=True,
+    help="How many queues it gets.",
+)
+@click.option("--create-store", is_flag=True, help="Create the store, too, where there is none.")
+@click.option("--if-missing", is_flag=True, help="Leave a topic of this name as it is.")
+@as_json
+@exits
+def create(
+    name: str, directory: str, queues: int, create_store: bool, if_missing: bool, as_json: bool
+) -> int:
+    """Create the topic NAME."""
+    remedies = {
+        "STORE_NOT_FOUND": "Check the path, or give --create-store to create a store there.",
+        "TOPIC_EXISTS": "Give --if-missing to leave it as it is.",
+    }
+    try:
+        with advising(remedies):
+            open_target(directory).create_topic(name, queues, create_store=create_store)
+    except InvalidInputError as error:
+        if error.code != "TOPIC_EXISTS" or not if_missing:
+            raise
+        created, said = False, f"Topic {name} exists; nothing is changed."
+    else:
+        created, said = True, f"Topic {name} is created with {queues} queues."
+    if as_json:
+        show_json({"topic": name, "created": created})
+    else:
+        click.echo(said)
+    return OK
+
+
+def _show_topics(topics: Sequence[TopicInfo], *, with_kind: bool) -> None:
+    columns = ("topic", "queues", "messages", "bytes", "first (UTC)", "last (UTC)", "kind")
+    rows = [
+        (one.name, one.read_queues, one.messages, one.bytes, one.first, one.last, one.kind)
+        for one in topics
+    ]
+    count = len(columns) if with_kind else len(columns) - 1
+    show_rows(columns[:count], [row[:count] for row in rows])
+
+
+def _queue_row(one: QueueInfo) -> tuple[object, ...]:
+    sizes = one.maximum - one.minimum, one.bytes
+    return one.queue_id, one.minimum, one.maximum, *sizes, one.first, one.last
+
+
+def _document(one: TopicInfo) -> dict[str, Any]:
+    return {
+        "topic": one.name,
+        "kind": one.kind,
+        "perm": one.perm,
+        "readQueues": one.read_queues,
+        "writeQueues": one.write_queues,
+        "messages": one.messages,
+        "bytes": one.bytes,
+        "firstStoreTimestamp": iso(one.first),
+        "lastStoreTimestamp": iso(one.last),
+    }
+
+
+def _queue_document(one: QueueInfo) -> dict[str, Any]:
+    return {
+        "queueId": one.queue_id,
+        "minOffset": one.minimum,
+        "maxOffset": one.maximum,
+        "bytes": one.bytes,
+        "firstStoreTimestamp": iso(one.first),
+        "lastStoreTimestamp": iso(one.last),
+    }

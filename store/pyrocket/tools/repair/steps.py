@@ -1,0 +1,253 @@
+"""Taking the actions of a plan; the caller has the store alone."""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from pyrocket.clock import Clock
+from pyrocket.config import StoreConfig
+from pyrocket.disk import io
+from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.layout import Layout, file_name
+from pyrocket.disk.lock import lock_identity
+from pyrocket.disk.shared_state import StatePage
+from pyrocket.errors import PyrocketError, StoreDamagedError
+from pyrocket.formats.queue_entry import Entries
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, QueuePart
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.settling import settle_queue
+from pyrocket.index.queues.tags_code import underivable
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.record_walk import walk_all
+from pyrocket.log.salvage import written_behind
+from pyrocket.log.tail import keep_cut
+from pyrocket.metadata.delay_levels import used_entries
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.identity import SealedLog, identify
+from pyrocket.metadata.topics import Topics
+from pyrocket.tools.repair.plan import (
+    CONFIG,
+    CUT,
+    KEYS,
+    LENGTH,
+    QUARANTINE,
+    QUEUES,
+    STEP_OVER,
+    TIMERS,
+    TOPICS,
+    Action,
+)
+from pyrocket.tools.repair.stepping_over import DamagedLog
+from pyrocket.tools.verify.report import Report
+
+
+class Steps:
+    """Takes the actions; the caller has the store alone."""
+
+    def __init__(self, layout: Layout, report: Report, clock: Clock, config: StoreConfig) -> None:
+        self._layout, self._report, self._end = layout, report, report.log_end
+        self._now, self._topics = clock(), Topics(layout, clock)
+        self._levels_given = config.delay_levels is not None
+        config = identify(layout, config)[0].config
+        self._levels = config.delay_levels_ms
+        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch)
+        self._log = CommitLog(run, SealedLog(layout))
+        self._queues = Queues(layout, config.queue_file_bytes, writable=True)
+
+    def run(self, actions: tuple[Action, ...]) -> None:
+        """Take them in order; readers wait meanwhile."""
+        page = self._distrust()
+        try:
+            for kind, take in self._steps().items():
+                subjects = [action.subject for action in actions if action.kind == kind]
+                if subjects:
+                    take(subjects)
+        finally:
+            self._queues.close()
+            self._log.run.close()
+            # Nothing that the words said is true any more; readers go by the queues until a
+            # writer has recovered.
+            io.unlink(self._layout.state)
+            io.sync_directory(self._layout.own)
+            if page is not None:
+                page.close()
+
+    def _steps(self) -> dict[str, Callable[[list[str]], None]]:
+        return {
+            QUARANTINE: self._quarantine,
+            CONFIG: self._use_backups,
+            TOPICS: self._restore_topics,
+            LENGTH: self._lengthen,
+            STEP_OVER: self._step_over,
+            CUT: self._cut,
+            QUEUES: self._rebuild_queues,
+            KEYS: self._drop_keys,
+            TIMERS: self._quarantine,
+        }
+
+    def _distrust(self) -> StatePage | None:
+        try:
+            page = StatePage(self._layout.state, writable=True)
+        except (FileNotFoundError, ValueError, StoreDamagedError):
+            return None
+        page.distrust(lock_identity(self._layout.lock))
+        return page
+
+    def _quarantine(self, files: list[str]) -> None:
+        for file in files:
+            self._bury(file)
+
+    def _bury(self, file: str) -> Path:
+        """Move a file or folder to the quarantine; return where it is now."""
+        grave = self._grave(file)
+        source = self._layout.root / file
+        if source.exists():
+            io.rename(source, grave)
+            io.sync_directory(grave.parent)
+            io.sync_directory(source.parent)
+        return grave
+
+    def _grave(self, file: str) -> Path:
+        """Return a place in the quarantine that is free; its folder is made."""
+        graves = (self._layout.own / "quarantine" / name for name in self._names())
+        grave = next(each for each in graves if _has_room(each, file)) / file
+        io.make_directory(grave.parent)
+        return grave
+
+    def _names(self) -> Iterator[str]:
+        """Yield names of folders: what lay in another that is moved needs one of its own."""
+        yield str(self._now)
+        yield from (f"{self._now}-{number}" for number in count(2))
+
+    def _use_backups(self, files: list[str]) -> None:
+        for file in files:
+            path = self._layout.root / file
+            self._bury(file)
+            if path == self._layout.config("topics") and self._report.missing_topics:
+                continue  # The backup with those takes its place, all at once.
+            backup = path.with_name(path.name + ".bak")
+            if (content := read_or_none(backup)) is not None:
+                replace_file(path, content, self._layout.scratch)
+
+    def _restore_topics(self, _: list[str]) -> None:
+        self._topics.restore(self._report.missing_topics)
+
+    def _lengthen(self, files: list[str]) -> None:
+        for file in files:
+            descriptor = io.open_file(self._layout.root / file, os.O_RDWR)
+            try:
+                io.set_length(descriptor, self._log.file_bytes)
+                io.sync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _step_over(self, _: list[str]) -> None:
+        damaged = DamagedLog(self._log, self._queues)
+        pieces = damaged.pieces()
+        for start, end in damaged.places:
+            name = file_name(self._log.run.start_of(start))
+            grave = self._grave(f"commitlog/{name}-{start - self._log.run.start_of(start)}")
+            keep_cut(self._log, grave, self._layout.scratch, start, end)
+        damaged.step_over(pieces)
+        if damaged.unindexed:
+            self._rebuild_queues([f"{topic}/{queue}" for topic, queue in damaged.unindexed])
+
+    def _cut(self, subjects: list[str]) -> None:
+        self._end = end = int(subjects[0])
+        behind = written_behind(self._log, end)[1]
+        if behind > end:
+            target = self._layout.own / f"cut-{self._now}-{end}"
+            keep_cut(self._log, target, self._layout.scratch, end, behind)
+        # It says that the log went further.
+        io.unlink(self._layout.queue_ends)
+        files = self._log.run.starts()
+        if files:
+            self._log.erase(end, files[-1] + self._log.file_bytes)
+        before = {
+            key: self._queues.get(*key).max_offset(WHOLE_LOG) for key in self._queues.on_disk()
+        }
+        ends = {key: self._queues.get(*key).cut(end) for key in self._queues.on_disk()}
+        if any(end < before[key] for key, end in ends.items()):
+            Epochs(self._layout).begin(ends)
+
+    def _rebuild_queues(self, names: list[str]) -> None:
+        keys = {(name.split("/")[0], int(name.split("/")[1])) for name in names}
+        self._note_ends(keys - self._report.queues_in_log)
+        kept = {} if self._levels_given else self._delayed_entries(keys)
+        self._queues.close()
+        graves = {key: self._bury(self._folder(*key)) for key in keys}
+        first = self._log.first_offset()
+        end = max(first, self._end)
+        dispatcher = Dispatcher(self._queues, self._topics.ended_at, self._levels)
+        try:
+            runs = walk_all(self._log, first, end)
+            dispatcher.dispatch(
+                runs, dispatched=first, only=keys, whole=True, adopt=partial(_adopt, kept)
+            )
+            for key in keys:
+                settle_queue(self._log, self._queues.get(*key), first, end)
+        except PyrocketError:
+            self._queues.close()
+            for key, grave in graves.items():
+                self._bring_back(self._folder(*key), grave)
+            raise
+
+    def _delayed_entries(self, keys: set[tuple[str, int]]) -> dict[int, Entries]:
+        """Return the entries of level queues, by queue id, in the order of the log.
+
+        When their messages are due cannot be derived from the log if a broker has stored them.
+        """
+        kept = {}
+        for topic, queue_id in keys:
+            if topic == SCHEDULE_TOPIC:
+                queue = self._queues.get(topic, queue_id)
+                entries = used_entries(queue, queue.run.starts())
+                kept[queue_id] = entries[np.argsort(entries["physical_offset"], kind="stable")]
+        return kept
+
+    def _folder(self, topic: str, queue_id: int) -> str:
+        return f"consumequeue/{topic}/{queue_id}"
+
+    def _bring_back(self, file: str, grave: Path) -> None:
+        """Undo a move to the quarantine; what was made in its place goes there."""
+        made = self._layout.root / file
+        if made.exists():
+            io.rename(made, grave.with_name(grave.name + ".made"))
+        if grave.exists():
+            io.rename(grave, made)
+            io.sync_directory(made.parent)
+
+    def _note_ends(self, keys: set[tuple[str, int]]) -> None:
+        """Note where queues end of which the log has nothing, so that they go on there."""
+        ends: dict[str, dict[int, int]] = {}
+        for topic, queue_id in keys:
+            last = self._queues.get(topic, queue_id)
+            end = last.max_offset(self._log.first_offset() + 1)
+            ends.setdefault(topic, {})[queue_id] = max(end, self._topics.ended_at(topic, queue_id))
+        self._topics.note_all_ends(ends)
+
+    def _drop_keys(self, _: list[str]) -> None:
+        self._bury("index")
+
+
+def _adopt(kept: dict[int, Entries], run: RecordFields, part: QueuePart) -> QueuePart:
+    """Return the part with the due times that a broker's entries had."""
+    old = kept.get(part.queue_id) if part.topic == SCHEDULE_TOPIC else None
+    if old is None or not len(old):
+        return part
+    at = np.searchsorted(old["physical_offset"], part.entries["physical_offset"])
+    found = old[np.minimum(at, len(old) - 1)]
+    return part.keeping(found, underivable(run, part.entries, found))
+
+
+def _has_room(folder: Path, file: str) -> bool:
+    """Whether nothing lies where the file would, nor is one of its folders a file there."""
+    grave = folder / file
+    return not grave.exists() and all(each.is_dir() or not each.exists() for each in grave.parents)

@@ -1,0 +1,58 @@
+"""Entries of messages by delay level whose levels are not the store's own.
+
+A broker writes into them when a message is due, by levels that it keeps nowhere: such an entry is
+taken as it is. Where those of one level wait for different times, that is noted.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+
+from pyrocket.formats.queue_entry import Entries
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.index.queues.dispatcher import QueuePart
+from pyrocket.index.queues.tags_code import underivable
+from pyrocket.tools.verify.finding import Findings, Severity
+
+_TOLD_MOST = 5
+
+
+class DelayCheck:
+    """Takes entries as they are that it can't derive, and keeps what they wait.
+
+    With `given` levels it derives all; without `known` ones none, not even of our own messages.
+    """
+
+    def __init__(self, *, given: bool, known: bool) -> None:
+        self._given, self._known = given, known
+        self._delays = defaultdict[int, set[int]](set)
+
+    def adopt(self, run: RecordFields, part: QueuePart, found: Entries) -> QueuePart:
+        """Return the part of a run with the due times that were found, where others made them."""
+        if self._given or part.topic != SCHEDULE_TOPIC:
+            return part
+        theirs = underivable(run, part.entries, found, ours_too=not self._known)
+        if not theirs.any():
+            return part
+        at = np.searchsorted(run.physical_offset, part.entries["physical_offset"][theirs])
+        delays = found["tags_code"][theirs] - run.store_timestamp[at]
+        self._delays[part.queue_id].update(np.unique(delays).tolist())
+        return part.keeping(found, theirs)
+
+    def report(self, findings: Findings) -> None:
+        """Note the levels whose entries do not agree."""
+        for queue_id, delays in sorted(self._delays.items()):
+            if len(delays) == 1:
+                continue
+            texts = [f"{delay} ms" for delay in sorted(delays)[:_TOLD_MOST]]
+            findings.add(
+                "DELAY_LEVELS_UNKNOWN",
+                Severity.NOTE,
+                f"consumequeue/{SCHEDULE_TOPIC}/{queue_id}",
+                f"its messages wait {', '.join(texts)}{' …' * (len(delays) > _TOLD_MOST)}: the"
+                f" broker's level {queue_id + 1} was changed, or entries are damaged. When they are"
+                " due was not checked.",
+                "Nothing has to be done; with --delay-levels, the broker's messageDelayLevel, it is"
+                " checked.",
+            )
