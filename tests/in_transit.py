@@ -1,7 +1,6 @@
 """Modules that have not moved to their room yet, and their names once they have."""
 
 IN_TRANSIT = {
-    "pyrocket.kinds": "pyrocket.arguments",
     "pyspark_pyrocket.arrays": "pyspark_pyrocket.arrow_types",
     "pyspark_pyrocket.checkpoints": "pyspark_pyrocket.tools.checkpoints",
     "pyspark_pyrocket.checkpoints.commands": "pyspark_pyrocket.tools.checkpoints.commands",

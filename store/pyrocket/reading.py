@@ -5,6 +5,11 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
+from pyrocket.arguments import (
+    check_numbers,
+    check_place,
+    check_text,
+)
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.locating import Located, Locator, Wanted
@@ -14,11 +19,6 @@ from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES, QueueRun
 from pyrocket.index.queues.scan_many import read_together
-from pyrocket.kinds import (
-    check_numbers,
-    check_place,
-    check_text,
-)
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.views.pending import Parked, PendingKind, PendingPart

@@ -9,6 +9,7 @@ from types import NoneType
 
 import pyarrow as pa
 
+from pyrocket.arguments import check_numbers, check_text, check_type, path_of
 from pyrocket.clock import Clock
 from pyrocket.config import DEFAULT_QUEUES, Retention, StoreConfig
 from pyrocket.disk.clock_file import clock_of
@@ -27,7 +28,6 @@ from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
 from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreReadOnlyError
-from pyrocket.kinds import check_numbers, check_text, check_type, path_of
 from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import check_directory, layout_of, load_identity, tell_differences

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
+from pyrocket.arguments import check_numbers, check_text
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
-from pyrocket.kinds import check_numbers, check_text
 from pyrocket.metadata.groups import GroupOffsets, Offsets
 from pyrocket.metadata.subscriptions import GroupConfig, Subscriptions, check_group_name
 from pyrocket.metadata.topics import TopicConfig

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.arguments import check_numbers, check_texts, check_type
 from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.message_locations import Places
 from pyrocket.engine.reader import Reader
@@ -23,7 +24,6 @@ from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.scattered_reads import records_at, sizes_at
-from pyrocket.kinds import check_numbers, check_texts, check_type
 
 Bools = npt.NDArray[np.bool_]
 

@@ -8,6 +8,7 @@ from numbers import Integral
 import numpy as np
 import pyarrow as pa
 
+from pyrocket.arguments import check_message_kinds
 from pyrocket.clock import Clock
 from pyrocket.config import (
     COMPRESS_BODY_FROM_BYTES,
@@ -34,7 +35,6 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch, encode_batch
 from pyrocket.formats.send_columns import SendColumns
-from pyrocket.kinds import check_message_kinds
 from pyrocket.message import Message
 
 

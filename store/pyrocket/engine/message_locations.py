@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pyrocket.arguments import check_texts, check_type
 from pyrocket.errors import OffsetOutOfRangeError, PyrocketError, SchemaError, StoreDamagedError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
@@ -15,7 +16,6 @@ from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_column
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.scanner import SLICE_ROWS
 from pyrocket.index.queues.scattered_reads import records_at
-from pyrocket.kinds import check_texts, check_type
 from pyrocket.log.commit_log import CommitLog
 
 _Array = npt.NDArray[np.int64]

@@ -9,6 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from pyrocket.arguments import (
+    check_all_numbers,
+    check_offsets,
+    check_place,
+    check_ranges,
+    check_texts,
+    check_type,
+)
 from pyrocket.clock import Clock
 from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.file_queue import FileRun
@@ -34,14 +42,6 @@ from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.scan_many import Run
 from pyrocket.index.queues.scanner import Scanner, Slice, read_messages
 from pyrocket.index.queues.time_lookup import offset_by_time, store_time
-from pyrocket.kinds import (
-    check_all_numbers,
-    check_offsets,
-    check_place,
-    check_ranges,
-    check_texts,
-    check_type,
-)
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.identity import Identity, SealedLog, load_identity

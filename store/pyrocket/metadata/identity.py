@@ -18,6 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from pyrocket.arguments import path_of
 from pyrocket.config import StoreConfig
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.foreign_directory import refuse_foreign, refuse_inside_store
@@ -35,7 +36,6 @@ from pyrocket.errors import (
 from pyrocket.formats.checked_json import check_own_version
 from pyrocket.formats.fastjson import in_words
 from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
-from pyrocket.kinds import path_of
 from pyrocket.metadata.delay_levels import learn_delay_levels
 from pyrocket.metadata.store_sizes import (
     TELL_INDEX,

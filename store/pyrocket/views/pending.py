@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 
+from pyrocket.arguments import check_texts, check_type
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import level_word
 from pyrocket.engine.reader import Reader
@@ -22,7 +23,6 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries
 from pyrocket.index.queues.scanner import Slice
-from pyrocket.kinds import check_texts, check_type
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import saved_cursors
 from pyrocket.metadata.topics import TopicConfig
