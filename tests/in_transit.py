@@ -1,7 +1,6 @@
 """Modules that have not moved to their room yet, and their names once they have."""
 
 IN_TRANSIT = {
-    "pyspark_pyrocket.arrays": "pyspark_pyrocket.arrow_types",
     "pyspark_pyrocket.checkpoints": "pyspark_pyrocket.tools.checkpoints",
     "pyspark_pyrocket.checkpoints.commands": "pyspark_pyrocket.tools.checkpoints.commands",
     "pyspark_pyrocket.checkpoints.files": "pyspark_pyrocket.tools.checkpoints.files",
@@ -53,7 +52,6 @@ IN_TRANSIT = {
     "pyspark_pyrocket.planning.resuming": "pyspark_pyrocket.source.resume",
     "pyspark_pyrocket.planning.sizes": "pyspark_pyrocket.source.sizes",
     "pyspark_pyrocket.planning.stream_planner": "pyspark_pyrocket.source.stream_planner",
-    "pyspark_pyrocket.processes": "pyspark_pyrocket.worker",
     "pyspark_pyrocket.reading": "pyspark_pyrocket.source",
     "pyspark_pyrocket.reading.bad_records": "pyspark_pyrocket.source.bad_records",
     "pyspark_pyrocket.reading.group_progress": "pyspark_pyrocket.source.group_follower",
@@ -68,7 +66,6 @@ IN_TRANSIT = {
     "pyspark_pyrocket.reading.task": "pyspark_pyrocket.source.task",
     "pyspark_pyrocket.reading.value_fields": "pyspark_pyrocket.source.value_fields",
     "pyspark_pyrocket.reading.view_read": "pyspark_pyrocket.source.views",
-    "pyspark_pyrocket.stores": "pyspark_pyrocket.transport.path",
     "pyspark_pyrocket.writing": "pyspark_pyrocket.sink",
     "pyspark_pyrocket.writing.identity": "pyspark_pyrocket.sink.batch_identity",
     "pyspark_pyrocket.writing.kafka_rows": "pyspark_pyrocket.sink.kafka_rows",

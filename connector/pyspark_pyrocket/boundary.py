@@ -10,7 +10,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
-from pyspark_pyrocket.processes import LOG
+from pyspark_pyrocket.worker import LOG
 
 Class = TypeVar("Class", bound=type)
 

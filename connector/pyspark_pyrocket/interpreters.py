@@ -13,7 +13,7 @@ from typing import Any
 
 from pyrocket.errors import UnsupportedError
 
-from pyspark_pyrocket.processes import LOG, in_worker
+from pyspark_pyrocket.worker import LOG, in_worker
 
 _PYTHON, _DRIVER_PYTHON, _JAVA = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME"
 

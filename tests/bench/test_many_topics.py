@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyrocket import Store, StoreConfig, TopicConfig
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.frame.columns import default_columns
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 from stores import next_boot
 
 QUEUES, FEW = 4, 10

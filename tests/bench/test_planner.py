@@ -12,7 +12,7 @@ from bench.trivial import Trivial
 from pyrocket import Store
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.frame.columns import default_columns
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 
 QUEUES = 64
 PLANNING = ("latestOffset", "queryPlanning", "getBatch")

@@ -16,7 +16,7 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.planning.checkpoint import StreamOffset
 from pyspark_pyrocket.planning.stream_planner import next_offset, planned_ranges
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 
 
 @dataclass

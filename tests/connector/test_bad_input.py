@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.reading import stream_start
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 
 READS = [
     # what, changed options (None removes one), schema, error

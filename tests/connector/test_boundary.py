@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException, PythonException, StreamingQueryException
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.boundary import called_by_spark
-from pyspark_pyrocket.processes import LOG
 from pyspark_pyrocket.reading import stream_start
+from pyspark_pyrocket.worker import LOG
 
 OURS = ("/pyspark_pyrocket/", "/pyrocket/")
 
@@ -85,7 +85,7 @@ def test_debug_keeps_all_frames(call, monkeypatch):
 
 @pytest.mark.parametrize(("value", "level"), [("DEBUG", 10), ("debug", 10), ("loud", 0), ("", 0)])
 def test_the_environment_sets_the_level_in_every_process(value, level):
-    program = "from pyspark_pyrocket.processes import LOG; print(LOG.level)"
+    program = "from pyspark_pyrocket.worker import LOG; print(LOG.level)"
     found = subprocess.run(
         [sys.executable, "-c", program],
         env={"PYROCKET_LOG_LEVEL": value, "PYTHONPATH": ":".join(sys.path)},

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from pyrocket import Store
 from pyrocket.tools.cli import main
 from pyspark_pyrocket.checkpoints.running import queries_on
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 from spark_checkpoints import SETTINGS, Files, everything, reset, run, run_json
 
 

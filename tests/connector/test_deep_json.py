@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyrocket.errors import SchemaError
-from pyspark_pyrocket.arrays import arrow_type
+from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.options.ddl import parse_ddl, to_ddl
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST, PERMISSIVE
 from pyspark_pyrocket.payload.decoding import Decoder

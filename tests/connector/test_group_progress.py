@@ -19,7 +19,7 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.reading import group_progress
 from pyspark_pyrocket.reading.group_progress import GroupFollower
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_pyrocket.arrays import arrow_type
+from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.options.ddl import parse_ddl
 from pyspark_pyrocket.payload.json_encoding import json_objects, json_text
 from pyspark_pyrocket.payload.json_rows import read_rows

@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark_pyrocket import DefaultSource, lag
 from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.lag.metrics import LagMetrics
-from pyspark_pyrocket.processes import LOG
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
+from pyspark_pyrocket.worker import LOG
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.groups import BatchCommit
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     StructType,
     _parse_datatype_json_string,
 )
-from pyspark_pyrocket.arrays import arrow_schema, headers_of_map
+from pyspark_pyrocket.arrow_types import arrow_schema, headers_of_map
 from pyspark_pyrocket.frame.columns import (
     COLUMNS,
     HEADERS,

@@ -11,7 +11,7 @@ from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.frame.columns import default_columns
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 from stores import SMALL, batch, bodies, reboot
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)

@@ -8,7 +8,7 @@ from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange
 from pyspark_pyrocket.reading.task import read_partition
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 from stores import batch
 
 QUEUES = 20

@@ -15,11 +15,11 @@ from pyrocket import Message, Store
 from pyrocket.errors import OptionError, TopicNotFoundError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
-from pyspark_pyrocket import DefaultSource, processes
+from pyspark_pyrocket import DefaultSource, worker
 from pyspark_pyrocket.frame.columns import default_columns
-from pyspark_pyrocket.processes import LOG
 from pyspark_pyrocket.reading import stream_start
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
+from pyspark_pyrocket.worker import LOG
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()
@@ -95,7 +95,7 @@ def test_outside_of_it_neither_signals_nor_logs_are_touched(box, runner, unset_l
 
 
 def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
-    assert not processes.in_source_runner()
+    assert not worker.in_source_runner()
     code = """
         import sys, types
         from pyspark_pyrocket import processes
@@ -109,7 +109,7 @@ def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
 def test_sigterm_lets_the_runner_close_what_it_has_open():
     code = (
         "import os, signal, time\n"
-        "from pyspark_pyrocket.processes import exit_on_sigterm\n"
+        "from pyspark_pyrocket.worker import exit_on_sigterm\n"
         "exit_on_sigterm()\n"
         "try:\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -123,7 +123,7 @@ def test_sigterm_lets_the_runner_close_what_it_has_open():
 
 def test_the_runner_logs_to_standard_error():
     code = (
-        "from pyspark_pyrocket.processes import LOG, log_to_stderr\n"
+        "from pyspark_pyrocket.worker import LOG, log_to_stderr\n"
         "log_to_stderr()\n"
         "log_to_stderr()\n"
         "LOG.info('hello')\n"
@@ -135,7 +135,7 @@ def test_the_runner_logs_to_standard_error():
 @pytest.fixture
 def thawed(monkeypatch):
     """The garbage collector sees everything, as in a worker before its first task."""
-    monkeypatch.setattr(processes, "_frozen", False)
+    monkeypatch.setattr(worker, "_frozen", False)
     gc.unfreeze()
     yield
     gc.unfreeze()

@@ -7,12 +7,12 @@ import shutil
 import pytest
 from pyrocket.errors import StoreNotFoundError, StoreNotSharedError
 from pyspark.sql.datasource import InputPartition
-from pyspark_pyrocket import stores
 from pyspark_pyrocket.frame.columns import default_columns
 from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange
 from pyspark_pyrocket.reading.task import read_partition
-from pyspark_pyrocket.stores import forget, shared_store, store_of_driver
+from pyspark_pyrocket.transport import path as stores
+from pyspark_pyrocket.transport.path import forget, shared_store, store_of_driver
 
 PROJECTION = Projection.of(default_columns(kafka=False, headers=False, text=False))
 
@@ -89,7 +89,7 @@ def test_a_partition_that_spark_made_up_is_empty():
 def test_what_is_loaded_is_frozen_once_per_process(box, monkeypatch):
     frozen = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
-    monkeypatch.setattr("pyspark_pyrocket.processes._frozen", False)
+    monkeypatch.setattr("pyspark_pyrocket.worker._frozen", False)
     box.create()
     read(box)
     read(box)

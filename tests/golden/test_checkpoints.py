@@ -14,7 +14,7 @@ from pyrocket import Store
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.checkpoints.files import read_checkpoint
 from pyspark_pyrocket.frame.columns import default_columns
-from pyspark_pyrocket.stores import forget
+from pyspark_pyrocket.transport.path import forget
 from stores import message
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)

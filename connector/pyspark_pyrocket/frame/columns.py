@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_pyrocket.arrays import as_binary, headers_of_map, log_append_time
+from pyspark_pyrocket.arrow_types import as_binary, headers_of_map, log_append_time
 
 Convert = Callable[..., pa.Array]
 """Makes a column from those of the scan that it needs, in their order, and its type."""

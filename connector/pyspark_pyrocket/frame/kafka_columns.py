@@ -11,7 +11,7 @@ from pyrocket import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
 from pyrocket.errors import SchemaError
 from pyspark.sql.types import BinaryType, StringType
 
-from pyspark_pyrocket.arrays import headers_of_map, map_entries_where
+from pyspark_pyrocket.arrow_types import headers_of_map, map_entries_where
 from pyspark_pyrocket.frame.columns import COLUMNS, HEADERS, Variant
 from pyspark_pyrocket.payload.base64_columns import decode_column
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyrocket.errors import SchemaError
 from pyspark.sql.types import StructField, StructType
 
-from pyspark_pyrocket.arrays import arrow_schema
+from pyspark_pyrocket.arrow_types import arrow_schema
 from pyspark_pyrocket.frame.columns import COLUMNS, PAYLOADS, Convert, Variant
 from pyspark_pyrocket.frame.kafka_columns import KAFKA_COLUMNS
 from pyspark_pyrocket.frame.value_columns import ValueColumns, value_columns

@@ -12,7 +12,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_pyrocket.arrays import arrow_type
+from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.frame.columns import COLUMNS
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.table import nearest

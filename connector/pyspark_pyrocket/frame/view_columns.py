@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_pyrocket.arrays import arrow_schema
+from pyspark_pyrocket.arrow_types import arrow_schema
 from pyspark_pyrocket.frame.columns import COLUMNS, DUE
 from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.options.table import nearest

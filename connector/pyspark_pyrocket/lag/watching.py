@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyrocket.errors import UnsupportedError
 
 from pyspark_pyrocket.lag.listener import LOG_SECONDS, LagListener, Target
-from pyspark_pyrocket.processes import log_to_stderr
+from pyspark_pyrocket.worker import log_to_stderr
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

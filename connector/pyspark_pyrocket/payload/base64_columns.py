@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_pyrocket.arrays import bounds_of, bytes_of
+from pyspark_pyrocket.arrow_types import bounds_of, bytes_of
 
 _FILLERS = pa.array([b"", b"\0", b"\0\0"], pa.binary())
 _SIGN, _ZERO = ord("="), ord("A")

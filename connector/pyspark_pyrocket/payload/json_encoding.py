@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_pyrocket.arrays import bytes_of
+from pyspark_pyrocket.arrow_types import bytes_of
 from pyspark_pyrocket.payload.base64_columns import encode_column
 
 _SHORT = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r"}

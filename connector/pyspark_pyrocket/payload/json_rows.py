@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from pyspark_pyrocket.arrays import arrow_type
+from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.payload.in_parts import Faults
 from pyspark_pyrocket.payload.json_text import DECODER, MismatchError, atom_reader, text_of
 from pyspark_pyrocket.payload.nesting import (

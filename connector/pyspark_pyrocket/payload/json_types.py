@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_pyrocket.arrays import arrow_type
+from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.payload.base64_columns import decode_column
 
 Finish = Callable[[pa.Array], pa.Array]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyspark_pyrocket.arrays import bounds_of
+from pyspark_pyrocket.arrow_types import bounds_of
 
 MAX_DEPTH = 1000
 """Levels of objects and arrays, the outermost included."""

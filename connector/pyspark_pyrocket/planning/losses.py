@@ -10,7 +10,7 @@ from pyrocket.errors import DataLossError, OffsetOutOfRangeError
 
 from pyspark_pyrocket.options.loss import TO_EARLIEST, TO_LATEST, LossPolicy
 from pyspark_pyrocket.options.offsets import QueueNumbers
-from pyspark_pyrocket.processes import LOG
+from pyspark_pyrocket.worker import LOG
 
 GO_ON = (
     "To go on without what is gone set the option onDataLoss to skip, earliest or latest;"

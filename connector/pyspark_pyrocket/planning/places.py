@@ -17,7 +17,7 @@ from pyspark_pyrocket.options.offsets import (
 )
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.planning.losses import Losses, out_of_range
-from pyspark_pyrocket.processes import LOG
+from pyspark_pyrocket.worker import LOG
 
 _MANY = 20
 

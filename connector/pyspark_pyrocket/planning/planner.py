@@ -15,7 +15,7 @@ from pyspark_pyrocket.planning.cutting import cut
 from pyspark_pyrocket.planning.losses import Losses
 from pyspark_pyrocket.planning.places import find_span
 from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange
-from pyspark_pyrocket.processes import LOG, log_to_stderr
+from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 _MANY = 20
 

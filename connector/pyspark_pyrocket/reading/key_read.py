@@ -16,10 +16,10 @@ from pyspark_pyrocket.options.selection import Selection
 from pyspark_pyrocket.planning.losses import Losses
 from pyspark_pyrocket.planning.places import find_span
 from pyspark_pyrocket.planning.planner import read_bounds
-from pyspark_pyrocket.processes import LOG, freeze_imports, log_to_stderr
 from pyspark_pyrocket.reading.bad_records import sender
 from pyspark_pyrocket.reading.surviving import read_places
-from pyspark_pyrocket.stores import store_of_driver
+from pyspark_pyrocket.transport.path import store_of_driver
+from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 
 TASK_MESSAGES = 32_768
 """In one task: each may cost it a page of the log."""

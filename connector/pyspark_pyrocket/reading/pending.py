@@ -11,8 +11,8 @@ from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.view import HALF
 from pyspark_pyrocket.planning.planner import topics_to_read
-from pyspark_pyrocket.processes import freeze_imports
-from pyspark_pyrocket.stores import store_of_driver
+from pyspark_pyrocket.transport.path import store_of_driver
+from pyspark_pyrocket.worker import freeze_imports
 
 _TASK_MESSAGES = 32_768
 

@@ -26,7 +26,7 @@ from pyspark_pyrocket.reading.pending import pending_partitions, read_pending
 from pyspark_pyrocket.reading.task import read_partition
 from pyspark_pyrocket.reading.value_fields import value_fields
 from pyspark_pyrocket.reading.view_read import read_view, view_partitions
-from pyspark_pyrocket.stores import shared_store, shared_store_or_none
+from pyspark_pyrocket.transport.path import shared_store, shared_store_or_none
 
 
 def default_schema(request: Request) -> StructType:

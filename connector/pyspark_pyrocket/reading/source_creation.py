@@ -13,7 +13,7 @@ from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.planning.planner import topics_to_read
 from pyspark_pyrocket.reading.bad_records import prepare_bad_records
 from pyspark_pyrocket.reading.group_progress import check_group_can_follow
-from pyspark_pyrocket.stores import shared_store, shared_store_or_none
+from pyspark_pyrocket.transport.path import shared_store, shared_store_or_none
 
 
 def prepare_source(options: ReadOptions, *, may_create_store: bool = False) -> None:

@@ -37,11 +37,11 @@ from pyspark_pyrocket.planning.stream_planner import (
     next_offset,
     planned_ranges,
 )
-from pyspark_pyrocket.processes import LOG
 from pyspark_pyrocket.reading.group_progress import GroupFollower
 from pyspark_pyrocket.reading.source_creation import prepare_source
 from pyspark_pyrocket.reading.task import read_partition
-from pyspark_pyrocket.stores import forget, shared_store, shared_store_or_none
+from pyspark_pyrocket.transport.path import forget, shared_store, shared_store_or_none
+from pyspark_pyrocket.worker import LOG
 
 Json = dict[str, Any]
 

@@ -21,7 +21,7 @@ from pyrocket.errors import (
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.planning.losses import GO_ON, Losses
 from pyspark_pyrocket.planning.ranges import QueueRange
-from pyspark_pyrocket.processes import log_to_stderr
+from pyspark_pyrocket.worker import log_to_stderr
 
 _EVER = 2**63 - 1
 

@@ -13,10 +13,10 @@ from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.selection import EVERY_MESSAGE, Selection
 from pyspark_pyrocket.planning.ranges import QueuePartition, together
-from pyspark_pyrocket.processes import LOG, freeze_imports, log_to_stderr
 from pyspark_pyrocket.reading.bad_records import sender
 from pyspark_pyrocket.reading.surviving import read_range
-from pyspark_pyrocket.stores import store_of_driver
+from pyspark_pyrocket.transport.path import store_of_driver
+from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 
 _FAIL = LossPolicy()
 

@@ -11,8 +11,8 @@ from pyspark_pyrocket.options.ddl import to_ddl
 from pyspark_pyrocket.options.payload import JSON
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.payload.inference import infer_schema
-from pyspark_pyrocket.processes import LOG
 from pyspark_pyrocket.reading.sampling import SAMPLED, bodies_to_read, oldest_bodies
+from pyspark_pyrocket.worker import LOG
 
 
 def value_fields(

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.frame.projection import Projection
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.processes import freeze_imports
-from pyspark_pyrocket.stores import store_of_driver
+from pyspark_pyrocket.transport.path import store_of_driver
+from pyspark_pyrocket.worker import freeze_imports
 
 TASK_BYTES = 64 * 1024 * 1024
 """About how much of the log one task looks at; a file of the log is not divided."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyrocket import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
 from pyrocket.errors import MessageError
 
-from pyspark_pyrocket.arrays import bytes_of, map_with_entry
+from pyspark_pyrocket.arrow_types import bytes_of, map_with_entry
 from pyspark_pyrocket.payload.base64_columns import encode_column
 
 Sent = dict[str, pa.Array]

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_pyrocket.arrays import arrow_type
+from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.frame.columns import COLUMNS, HEADERS
 from pyspark_pyrocket.options.table import nearest
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_pyrocket.boundary import called_by_spark
-from pyspark_pyrocket.processes import freeze_imports
+from pyspark_pyrocket.worker import freeze_imports
 from pyspark_pyrocket.writing.identity import agreed, batch_of_task, batch_of_write
 from pyspark_pyrocket.writing.sink import (
     Sink,
