@@ -10,8 +10,8 @@ from bench.pairs import ROUNDS, cpu_seconds, measure
 from pyrocket import Store
 from pyspark.sql.functions import count, from_json, struct, to_json
 from pyspark.sql.functions import sum as total
+from pyspark_pyrocket.json.decode import Decoder
 from pyspark_pyrocket.options.ddl import parse_ddl
-from pyspark_pyrocket.payload.decoding import Decoder
 
 DDL = (
     "id BIGINT, at TIMESTAMP, price DOUBLE, ok BOOLEAN, name STRING, "

@@ -3,9 +3,9 @@
 import pytest
 from pyrocket import Store
 from pyrocket.errors import OptionError, StoreNotSharedError
+from pyspark_pyrocket.json.decode import BadRecord
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.payload.decoding import BadRecord
 from pyspark_pyrocket.reading.bad_records import BadRecords, prepare_bad_records, sender
 
 

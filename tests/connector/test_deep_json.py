@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyrocket.errors import SchemaError
 from pyspark_pyrocket.arrow_types import arrow_type
+from pyspark_pyrocket.json.decode import Decoder
+from pyspark_pyrocket.json.infer import infer_schema
+from pyspark_pyrocket.json.nesting import depth_of, first_too_deep
+from pyspark_pyrocket.json.values import text_of
 from pyspark_pyrocket.options.ddl import parse_ddl, to_ddl
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST, PERMISSIVE
-from pyspark_pyrocket.payload.decoding import Decoder
-from pyspark_pyrocket.payload.inference import infer_schema
-from pyspark_pyrocket.payload.json_text import text_of
-from pyspark_pyrocket.payload.nesting import depth_of, first_too_deep
 
 DEPTHS = [999, 1000, 1001, 100_000]
 DEEP_FRAMES = 700

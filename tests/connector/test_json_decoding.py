@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyrocket.errors import SchemaError
+from pyspark_pyrocket.json import in_parts
+from pyspark_pyrocket.json.decode import Decoder
+from pyspark_pyrocket.json.rows import read_rows
 from pyspark_pyrocket.options.ddl import parse_ddl
-from pyspark_pyrocket.payload import in_parts
-from pyspark_pyrocket.payload.decoding import Decoder
-from pyspark_pyrocket.payload.json_rows import read_rows
 
 DDL = (
     "i INT, l BIGINT, f FLOAT, d DOUBLE, c DECIMAL(6,2), s STRING, o BOOLEAN, t TIMESTAMP, "

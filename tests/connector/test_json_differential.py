@@ -6,11 +6,11 @@ import math
 import pyarrow as pa
 import pytest
 from pyspark.sql.functions import from_json, to_json
+from pyspark_pyrocket.json.decode import Decoder
+from pyspark_pyrocket.json.encode import json_text
+from pyspark_pyrocket.json.infer import infer_schema
+from pyspark_pyrocket.json.rows import read_rows
 from pyspark_pyrocket.options.ddl import parse_ddl
-from pyspark_pyrocket.payload.decoding import Decoder
-from pyspark_pyrocket.payload.inference import infer_schema
-from pyspark_pyrocket.payload.json_encoding import json_text
-from pyspark_pyrocket.payload.json_rows import read_rows
 
 DDL = (
     "i INT, b TINYINT, l BIGINT, f FLOAT, d DOUBLE, dec DECIMAL(6,2), s STRING, t TIMESTAMP, "

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_pyrocket.arrow_types import arrow_type
+from pyspark_pyrocket.json.encode import json_objects, json_text
+from pyspark_pyrocket.json.rows import read_rows
 from pyspark_pyrocket.options.ddl import parse_ddl
-from pyspark_pyrocket.payload.json_encoding import json_objects, json_text
-from pyspark_pyrocket.payload.json_rows import read_rows
 
 DDL = (
     "i INT, s STRING, f FLOAT, d DOUBLE, c DECIMAL(10,3), o BOOLEAN, t TIMESTAMP, n TIMESTAMP_NTZ, "

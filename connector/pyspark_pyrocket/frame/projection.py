@@ -11,9 +11,9 @@ from pyspark_pyrocket.arrow_types import arrow_schema
 from pyspark_pyrocket.frame.columns import COLUMNS, PAYLOADS, Convert, Variant
 from pyspark_pyrocket.frame.kafka_columns import KAFKA_COLUMNS
 from pyspark_pyrocket.frame.value_columns import ValueColumns, value_columns
+from pyspark_pyrocket.json.decode import Decoder, OnBad
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.table import nearest
-from pyspark_pyrocket.payload.decoding import Decoder, OnBad
 
 _AS_IS = Payload()
 

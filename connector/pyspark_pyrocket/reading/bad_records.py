@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import OptionError
 
+from pyspark_pyrocket.json.decode import BadRecord, OnBad
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.view import MESSAGES
-from pyspark_pyrocket.payload.decoding import BadRecord, OnBad
 from pyspark_pyrocket.transport.path import check_uuid, shared_store
 
 _REASON_CHARACTERS = 500

@@ -7,10 +7,10 @@ from pyrocket.errors import SchemaError
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_pyrocket.frame.value_checks import check_names
+from pyspark_pyrocket.json.infer import infer_schema
 from pyspark_pyrocket.options.ddl import to_ddl
 from pyspark_pyrocket.options.payload import JSON
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.payload.inference import infer_schema
 from pyspark_pyrocket.reading.sampling import SAMPLED, bodies_to_read, oldest_bodies
 from pyspark_pyrocket.worker import LOG
 

@@ -12,7 +12,7 @@ from pyrocket import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
 from pyrocket.errors import MessageError
 
 from pyspark_pyrocket.arrow_types import bytes_of, map_with_entry
-from pyspark_pyrocket.payload.base64_columns import encode_column
+from pyspark_pyrocket.json.base64_columns import encode_column
 
 Sent = dict[str, pa.Array]
 """The columns of an append by their names."""

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyrocket.errors import MessageError
 
+from pyspark_pyrocket.json.encode import json_objects, json_text
 from pyspark_pyrocket.options.payload import BASE64, EMPTY, FAIL, TEXT
-from pyspark_pyrocket.payload.json_encoding import json_objects, json_text
 from pyspark_pyrocket.writing.kafka_rows import (
     encode_keys,
     is_utf8,

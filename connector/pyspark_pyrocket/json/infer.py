@@ -21,9 +21,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_pyrocket.payload.json_rows import parse_object
-from pyspark_pyrocket.payload.json_text import Number, Whole
-from pyspark_pyrocket.payload.nesting import room_for_deep_bodies
+from pyspark_pyrocket.json.nesting import room_for_deep_bodies
+from pyspark_pyrocket.json.rows import parse_object
+from pyspark_pyrocket.json.values import Number, Whole
 
 MAX_LEVELS = 64
 """Of an inferred schema. Spark's Python code walks schemas by recursion, three frames a level."""

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_pyrocket.arrow_types import arrow_type
-from pyspark_pyrocket.payload.base64_columns import decode_column
+from pyspark_pyrocket.json.base64_columns import decode_column
 
 Finish = Callable[[pa.Array], pa.Array]
 """Makes the wanted column of the one that was read. Raises pa.ArrowInvalid."""

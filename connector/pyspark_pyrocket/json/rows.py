@@ -13,14 +13,14 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pyspark_pyrocket.arrow_types import arrow_type
-from pyspark_pyrocket.payload.in_parts import Faults
-from pyspark_pyrocket.payload.json_text import DECODER, MismatchError, atom_reader, text_of
-from pyspark_pyrocket.payload.nesting import (
+from pyspark_pyrocket.json.in_parts import Faults
+from pyspark_pyrocket.json.nesting import (
     MAX_DEPTH,
     depth_of,
     is_too_deep,
     room_for_deep_bodies,
 )
+from pyspark_pyrocket.json.values import DECODER, MismatchError, atom_reader, text_of
 
 _Read = Callable[[Any, list[str]], Any]
 """Makes a value of its type; adds to the faults, each with its place seen from the value. Raises

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_pyrocket.arrow_types import bytes_of
-from pyspark_pyrocket.payload.base64_columns import encode_column
+from pyspark_pyrocket.json.base64_columns import encode_column
 
 _SHORT = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r"}
 _QUOTE, _BACKSLASH, _SPACE = 0x22, 0x5C, 0x20

@@ -18,11 +18,11 @@ import pyarrow.json as pj
 from pyrocket.errors import SchemaError
 from pyspark.sql.types import StructType
 
+from pyspark_pyrocket.json.in_parts import Faults, NotSoundError, read_by_row, read_in_parts
+from pyspark_pyrocket.json.nesting import first_too_deep
+from pyspark_pyrocket.json.rows import read_rows
+from pyspark_pyrocket.json.types import Reading, reading_of
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST
-from pyspark_pyrocket.payload.in_parts import Faults, NotSoundError, read_by_row, read_in_parts
-from pyspark_pyrocket.payload.json_rows import read_rows
-from pyspark_pyrocket.payload.json_types import Reading, reading_of
-from pyspark_pyrocket.payload.nesting import first_too_deep
 
 PLACE = ("topic", "queueId", "queueOffset")
 """What the decoder wants of a scan beside the bodies: it names the bad ones."""
