@@ -6,7 +6,7 @@ import zlib
 from click.testing import CliRunner
 from pyrocket.tools.cli import main
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{"a":"b"}}'

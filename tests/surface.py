@@ -217,9 +217,9 @@ def options():
 
 def columns():
     from pyrocket import PENDING_COLUMNS, SCAN_COLUMNS, SEND_COLUMNS, VIEW_COLUMNS
-    from pyspark_pyrocket.frame.columns import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
-    from pyspark_pyrocket.frame.kafka_columns import KAFKA_COLUMNS
-    from pyspark_pyrocket.frame.view_columns import columns_besides, table_schema
+    from pyspark_pyrocket.columns.kafka import KAFKA_COLUMNS
+    from pyspark_pyrocket.columns.messages import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
+    from pyspark_pyrocket.columns.views import columns_besides, table_schema
     from pyspark_pyrocket.options.view import TABLES, VIEWS
     from pyspark_pyrocket.writing.sink_columns import _SENT
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from pyrocket.tools.cli import find_commands
-from pyspark_pyrocket.frame.columns import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
+from pyspark_pyrocket.columns.messages import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
 from pyspark_pyrocket.options.option import SINK
 from pyspark_pyrocket.options.table import TABLE
 from pyspark_pyrocket.writing.sink_columns import _SENT

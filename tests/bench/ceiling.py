@@ -1,7 +1,7 @@
 """The batches of a read, written to files: what a source that only hands them over would yield."""
 
 import pyarrow as pa
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.projection import Projection
 
 
 def to_nowhere(frame):

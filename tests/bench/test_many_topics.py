@@ -7,7 +7,7 @@ from statistics import median
 import pyarrow as pa
 from pyrocket import Store, StoreConfig, TopicConfig
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
 from stores import next_boot
 

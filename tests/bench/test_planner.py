@@ -11,7 +11,7 @@ from bench.pairs import MIB, measure
 from bench.trivial import Trivial
 from pyrocket import Store
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
 
 QUEUES = 64

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructField, StructType
-from pyspark_pyrocket.frame.columns import COLUMNS, ROCKETMQ_DEFAULT
-from pyspark_pyrocket.frame.view_columns import OF_VIEWS
+from pyspark_pyrocket.columns.messages import COLUMNS, ROCKETMQ_DEFAULT
+from pyspark_pyrocket.columns.views import OF_VIEWS
 
 
 def load(spark, box, **options):

@@ -7,7 +7,7 @@ from pyrocket import Store
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.testing import FileClock
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)

@@ -12,7 +12,7 @@ from pyrocket.errors import (
     TopicRecreatedError,
 )
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.groups import BatchCommit
 from pyspark_pyrocket.transport.path import forget
 

@@ -8,8 +8,8 @@ from pyrocket import SinkBatch, Store
 from pyrocket.errors import MessageError, OptionError, SchemaError
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from pyspark_pyrocket.arrow_types import map_with_entry
-from pyspark_pyrocket.frame.columns import HEADERS, default_columns
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.messages import HEADERS, default_columns
+from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.payload import (
     BASE64,
     DROP,

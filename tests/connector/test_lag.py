@@ -14,7 +14,7 @@ from pyrocket.errors import UnsupportedError
 from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark_pyrocket import DefaultSource, lag
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.lag.metrics import LagMetrics
 from pyspark_pyrocket.transport.path import forget
 from pyspark_pyrocket.worker import LOG

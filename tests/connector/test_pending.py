@@ -9,7 +9,7 @@ from pyrocket import Message, Store
 from pyrocket.errors import OptionError, SchemaError
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 

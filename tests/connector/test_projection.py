@@ -16,14 +16,14 @@ from pyspark.sql.types import (
     _parse_datatype_json_string,
 )
 from pyspark_pyrocket.arrow_types import arrow_schema, headers_of_map
-from pyspark_pyrocket.frame.columns import (
+from pyspark_pyrocket.columns.messages import (
     COLUMNS,
     HEADERS,
     KAFKA_DEFAULT,
     ROCKETMQ_DEFAULT,
     default_columns,
 )
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.payload import Payload
 
 MAP = pa.map_(pa.string(), pa.string())

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pyspark_pyrocket.frame.columns import COLUMNS
+from pyspark_pyrocket.columns.messages import COLUMNS
 from pyspark_pyrocket.options.table import TABLE
 
 README = (Path(__file__).parents[2] / "connector" / "README.md").read_text()

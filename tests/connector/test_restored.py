@@ -11,7 +11,7 @@ from pyrocket.errors import LogTruncatedError
 from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
 from spark_checkpoints import Files, run_json
 from stores import SMALL, batch, next_boot, reboot

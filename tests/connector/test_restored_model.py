@@ -10,7 +10,7 @@ from pyrocket import Store
 from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
 from stores import SMALL, batch, bodies, reboot
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
-from pyspark_pyrocket.frame.columns import COLUMNS, HEADERS, default_columns
+from pyspark_pyrocket.columns.messages import COLUMNS, HEADERS, default_columns
 from pyspark_pyrocket.writing.sink_columns import plan_columns, plan_json
 
 TEXT = StringType()

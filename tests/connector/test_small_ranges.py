@@ -4,7 +4,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange
 from pyspark_pyrocket.reading.task import read_partition

@@ -7,8 +7,8 @@ import shutil
 import pytest
 from pyrocket.errors import StoreNotFoundError, StoreNotSharedError
 from pyspark.sql.datasource import InputPartition
-from pyspark_pyrocket.frame.columns import default_columns
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange
 from pyspark_pyrocket.reading.task import read_partition
 from pyspark_pyrocket.transport import path as stores

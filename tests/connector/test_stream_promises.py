@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.arrow_types import arrow_schema
-from pyspark_pyrocket.frame.columns import COLUMNS, default_columns
+from pyspark_pyrocket.columns.messages import COLUMNS, default_columns
 from pyspark_pyrocket.transport.path import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)

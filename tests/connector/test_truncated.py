@@ -8,7 +8,7 @@ from pyrocket import Store
 from pyrocket.errors import LogTruncatedError, StoreUnavailableError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
 from stores import (
     SMALL,

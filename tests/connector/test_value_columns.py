@@ -15,9 +15,9 @@ from pyspark.sql.types import (
     VariantType,
     YearMonthIntervalType,
 )
-from pyspark_pyrocket.frame.columns import default_columns
-from pyspark_pyrocket.frame.projection import Projection
-from pyspark_pyrocket.frame.value_columns import require_value_schema
+from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.columns.projection import Projection
+from pyspark_pyrocket.columns.values import require_value_schema
 from pyspark_pyrocket.options.ddl import parse_ddl
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.target import Request

@@ -9,8 +9,8 @@ from pyrocket import VIEW_COLUMNS, Store
 from pyrocket.errors import GroupNotFoundError, OptionError, SchemaError, StoreDamagedError
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.frame.columns import ROCKETMQ_DEFAULT
-from pyspark_pyrocket.frame.view_columns import columns_besides, table_schema
+from pyspark_pyrocket.columns.messages import ROCKETMQ_DEFAULT
+from pyspark_pyrocket.columns.views import columns_besides, table_schema
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.reading import view_read

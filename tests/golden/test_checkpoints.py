@@ -13,7 +13,7 @@ import pytest
 from pyrocket import Store
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.checkpoints.files import read_checkpoint
-from pyspark_pyrocket.frame.columns import default_columns
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
 from stores import message
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyrocket import Located, Places, Store, Wanted
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions

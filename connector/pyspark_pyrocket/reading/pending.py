@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyrocket import PendingPart, Store
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.view import HALF
 from pyspark_pyrocket.planning.planner import topics_to_read

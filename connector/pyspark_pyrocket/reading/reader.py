@@ -7,9 +7,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.boundary import called_by_spark
-from pyspark_pyrocket.frame.columns import default_columns
-from pyspark_pyrocket.frame.projection import Projection
-from pyspark_pyrocket.frame.view_columns import (
+from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.columns.projection import Projection
+from pyspark_pyrocket.columns.views import (
     check_columns,
     columns_besides,
     table_projection,

@@ -9,9 +9,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.boundary import called_by_spark
-from pyspark_pyrocket.frame.projection import Projection
-from pyspark_pyrocket.frame.value_columns import require_value_schema
-from pyspark_pyrocket.frame.view_columns import check_columns
+from pyspark_pyrocket.columns.projection import Projection
+from pyspark_pyrocket.columns.values import require_value_schema
+from pyspark_pyrocket.columns.views import check_columns
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request

@@ -9,7 +9,7 @@ from pyrocket import ScanTally
 from pyrocket.errors import RecordDamagedError
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.selection import EVERY_MESSAGE, Selection
 from pyspark_pyrocket.planning.ranges import QueuePartition, together

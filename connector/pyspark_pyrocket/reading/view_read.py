@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyrocket import Store, ViewName, ViewPart
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.transport.path import store_of_driver
 from pyspark_pyrocket.worker import freeze_imports

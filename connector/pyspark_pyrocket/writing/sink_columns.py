@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_pyrocket.arrow_types import arrow_type
-from pyspark_pyrocket.frame.columns import COLUMNS, HEADERS
+from pyspark_pyrocket.columns.messages import COLUMNS, HEADERS
 from pyspark_pyrocket.options.table import nearest
 
 _TEXT, _BYTES = StringType(), BinaryType()

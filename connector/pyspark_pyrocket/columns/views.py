@@ -17,8 +17,8 @@ from pyspark.sql.types import (
 )
 
 from pyspark_pyrocket.arrow_types import arrow_schema
-from pyspark_pyrocket.frame.columns import COLUMNS, DUE
-from pyspark_pyrocket.frame.projection import Projection
+from pyspark_pyrocket.columns.messages import COLUMNS, DUE
+from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.table import nearest
 from pyspark_pyrocket.options.view import COMMITLOG, DLQ, RETRY, SCHEDULED
 

@@ -12,7 +12,7 @@ from pyrocket.errors import SchemaError
 from pyspark.sql.types import BinaryType, StringType
 
 from pyspark_pyrocket.arrow_types import headers_of_map, map_entries_where
-from pyspark_pyrocket.frame.columns import COLUMNS, HEADERS, Variant
+from pyspark_pyrocket.columns.messages import COLUMNS, HEADERS, Variant
 from pyspark_pyrocket.json.base64_columns import decode_column
 
 _MARKS = pa.array([KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY])

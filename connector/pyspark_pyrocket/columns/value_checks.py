@@ -13,7 +13,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_pyrocket.arrow_types import arrow_type
-from pyspark_pyrocket.frame.columns import COLUMNS
+from pyspark_pyrocket.columns.messages import COLUMNS
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.table import nearest
 

@@ -8,9 +8,9 @@ from pyrocket.errors import SchemaError
 from pyspark.sql.types import StructField, StructType
 
 from pyspark_pyrocket.arrow_types import arrow_schema
-from pyspark_pyrocket.frame.columns import COLUMNS, PAYLOADS, Convert, Variant
-from pyspark_pyrocket.frame.kafka_columns import KAFKA_COLUMNS
-from pyspark_pyrocket.frame.value_columns import ValueColumns, value_columns
+from pyspark_pyrocket.columns.kafka import KAFKA_COLUMNS
+from pyspark_pyrocket.columns.messages import COLUMNS, PAYLOADS, Convert, Variant
+from pyspark_pyrocket.columns.values import ValueColumns, value_columns
 from pyspark_pyrocket.json.decode import Decoder, OnBad
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.table import nearest

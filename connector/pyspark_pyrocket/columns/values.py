@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pyrocket.errors import OptionError
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_pyrocket.frame.columns import PAYLOADS
-from pyspark_pyrocket.frame.value_checks import OURS, check_names, check_value, wrong_type
+from pyspark_pyrocket.columns.messages import PAYLOADS
+from pyspark_pyrocket.columns.value_checks import OURS, check_names, check_value, wrong_type
 from pyspark_pyrocket.json.decode import Decoder
 from pyspark_pyrocket.options.ddl import to_ddl
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST, JSON, STRING, Payload
