@@ -71,21 +71,21 @@ class RocketDataSource(DataSource):
     def schema(self) -> "StructType":
         """Return the default columns, after checking the options, the store and the topics."""
         require_pyspark()
-        from pyspark_pyrocket.reading.reader import default_schema
+        from pyspark_pyrocket.source.batch_reader import default_schema
 
         return default_schema(self._request())
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """Return the reader of a batch; `schema` is the projection."""
         require_pyspark()
-        from pyspark_pyrocket.reading.reader import RocketReader
+        from pyspark_pyrocket.source.batch_reader import RocketReader
 
         return RocketReader(self._request(), schema)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         """Return the reader of a stream; `schema` is the projection."""
         require_pyspark()
-        from pyspark_pyrocket.reading.stream_start import stream_reader
+        from pyspark_pyrocket.source.stream_start import stream_reader
 
         return stream_reader(self._request(), schema)
 

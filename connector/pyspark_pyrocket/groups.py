@@ -30,10 +30,10 @@ from pyspark_pyrocket.options.option import BATCH
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import ROWS as SPAN_ROWS
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.planning.losses import Losses
-from pyspark_pyrocket.planning.places import find_span
-from pyspark_pyrocket.planning.planner import read_bounds
-from pyspark_pyrocket.reading.group_progress import commit_existing
+from pyspark_pyrocket.source.data_loss import Losses
+from pyspark_pyrocket.source.group_follower import commit_existing
+from pyspark_pyrocket.source.offset_range import find_span
+from pyspark_pyrocket.source.planner import read_bounds
 
 _FIXED = {row.name.lower() for row in SPAN_ROWS} | {
     *("topic", "subscribe", "subscribepattern", "missingtopic", "group")

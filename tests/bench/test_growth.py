@@ -13,7 +13,7 @@ from pyrocket import Store
 from pyspark_pyrocket.options.option import BATCH
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.planning.planner import batch_partitions
+from pyspark_pyrocket.source.planner import batch_partitions
 
 READ = """
 import re, sys

@@ -5,7 +5,7 @@ from pyrocket import Store
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.splitting import Splitting
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.planning.planner import batch_partitions
+from pyspark_pyrocket.source.planner import batch_partitions
 
 ROWS = 400
 SIZE = 1_042

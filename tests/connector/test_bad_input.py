@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.reading import stream_start
+from pyspark_pyrocket.source import stream_start
 from pyspark_pyrocket.transport.path import forget
 
 READS = [

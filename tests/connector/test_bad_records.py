@@ -6,7 +6,7 @@ from pyrocket.errors import OptionError, StoreNotSharedError
 from pyspark_pyrocket.json.decode import BadRecord
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.reading.bad_records import BadRecords, prepare_bad_records, sender
+from pyspark_pyrocket.source.bad_records import BadRecords, prepare_bad_records, sender
 
 
 def records(*offsets, reason="r"):

@@ -11,9 +11,9 @@ from pyspark_pyrocket.options.offsets import EARLIEST, LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
-from pyspark_pyrocket.planning.rate_limit import take_rows
-from pyspark_pyrocket.planning.stream_planner import initial_offset, next_offset, planned_ranges
+from pyspark_pyrocket.source.rate_limit import take_rows
+from pyspark_pyrocket.source.stream_offset import StreamOffset
+from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
 
 TOPICS = ("t0", "t1", "t2")
 QUEUES = st.tuples(st.sampled_from(TOPICS), st.integers(0, 3))

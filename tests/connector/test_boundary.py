@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException, PythonException, StreamingQueryException
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.boundary import called_by_spark
-from pyspark_pyrocket.reading import stream_start
+from pyspark_pyrocket.source import stream_start
 from pyspark_pyrocket.worker import LOG
 
 OURS = ("/pyspark_pyrocket/", "/pyrocket/")
@@ -107,8 +107,8 @@ def test_a_failed_stream_reader_raises_its_error_with_one_frame_each_time(box, m
     box.create()
     monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
     source = DefaultSource({**box.options, "topic": "tt"})
-    reader = source.streamReader(StructType().add("body", "binary"))
-    for ask in (reader.getDefaultReadLimit, reader.prepareForTriggerAvailableNow) * 2:
+    batch_reader = source.streamReader(StructType().add("body", "binary"))
+    for ask in (batch_reader.getDefaultReadLimit, batch_reader.prepareForTriggerAvailableNow) * 2:
         text, error = printed(ask)
         assert isinstance(error, TopicNotFoundError)
         assert len(frames_of_ours(text)) == 1
@@ -157,14 +157,14 @@ def test_every_class_that_spark_calls_is_at_the_boundary():
         DataSourceStreamWriter,
         DataSourceWriter,
     )
-    from pyspark_pyrocket.reading import reader, stream_reader
+    from pyspark_pyrocket.source import batch_reader, stream_reader
     from pyspark_pyrocket.writing import write_direct, write_staged
 
     bases = (
         *(DataSource, DataSourceReader, DataSourceStreamReader),
         *(DataSourceWriter, DataSourceStreamWriter),
     )
-    modules = (sys.modules[DefaultSource.__module__], reader, stream_reader, stream_start)
+    modules = (sys.modules[DefaultSource.__module__], batch_reader, stream_reader, stream_start)
     modules = (*modules, write_direct, write_staged)
     found = {kind for module in modules for kind in vars(module).values() if is_ours(kind, bases)}
     assert len(found) == 8

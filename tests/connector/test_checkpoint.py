@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pyrocket import LogMark
 from pyrocket.errors import DataLossError
-from pyspark_pyrocket.planning.checkpoint import SourceIdentity, StreamOffset
+from pyspark_pyrocket.source.stream_offset import SourceIdentity, StreamOffset
 
 
 def offset(**changes):

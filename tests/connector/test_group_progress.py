@@ -17,8 +17,8 @@ from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.options.option import BATCH, STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.reading import group_progress
-from pyspark_pyrocket.reading.group_progress import GroupFollower
+from pyspark_pyrocket.source import group_follower
+from pyspark_pyrocket.source.group_follower import GroupFollower
 from pyspark_pyrocket.transport.path import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
@@ -117,7 +117,7 @@ def test_nothing_is_written_while_nothing_moves(box, make, monkeypatch):
     reader = make()
     end = ask(reader, reader.initialOffset())
     ask(reader, end)
-    monkeypatch.setattr(group_progress, "_Writing", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr(group_follower, "_Writing", lambda *_: pytest.fail("opened"))
     for _ in range(3):
         ask(reader, end)
     type(box)(box.path, "other").send("elsewhere")
@@ -138,7 +138,7 @@ def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, mo
     assert committed(box) == {}
     assert len([r for r in caplog.records if "behind its query" in r.message]) == 1
     monkeypatch.setattr(
-        "pyspark_pyrocket.reading.group_progress.time.monotonic", lambda: float("inf")
+        "pyspark_pyrocket.source.group_follower.time.monotonic", lambda: float("inf")
     )
     ask(reader, end)
     assert committed(box) == {0: 1}
@@ -150,13 +150,13 @@ def test_small_batches_share_a_commit_and_the_end_of_the_query_makes_the_last(
     box.create(queues=1)
     box.send(*"abc", queue=0)
     now = [100.0]
-    monkeypatch.setattr("pyspark_pyrocket.reading.group_progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pyspark_pyrocket.source.group_follower.time.monotonic", lambda: now[0])
     reader = make(maxOffsetsPerTrigger="1")
     position = reader.initialOffset()
     for _ in range(3):
         position = ask(reader, position, ReadMaxRows(1))
     assert committed(box) == {0: 1}, "the second comes too soon"
-    now[0] += group_progress.INTERVAL_SECONDS
+    now[0] += group_follower.INTERVAL_SECONDS
     ask(reader, position)
     assert committed(box) == {0: 3}
     box.send("d", queue=0)
@@ -172,12 +172,12 @@ def test_available_now_waits_for_its_last_commit(box, make, monkeypatch):
     reader = make()
     reader.prepareForTriggerAvailableNow()
     end = ask(reader, reader.initialOffset())
-    waits, real = [], group_progress._Writing
+    waits, real = [], group_follower._Writing
     monkeypatch.setattr(
-        group_progress, "_Writing", lambda path, ms: waits.append(ms) or real(path, ms)
+        group_follower, "_Writing", lambda path, ms: waits.append(ms) or real(path, ms)
     )
     assert ask(reader, end) == end
-    assert waits == [group_progress.LAST_PATIENCE_MS]
+    assert waits == [group_follower.LAST_PATIENCE_MS]
     assert committed(box) == {0: 1}
 
 

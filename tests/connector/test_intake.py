@@ -7,8 +7,8 @@ from byte_sizes import Lengths, ends, starts
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_pyrocket.options.admission import Admission
-from pyspark_pyrocket.planning.intake import Intake
-from pyspark_pyrocket.planning.rate_limit import backlog_of
+from pyspark_pyrocket.source.admission import Intake
+from pyspark_pyrocket.source.rate_limit import backlog_of
 
 MINUTE = 60_000
 

@@ -13,9 +13,9 @@ from pyspark_pyrocket.options.loss import FAIL, SKIP, LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.planning.losses import Losses
-from pyspark_pyrocket.planning.resuming import what_remains
-from pyspark_pyrocket.planning.stream_planner import (
+from pyspark_pyrocket.source.data_loss import Losses
+from pyspark_pyrocket.source.resume import what_remains
+from pyspark_pyrocket.source.stream_planner import (
     initial_offset,
     next_offset,
     planned_ranges,

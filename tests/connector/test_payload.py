@@ -7,7 +7,7 @@ import pytest
 from pyrocket import Store
 from pyspark.sql.utils import AnalysisException
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.reading.reader import default_schema
+from pyspark_pyrocket.source.batch_reader import default_schema
 
 JSON = {"valueFormat": "json", "valueSchema": "id BIGINT, at TIMESTAMP, tags_ ARRAY<STRING>"}
 ORDER = '{"id":7,"at":"2024-01-02T03:04:05Z","tags_":["a","b"],"more":{"x":1}}'

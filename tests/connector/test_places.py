@@ -5,10 +5,10 @@ from pyrocket.errors import OffsetOutOfRangeError, OptionError
 from pyspark_pyrocket.options.option import BATCH, STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.planning.losses import Losses
-from pyspark_pyrocket.planning.places import find_span, find_start
-from pyspark_pyrocket.planning.planner import read_bounds
-from pyspark_pyrocket.planning.stream_planner import initial_offset, next_offset
+from pyspark_pyrocket.source.data_loss import Losses
+from pyspark_pyrocket.source.offset_range import find_span, find_start
+from pyspark_pyrocket.source.planner import read_bounds
+from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset
 
 NOW = 1_000_000
 

@@ -2,7 +2,7 @@
 
 import pickle
 
-from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange, together
+from pyspark_pyrocket.source.ranges import QueuePartition, QueueRange, together
 
 
 def test_a_partition_is_small_when_pickled():

@@ -5,8 +5,8 @@ import pytest
 from pyrocket import Message, Store
 from pyrocket.errors import SchemaError
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.reading import sampling
-from pyspark_pyrocket.reading.reader import RocketReader, default_schema
+from pyspark_pyrocket.source import infer_schema
+from pyspark_pyrocket.source.batch_reader import RocketReader, default_schema
 
 
 def request(box, **options):
@@ -78,14 +78,14 @@ def test_a_read_of_nothing_has_the_columns_of_its_topic(changed, options):
 
 
 def test_a_filter_that_wants_next_to_nothing_does_not_search_the_whole_log(changed, monkeypatch):
-    monkeypatch.setattr(sampling, "SEARCHED_BYTES", 20_000)
-    monkeypatch.setattr(sampling, "_WINDOW_BYTES", 5_000)
+    monkeypatch.setattr(infer_schema, "SEARCHED_BYTES", 20_000)
+    monkeypatch.setattr(infer_schema, "_WINDOW_BYTES", 5_000)
     assert fields(changed, topic="t", tags="B") == ["a"]
 
 
 def test_messages_that_a_filter_wants_are_found_window_by_window(changed, monkeypatch):
-    monkeypatch.setattr(sampling, "_WINDOW_BYTES", 1)
-    monkeypatch.setattr(sampling, "SEARCHED_BYTES", 10_000)
+    monkeypatch.setattr(infer_schema, "_WINDOW_BYTES", 1)
+    monkeypatch.setattr(infer_schema, "SEARCHED_BYTES", 10_000)
     assert fields(changed, topic="t", tags="B", lastN="12") == ["b"]
 
 

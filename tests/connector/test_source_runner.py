@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_pyrocket import DefaultSource, worker
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.reading import stream_start
+from pyspark_pyrocket.source import stream_start
 from pyspark_pyrocket.transport.path import forget
 from pyspark_pyrocket.worker import LOG
 

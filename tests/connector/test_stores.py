@@ -9,8 +9,8 @@ from pyrocket.errors import StoreNotFoundError, StoreNotSharedError
 from pyspark.sql.datasource import InputPartition
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.columns.projection import Projection
-from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange
-from pyspark_pyrocket.reading.task import read_partition
+from pyspark_pyrocket.source.ranges import QueuePartition, QueueRange
+from pyspark_pyrocket.source.task import read_partition
 from pyspark_pyrocket.transport import path as stores
 from pyspark_pyrocket.transport.path import forget, shared_store, store_of_driver
 

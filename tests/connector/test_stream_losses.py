@@ -10,11 +10,11 @@ from pyrocket.errors import (
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.planning.checkpoint import SourceIdentity, StreamOffset
-from pyspark_pyrocket.planning.losses import Losses
-from pyspark_pyrocket.planning.ranges import QueueRange
-from pyspark_pyrocket.planning.resuming import what_remains
-from pyspark_pyrocket.planning.stream_planner import initial_offset, next_offset, planned_ranges
+from pyspark_pyrocket.source.data_loss import Losses
+from pyspark_pyrocket.source.ranges import QueueRange
+from pyspark_pyrocket.source.resume import what_remains
+from pyspark_pyrocket.source.stream_offset import SourceIdentity, StreamOffset
+from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
 
 
 def options(*topics, **changes):

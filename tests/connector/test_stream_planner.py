@@ -6,9 +6,9 @@ from pyspark_pyrocket.options.offsets import LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.planning.ranges import QueueRange
-from pyspark_pyrocket.planning.rate_limit import take_rows
-from pyspark_pyrocket.planning.stream_planner import (
+from pyspark_pyrocket.source.ranges import QueueRange
+from pyspark_pyrocket.source.rate_limit import take_rows
+from pyspark_pyrocket.source.stream_planner import (
     initial_offset,
     latest_offset,
     next_offset,

@@ -11,8 +11,8 @@ from pyrocket.errors import (
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.planning.planner import read_bounds
-from pyspark_pyrocket.planning.stream_planner import initial_offset, next_offset
+from pyspark_pyrocket.source.planner import read_bounds
+from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset
 from stores import Store
 
 ONE = {0: (0, 1)}

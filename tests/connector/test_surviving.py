@@ -12,8 +12,8 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyspark_pyrocket.options.loss import LossPolicy
-from pyspark_pyrocket.planning.ranges import QueueRange
-from pyspark_pyrocket.reading.surviving import read_places, read_range
+from pyspark_pyrocket.source.ranges import QueueRange
+from pyspark_pyrocket.source.tolerant_scan import read_places, read_range
 from stores import SMALL, batch, log_files, overwrite
 
 SKIP = LossPolicy(policy="skip")

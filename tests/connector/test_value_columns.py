@@ -21,7 +21,7 @@ from pyspark_pyrocket.columns.values import require_value_schema
 from pyspark_pyrocket.options.ddl import parse_ddl
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.reading.reader import RocketReader, default_schema
+from pyspark_pyrocket.source.batch_reader import RocketReader, default_schema
 
 
 def asked(ddl):

@@ -6,7 +6,7 @@ from pyrocket.errors import DataLossError, OffsetOutOfRangeError, TopicRecreated
 from pyspark_pyrocket.options.loss import FAIL, SKIP, LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.planning.stream_planner import initial_offset, latest_offset, next_offset
+from pyspark_pyrocket.source.stream_planner import initial_offset, latest_offset, next_offset
 
 GO_ON = ("skip", "earliest", "latest")
 

@@ -25,7 +25,7 @@ from pyspark_pyrocket.checkpoints.reset import Move, place_options, plan_new, pl
 from pyspark_pyrocket.checkpoints.running import still_running
 from pyspark_pyrocket.checkpoints.show import document, show_checkpoint, show_table
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.source.stream_offset import StreamOffset
 
 _store = click.option("--store", help="The store's directory; else that of PYROCKET_STORE.")
 _topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")

@@ -20,7 +20,7 @@ from typing import Any
 from pyrocket.errors import DataLossError, InvalidInputError, OptionError
 
 from pyspark_pyrocket.options.target import absolute_path
-from pyspark_pyrocket.planning.checkpoint import StreamOffset, is_ours
+from pyspark_pyrocket.source.stream_offset import StreamOffset, is_ours
 from pyspark_pyrocket.writing.sink_checkpoint import SINK_FILE
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"

@@ -33,9 +33,9 @@ from pyspark_pyrocket.checkpoints.files import (
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
-from pyspark_pyrocket.planning.resuming import Changes
-from pyspark_pyrocket.planning.stream_planner import initial_offset
+from pyspark_pyrocket.source.resume import Changes
+from pyspark_pyrocket.source.stream_offset import StreamOffset
+from pyspark_pyrocket.source.stream_planner import initial_offset
 
 _WORDS = ("earliest", "latest", "committed")
 

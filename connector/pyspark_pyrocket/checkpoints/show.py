@@ -9,7 +9,7 @@ import click
 
 from pyspark_pyrocket.checkpoints.files import Checkpoint, PlannedBatch
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.source.stream_offset import StreamOffset
 
 _MOST_BATCHES = 10
 

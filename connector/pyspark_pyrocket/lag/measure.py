@@ -11,7 +11,7 @@ from typing import Any
 from pyrocket import QueueOffsets, Store
 from pyrocket.errors import DataLossError, PyrocketError
 
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.source.stream_offset import StreamOffset
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -200,8 +200,8 @@ def _path(descriptor):
 _PATCHES = {
     "pyrocket.disk.io": _patch_io,
     "pyrocket.disk.shared_state": _patch_page,
-    "pyspark_pyrocket.reading.task": _patch_tasks,
-    "pyspark_pyrocket.reading.stream_reader": _patch_source,
+    "pyspark_pyrocket.source.task": _patch_tasks,
+    "pyspark_pyrocket.source.stream_reader": _patch_source,
     "pyspark_pyrocket.writing.sink": _patch_sink,
     "pyspark_pyrocket.writing.write_staged": _patch_writer,
 }

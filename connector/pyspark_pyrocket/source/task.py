@@ -12,9 +12,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.selection import EVERY_MESSAGE, Selection
-from pyspark_pyrocket.planning.ranges import QueuePartition, together
-from pyspark_pyrocket.reading.bad_records import sender
-from pyspark_pyrocket.reading.surviving import read_range
+from pyspark_pyrocket.source.bad_records import sender
+from pyspark_pyrocket.source.ranges import QueuePartition, together
+from pyspark_pyrocket.source.tolerant_scan import read_range
 from pyspark_pyrocket.transport.path import store_of_driver
 from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 

@@ -15,8 +15,8 @@ from pyspark_pyrocket.columns.views import check_columns
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.reading.source_creation import prepare_source
-from pyspark_pyrocket.reading.stream_reader import Json, RocketStreamReader
+from pyspark_pyrocket.source.source_creation import prepare_source
+from pyspark_pyrocket.source.stream_reader import Json, RocketStreamReader
 from pyspark_pyrocket.worker import exit_on_sigterm, in_source_runner, log_to_stderr
 
 

@@ -11,7 +11,7 @@ from pyspark_pyrocket.json.infer import infer_schema
 from pyspark_pyrocket.options.ddl import to_ddl
 from pyspark_pyrocket.options.payload import JSON
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.reading.sampling import SAMPLED, bodies_to_read, oldest_bodies
+from pyspark_pyrocket.source.infer_schema import SAMPLED, bodies_to_read, oldest_bodies
 from pyspark_pyrocket.worker import LOG
 
 

@@ -11,10 +11,10 @@ from pyrocket.errors import InvalidInputError, QueueNotFoundError, TopicNotFound
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.planning.cutting import cut
-from pyspark_pyrocket.planning.losses import Losses
-from pyspark_pyrocket.planning.places import find_span
-from pyspark_pyrocket.planning.ranges import QueuePartition, QueueRange
+from pyspark_pyrocket.source.data_loss import Losses
+from pyspark_pyrocket.source.offset_range import find_span
+from pyspark_pyrocket.source.partitions import cut
+from pyspark_pyrocket.source.ranges import QueuePartition, QueueRange
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 _MANY = 20

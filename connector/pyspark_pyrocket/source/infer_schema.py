@@ -11,11 +11,11 @@ from pyspark_pyrocket.options.loss import SKIP, LossPolicy
 from pyspark_pyrocket.options.offsets import EARLIEST, LATEST, QueueNumbers, bounds_at
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.view import MESSAGES, WAITING
-from pyspark_pyrocket.planning.losses import Losses
-from pyspark_pyrocket.planning.places import find_span
-from pyspark_pyrocket.planning.planner import current_bounds, read_bounds
-from pyspark_pyrocket.reading.pending import pending_batches, pending_partitions
-from pyspark_pyrocket.reading.view_read import view_batches, view_partitions
+from pyspark_pyrocket.source.data_loss import Losses
+from pyspark_pyrocket.source.offset_range import find_span
+from pyspark_pyrocket.source.pending import pending_batches, pending_partitions
+from pyspark_pyrocket.source.planner import current_bounds, read_bounds
+from pyspark_pyrocket.source.views import view_batches, view_partitions
 
 SAMPLED = 1000
 """Messages that are looked at."""

@@ -25,21 +25,21 @@ from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.offsets import QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
-from pyspark_pyrocket.planning.intake import Intake
-from pyspark_pyrocket.planning.losses import Losses
-from pyspark_pyrocket.planning.planner import partitions, read_bounds
-from pyspark_pyrocket.planning.resuming import waits_for_recovery, what_remains
-from pyspark_pyrocket.planning.stream_planner import (
+from pyspark_pyrocket.source.admission import Intake
+from pyspark_pyrocket.source.data_loss import Losses
+from pyspark_pyrocket.source.group_follower import GroupFollower
+from pyspark_pyrocket.source.planner import partitions, read_bounds
+from pyspark_pyrocket.source.resume import waits_for_recovery, what_remains
+from pyspark_pyrocket.source.source_creation import prepare_source
+from pyspark_pyrocket.source.stream_offset import StreamOffset
+from pyspark_pyrocket.source.stream_planner import (
     initial_offset,
     latest_offset,
     maxima,
     next_offset,
     planned_ranges,
 )
-from pyspark_pyrocket.reading.group_progress import GroupFollower
-from pyspark_pyrocket.reading.source_creation import prepare_source
-from pyspark_pyrocket.reading.task import read_partition
+from pyspark_pyrocket.source.task import read_partition
 from pyspark_pyrocket.transport.path import forget, shared_store, shared_store_or_none
 from pyspark_pyrocket.worker import LOG
 

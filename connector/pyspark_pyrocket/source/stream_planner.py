@@ -11,12 +11,12 @@ from pyrocket.errors import DataLossError
 
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.planning.checkpoint import SourceIdentity, StreamOffset
-from pyspark_pyrocket.planning.losses import Losses
-from pyspark_pyrocket.planning.places import find_start
-from pyspark_pyrocket.planning.planner import read_bounds
-from pyspark_pyrocket.planning.ranges import QueueRange
-from pyspark_pyrocket.planning.resuming import NEW_CHECKPOINT, WAITS, resume, waits_for_recovery
+from pyspark_pyrocket.source.data_loss import Losses
+from pyspark_pyrocket.source.offset_range import find_start
+from pyspark_pyrocket.source.planner import read_bounds
+from pyspark_pyrocket.source.ranges import QueueRange
+from pyspark_pyrocket.source.resume import NEW_CHECKPOINT, WAITS, resume, waits_for_recovery
+from pyspark_pyrocket.source.stream_offset import SourceIdentity, StreamOffset
 
 Take = Callable[[QueueNumbers, QueueNumbers], QueueNumbers]
 """How far a micro-batch goes that begins at the first and could go to the second."""
@@ -98,7 +98,7 @@ def next_offset(
 def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRange]:
     """Yield what lies between two offsets; on a replay `start` may be newer than it was.
 
-    See `pyspark_pyrocket.planning.checkpoint` for why the end has its own start.
+    See `pyspark_pyrocket.source.stream_offset` for why the end has its own start.
     """
     if end.initial or end == start:
         return

@@ -30,10 +30,10 @@ from pyrocket.errors import (
 
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
-from pyspark_pyrocket.planning.losses import GO_ON, Gap, Losses, out_of_range
-from pyspark_pyrocket.planning.planner import read_bounds
-from pyspark_pyrocket.planning.ranges import QueueRange
+from pyspark_pyrocket.source.data_loss import GO_ON, Gap, Losses, out_of_range
+from pyspark_pyrocket.source.planner import read_bounds
+from pyspark_pyrocket.source.ranges import QueueRange
+from pyspark_pyrocket.source.stream_offset import StreamOffset
 
 _Queue = tuple[str, int]
 """Topic and queue id."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark_pyrocket.options.splitting import Splitting
-from pyspark_pyrocket.planning.ranges import QueueRange
-from pyspark_pyrocket.planning.sizes import ALL, Sizes
+from pyspark_pyrocket.source.ranges import QueueRange
+from pyspark_pyrocket.source.sizes import ALL, Sizes
 
 SMALL_BYTES = 1024 * 1024
 """Ranges with less share a task: a task costs Spark about 65 ms of a core."""

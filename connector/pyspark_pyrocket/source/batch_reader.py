@@ -19,13 +19,13 @@ from pyspark_pyrocket.options.option import BATCH, READ
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.view import COMMITLOG, MESSAGES, TABLES, WAITING
-from pyspark_pyrocket.planning.planner import batch_partitions, topics_to_read
-from pyspark_pyrocket.reading.bad_records import prepare_bad_records
-from pyspark_pyrocket.reading.key_read import located_partitions, read_located
-from pyspark_pyrocket.reading.pending import pending_partitions, read_pending
-from pyspark_pyrocket.reading.task import read_partition
-from pyspark_pyrocket.reading.value_fields import value_fields
-from pyspark_pyrocket.reading.view_read import read_view, view_partitions
+from pyspark_pyrocket.source.bad_records import prepare_bad_records
+from pyspark_pyrocket.source.key_lookup import located_partitions, read_located
+from pyspark_pyrocket.source.pending import pending_partitions, read_pending
+from pyspark_pyrocket.source.planner import batch_partitions, topics_to_read
+from pyspark_pyrocket.source.task import read_partition
+from pyspark_pyrocket.source.value_fields import value_fields
+from pyspark_pyrocket.source.views import read_view, view_partitions
 from pyspark_pyrocket.transport.path import shared_store, shared_store_or_none
 
 

@@ -10,9 +10,9 @@ from pyrocket.config import DEFAULT_QUEUES
 
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.subscription import Subscription
-from pyspark_pyrocket.planning.planner import topics_to_read
-from pyspark_pyrocket.reading.bad_records import prepare_bad_records
-from pyspark_pyrocket.reading.group_progress import check_group_can_follow
+from pyspark_pyrocket.source.bad_records import prepare_bad_records
+from pyspark_pyrocket.source.group_follower import check_group_can_follow
+from pyspark_pyrocket.source.planner import topics_to_read
 from pyspark_pyrocket.transport.path import shared_store, shared_store_or_none
 
 

@@ -13,11 +13,11 @@ from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import Selection
-from pyspark_pyrocket.planning.losses import Losses
-from pyspark_pyrocket.planning.places import find_span
-from pyspark_pyrocket.planning.planner import read_bounds
-from pyspark_pyrocket.reading.bad_records import sender
-from pyspark_pyrocket.reading.surviving import read_places
+from pyspark_pyrocket.source.bad_records import sender
+from pyspark_pyrocket.source.data_loss import Losses
+from pyspark_pyrocket.source.offset_range import find_span
+from pyspark_pyrocket.source.planner import read_bounds
+from pyspark_pyrocket.source.tolerant_scan import read_places
 from pyspark_pyrocket.transport.path import store_of_driver
 from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 

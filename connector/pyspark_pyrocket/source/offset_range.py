@@ -16,7 +16,7 @@ from pyspark_pyrocket.options.offsets import (
     bounds_at,
 )
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.planning.losses import Losses, out_of_range
+from pyspark_pyrocket.source.data_loss import Losses, out_of_range
 from pyspark_pyrocket.worker import LOG
 
 _MANY = 20

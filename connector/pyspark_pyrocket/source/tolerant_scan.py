@@ -19,8 +19,8 @@ from pyrocket.errors import (
 )
 
 from pyspark_pyrocket.options.loss import LossPolicy
-from pyspark_pyrocket.planning.losses import GO_ON, Losses
-from pyspark_pyrocket.planning.ranges import QueueRange
+from pyspark_pyrocket.source.data_loss import GO_ON, Losses
+from pyspark_pyrocket.source.ranges import QueueRange
 from pyspark_pyrocket.worker import log_to_stderr
 
 _EVER = 2**63 - 1

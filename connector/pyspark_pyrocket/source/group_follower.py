@@ -25,7 +25,7 @@ from pyrocket.errors import (
 
 from pyspark_pyrocket.options.offsets import QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.planning.checkpoint import StreamOffset
+from pyspark_pyrocket.source.stream_offset import StreamOffset
 
 INTERVAL_SECONDS = 1.0
 """Between two commits, successful or not: each costs fsyncs, and Spark may ask 85 times a second.
