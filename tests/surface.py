@@ -221,7 +221,7 @@ def columns():
     from pyspark_pyrocket.columns.messages import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
     from pyspark_pyrocket.columns.views import columns_besides, table_schema
     from pyspark_pyrocket.options.view import TABLES, VIEWS
-    from pyspark_pyrocket.writing.sink_columns import _SENT
+    from pyspark_pyrocket.sink.columns import _SENT
 
     def spark(types):
         return " or ".join(each.simpleString() for each in types)

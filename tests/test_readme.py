@@ -20,7 +20,7 @@ from pyrocket.tools.cli import find_commands
 from pyspark_pyrocket.columns.messages import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
 from pyspark_pyrocket.options.option import SINK
 from pyspark_pyrocket.options.table import TABLE
-from pyspark_pyrocket.writing.sink_columns import _SENT
+from pyspark_pyrocket.sink.columns import _SENT
 
 ROOT = Path(__file__).resolve().parent.parent
 FACE = ROOT / "jars-free-README.md"

@@ -92,14 +92,14 @@ class RocketDataSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
         """Return the writer of a batch, after checking and, if asked to, creating the target."""
         require_pyspark()
-        from pyspark_pyrocket.writing.writer import batch_writer
+        from pyspark_pyrocket.sink.writer import batch_writer
 
         return batch_writer(self._request(), schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":
         """Return the writer of a micro-batch, after checking the target as `writer` does."""
         require_pyspark()
-        from pyspark_pyrocket.writing.writer import stream_writer
+        from pyspark_pyrocket.sink.writer import stream_writer
 
         return stream_writer(self._request(), schema, overwrite)
 

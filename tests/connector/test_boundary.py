@@ -157,15 +157,15 @@ def test_every_class_that_spark_calls_is_at_the_boundary():
         DataSourceStreamWriter,
         DataSourceWriter,
     )
+    from pyspark_pyrocket.sink import direct_writer, staged_writer
     from pyspark_pyrocket.source import batch_reader, stream_reader
-    from pyspark_pyrocket.writing import write_direct, write_staged
 
     bases = (
         *(DataSource, DataSourceReader, DataSourceStreamReader),
         *(DataSourceWriter, DataSourceStreamWriter),
     )
     modules = (sys.modules[DefaultSource.__module__], batch_reader, stream_reader, stream_start)
-    modules = (*modules, write_direct, write_staged)
+    modules = (*modules, direct_writer, staged_writer)
     found = {kind for module in modules for kind in vars(module).values() if is_ours(kind, bases)}
     assert len(found) == 8
     for kind in found:

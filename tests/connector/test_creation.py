@@ -11,7 +11,7 @@ from pyrocket.errors import OptionError, StoreNotFoundError
 from pyrocket.tools.cli import main
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.writing.sink import prepare_sink
+from pyspark_pyrocket.sink.prepare import prepare_sink
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 

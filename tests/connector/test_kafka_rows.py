@@ -23,12 +23,12 @@ from pyspark_pyrocket.options.payload import (
 )
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
-from pyspark_pyrocket.writing.kafka_rows import rows_with_body
-from pyspark_pyrocket.writing.send_batch import send_batch
-from pyspark_pyrocket.writing.sink import Sink, prepare_sink
-from pyspark_pyrocket.writing.sink_columns import plan_columns, plan_json
-from pyspark_pyrocket.writing.task_rows import send_rows
-from pyspark_pyrocket.writing.write_staged import StagedWriter, publish, stage_rows
+from pyspark_pyrocket.sink.columns import plan_columns, plan_json
+from pyspark_pyrocket.sink.kafka_rows import rows_with_body
+from pyspark_pyrocket.sink.prepare import Sink, prepare_sink
+from pyspark_pyrocket.sink.send_batch import send_batch
+from pyspark_pyrocket.sink.staged_writer import StagedWriter, publish, stage_rows
+from pyspark_pyrocket.sink.task_rows import send_rows
 
 STRINGS = pa.map_(pa.string(), pa.string())
 KAFKA = StructType(
@@ -267,7 +267,7 @@ def test_dropped_rows_are_counted_by_the_task_and_in_what_is_published(tmp_path)
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_a_write_logs_how_many_rows_it_has_dropped(tmp_path, caplog, delivery):
-    from pyspark_pyrocket.writing.writer import batch_writer
+    from pyspark_pyrocket.sink.writer import batch_writer
 
     options = {"path": str(tmp_path / "s"), "topic": "t", "nullBody": "drop", "delivery": delivery}
     writer = batch_writer(Request(options, "/"), KAFKA, overwrite=False)

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from pyspark_pyrocket.columns.messages import COLUMNS, HEADERS, default_columns
-from pyspark_pyrocket.writing.sink_columns import plan_columns, plan_json
+from pyspark_pyrocket.sink.columns import plan_columns, plan_json
 
 TEXT = StringType()
 STRINGS = MapType(StringType(), StringType())

@@ -5,8 +5,8 @@ import pytest
 from pyrocket.disk import io
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.writing.sink import prepare_sink
-from pyspark_pyrocket.writing.write_direct import append_rows
+from pyspark_pyrocket.sink.direct_writer import append_rows
+from pyspark_pyrocket.sink.prepare import prepare_sink
 
 SCHEMA = StructType([StructField("body", StringType())])
 

@@ -13,8 +13,8 @@ from pyrocket.testing import FileClock
 from pyspark import TaskContext
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.writing.identity import agreed, batch_of_task
-from pyspark_pyrocket.writing.writer import batch_writer, stream_writer
+from pyspark_pyrocket.sink.batch_identity import agreed, batch_of_task
+from pyspark_pyrocket.sink.writer import batch_writer, stream_writer
 
 SCHEMA = StructType([StructField("body", StringType())])
 QUERY, RUN = "5f0e", "77aa"

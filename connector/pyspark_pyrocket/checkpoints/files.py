@@ -20,8 +20,8 @@ from typing import Any
 from pyrocket.errors import DataLossError, InvalidInputError, OptionError
 
 from pyspark_pyrocket.options.target import absolute_path
+from pyspark_pyrocket.sink.sink_checkpoint import SINK_FILE
 from pyspark_pyrocket.source.stream_offset import StreamOffset, is_ours
-from pyspark_pyrocket.writing.sink_checkpoint import SINK_FILE
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
 BACKUPS = "pyrocket-backup"

@@ -202,6 +202,6 @@ _PATCHES = {
     "pyrocket.disk.shared_state": _patch_page,
     "pyspark_pyrocket.source.task": _patch_tasks,
     "pyspark_pyrocket.source.stream_reader": _patch_source,
-    "pyspark_pyrocket.writing.sink": _patch_sink,
-    "pyspark_pyrocket.writing.write_staged": _patch_writer,
+    "pyspark_pyrocket.sink.prepare": _patch_sink,
+    "pyspark_pyrocket.sink.staged_writer": _patch_writer,
 }

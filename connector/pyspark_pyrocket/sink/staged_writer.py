@@ -19,15 +19,15 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_pyrocket.boundary import called_by_spark
-from pyspark_pyrocket.worker import freeze_imports
-from pyspark_pyrocket.writing.identity import agreed, batch_of_task, batch_of_write
-from pyspark_pyrocket.writing.sink import (
+from pyspark_pyrocket.sink.batch_identity import agreed, batch_of_task, batch_of_write
+from pyspark_pyrocket.sink.prepare import (
     Sink,
     open_for_staging,
     open_for_writing,
     settle_store,
 )
-from pyspark_pyrocket.writing.task_rows import log_left_out, send_rows, with_rows
+from pyspark_pyrocket.sink.task_rows import log_left_out, send_rows, with_rows
+from pyspark_pyrocket.worker import freeze_imports
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options.delivery import AT_LEAST_ONCE
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.writing.sink import prepare_sink
-from pyspark_pyrocket.writing.write_direct import DirectStreamWriter, DirectWriter
-from pyspark_pyrocket.writing.write_staged import StagedStreamWriter, StagedWriter
+from pyspark_pyrocket.sink.direct_writer import DirectStreamWriter, DirectWriter
+from pyspark_pyrocket.sink.prepare import prepare_sink
+from pyspark_pyrocket.sink.staged_writer import StagedStreamWriter, StagedWriter
 
 
 def batch_writer(request: Request, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

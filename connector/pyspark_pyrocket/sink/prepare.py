@@ -17,9 +17,9 @@ from pyspark_pyrocket.options.delivery import ACCEPT
 from pyspark_pyrocket.options.payload import BASE64
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
+from pyspark_pyrocket.sink.columns import JsonBody, SinkColumns, plan_columns, plan_json
+from pyspark_pyrocket.sink.sink_checkpoint import SinkCheckpoint
 from pyspark_pyrocket.transport.path import check_uuid, not_shared
-from pyspark_pyrocket.writing.sink_checkpoint import SinkCheckpoint
-from pyspark_pyrocket.writing.sink_columns import JsonBody, SinkColumns, plan_columns, plan_json
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from pyspark.sql.datasource import (
 
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
+from pyspark_pyrocket.sink.batch_identity import batch_of_task
+from pyspark_pyrocket.sink.prepare import Sink, open_for_writing, settle_store
+from pyspark_pyrocket.sink.task_rows import log_left_out, send_rows, with_rows
 from pyspark_pyrocket.worker import freeze_imports
-from pyspark_pyrocket.writing.identity import batch_of_task
-from pyspark_pyrocket.writing.sink import Sink, open_for_writing, settle_store
-from pyspark_pyrocket.writing.task_rows import log_left_out, send_rows, with_rows
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from pyrocket.errors import MessageError
 
 from pyspark_pyrocket.json.encode import json_objects, json_text
 from pyspark_pyrocket.options.payload import BASE64, EMPTY, FAIL, TEXT
-from pyspark_pyrocket.writing.kafka_rows import (
+from pyspark_pyrocket.sink.columns import JsonBody, SinkColumn, SinkColumns
+from pyspark_pyrocket.sink.kafka_rows import (
     encode_keys,
     is_utf8,
     mark_null_bodies,
     refuse_null_bodies,
     text_of_keys,
 )
-from pyspark_pyrocket.writing.sink_columns import JsonBody, SinkColumn, SinkColumns
 
 _TEXT = pa.string()
 
