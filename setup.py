@@ -67,9 +67,9 @@ setup(
         "console_scripts": ["pyrocket = pyrocket.tools.cli:main"],
         "pytest11": ["pyrocket.tools.pytest_plugin = pyrocket.tools.pytest_plugin"],
         "pyrocket.commands": [
-            "checkpoint = pyspark_pyrocket.checkpoints.commands:checkpoint",
+            "checkpoint = pyspark_pyrocket.tools.checkpoints.commands:checkpoint",
             "clean = pyrocket.tools.cli.clean:clean",
-            "doctor = pyspark_pyrocket.doctor:doctor",
+            "doctor = pyspark_pyrocket.tools.doctor:doctor",
             "group = pyrocket.tools.cli.group:group",
             "message = pyrocket.tools.cli.message:message",
             "repair = pyrocket.tools.cli.repair:repair",

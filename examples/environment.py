@@ -149,7 +149,7 @@ def _use_java(finder: Any) -> None:
 
 def _load_java_finder() -> Any:
     """Load the connector's Java finder by path: the package around it may not import yet."""
-    path = CHECKOUT / "connector" / "pyspark_pyrocket" / "java.py"
+    path = CHECKOUT / "connector" / "pyspark_pyrocket" / "tools" / "java.py"
     spec = importlib.util.spec_from_file_location("pyrocket_java_finder", path)
     if spec is None or spec.loader is None:
         raise SystemExit(f"{path} cannot be loaded: is the checkout whole?")

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 from machines import ROOT, bare_environment, copy_checkout
-from pyspark_pyrocket.java import find_java
+from pyspark_pyrocket.tools.java import find_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

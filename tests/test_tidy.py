@@ -7,7 +7,6 @@ from statistics import median
 
 import pytest
 import surface
-from in_transit import IN_TRANSIT
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 600
@@ -108,17 +107,9 @@ def imported_names(tree):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def arrived(module):
-    """The name that a module has once all have moved."""
-    for old in sorted(IN_TRANSIT, key=len, reverse=True):
-        if f"{module}.".startswith(f"{old}."):
-            return IN_TRANSIT[old] + module.removeprefix(old)
-    return module
-
-
 def room(module, ranks):
     """The longest name of a room that the module lies in, '' for the package itself, or None."""
-    parts = arrived(module).split(".")[1:]
+    parts = module.split(".")[1:]
     names = (".".join(parts[:size]) for size in range(len(parts), -1, -1))
     return next((name for name in names if name in ranks and (name or not any(parts))), None)
 
@@ -276,7 +267,7 @@ def test_each_code_of_an_error_or_a_finding_has_a_test_that_names_it():
         ("pyrocket.index.queues.rebuild", "from pyrocket.index.keys.key_index import KeyIndex"),
         ("pyrocket", "from pyrocket.tools.cli import main"),
         ("pyrocket.helpers", "from pyrocket.errors import StoreDamagedError"),
-        ("pyrocket.tools.cli", "import pyspark_pyrocket.doctor"),
+        ("pyrocket.tools.cli", "import pyspark_pyrocket.tools.doctor"),
         ("pyrocket.store", "from pyspark.sql import SparkSession"),
         ("pyspark_pyrocket.source.batch_reader", "from pyrocket.formats.record import Record"),
         ("pyspark_pyrocket.options.read", "from pyspark_pyrocket.source.task import LOG"),

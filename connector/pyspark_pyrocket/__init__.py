@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pyrocket.support import missing_pyspark
 
 if TYPE_CHECKING:
-    from pyspark_pyrocket.interpreters import configure
+    from pyspark_pyrocket.tools.interpreters import configure
 
 try:
     from pyspark_pyrocket.datasource import RocketDataSource as DefaultSource
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
     """Import `configure` when it is first used: Spark imports this in every process."""
     if name != "configure":
         raise AttributeError(f"module 'pyspark_pyrocket' has no attribute {name!r}")
-    from pyspark_pyrocket.interpreters import configure
+    from pyspark_pyrocket.tools.interpreters import configure
 
     return configure
 

@@ -9,7 +9,7 @@ import pytest
 from pyrocket.errors import UnsupportedError
 from pyspark.sql import SparkSession
 from pyspark_pyrocket import configure
-from pyspark_pyrocket.notebook import display_stream
+from pyspark_pyrocket.tools.notebook import display_stream
 
 ROWS = 60
 SETTINGS = {

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from pyrocket import Store
-from pyspark_pyrocket.checkpoints.files import read_checkpoint
+from pyspark_pyrocket.tools.checkpoints.files import read_checkpoint
 from spark_checkpoints import SETTINGS, reset, run, run_json
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Store
 from pyrocket.tools.cli import main
-from pyspark_pyrocket.checkpoints.running import queries_on
+from pyspark_pyrocket.tools.checkpoints.running import queries_on
 from pyspark_pyrocket.transport.path import forget
 from spark_checkpoints import SETTINGS, Files, everything, reset, run, run_json
 
@@ -184,7 +184,7 @@ def test_a_query_that_went_on_meanwhile_is_not_disturbed(files, monkeypatch):
         files.plan()
         return True
 
-    monkeypatch.setattr("pyspark_pyrocket.checkpoints.commands.ask", agree)
+    monkeypatch.setattr("pyspark_pyrocket.tools.checkpoints.commands.ask", agree)
     store = ("--store", files.box.path)
     told = run("reset", files.path, *store, "--to", "earliest", status=2)
     assert "CHECKPOINT_MOVED" in told

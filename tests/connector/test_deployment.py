@@ -11,7 +11,7 @@ import pytest
 from clusters import BIN, two_workers
 from machines import ROOT, bare_environment
 from pyrocket import Store
-from pyspark_pyrocket.java import find_java
+from pyspark_pyrocket.tools.java import find_java
 
 JOB = Path(__file__).with_name("deployed_job.py")
 SETTINGS = {

@@ -5,14 +5,14 @@ import sys
 import pytest
 from click.testing import CliRunner
 from machines import executable
-from pyspark_pyrocket import doctor as package
-from pyspark_pyrocket.doctor import discovery, doctor
-from pyspark_pyrocket.doctor import interpreter as interpreter_checks
-from pyspark_pyrocket.doctor.check import Verdict, fail, ok, warn
-from pyspark_pyrocket.doctor.discovery import check_discovery
-from pyspark_pyrocket.doctor.interpreter import check_java, check_pyspark, check_worker
-from pyspark_pyrocket.doctor.space import check_space, judge_space
-from pyspark_pyrocket.java import JavaNotFoundError
+from pyspark_pyrocket.tools import doctor as package
+from pyspark_pyrocket.tools.doctor import discovery, doctor
+from pyspark_pyrocket.tools.doctor import interpreter as interpreter_checks
+from pyspark_pyrocket.tools.doctor.check import Verdict, fail, ok, warn
+from pyspark_pyrocket.tools.doctor.discovery import check_discovery
+from pyspark_pyrocket.tools.doctor.interpreter import check_java, check_pyspark, check_worker
+from pyspark_pyrocket.tools.doctor.space import check_space, judge_space
+from pyspark_pyrocket.tools.java import JavaNotFoundError
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pyrocket.errors import (
 )
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.groups import BatchCommit
+from pyspark_pyrocket.tools.groups import BatchCommit
 from pyspark_pyrocket.transport.path import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)

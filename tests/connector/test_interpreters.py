@@ -11,8 +11,9 @@ import pyspark_pyrocket
 import pytest
 from machines import ROOT, executable, fake_java
 from pyrocket.errors import UnsupportedError
-from pyspark_pyrocket import configure, interpreters
-from pyspark_pyrocket.java import find_java
+from pyspark_pyrocket import configure
+from pyspark_pyrocket.tools import interpreters
+from pyspark_pyrocket.tools.java import find_java
 
 JOB = Path(__file__).with_name("unactivated_job.py")
 
@@ -93,7 +94,7 @@ def test_configure_without_any_java_is_an_error_with_the_way_out(machine, monkey
 
 
 def importlib_util():
-    from pyspark_pyrocket import java
+    from pyspark_pyrocket.tools import java
 
     return java.importlib.util
 
@@ -120,7 +121,7 @@ def test_configure_with_spark_connect_says_that_the_servers_python_counts(
 def test_configure_is_imported_when_it_is_used():
     code = (
         "import sys, pyspark_pyrocket\n"
-        "assert 'pyspark_pyrocket.interpreters' not in sys.modules\n"
+        "assert 'pyspark_pyrocket.tools.interpreters' not in sys.modules\n"
         "assert callable(pyspark_pyrocket.configure)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

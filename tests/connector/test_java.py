@@ -3,8 +3,8 @@ import sys
 
 import pytest
 from machines import executable, fake_java
-from pyspark_pyrocket import java
-from pyspark_pyrocket.java import JavaNotFoundError, find_java, find_system_java
+from pyspark_pyrocket.tools import java
+from pyspark_pyrocket.tools.java import JavaNotFoundError, find_java, find_system_java
 
 
 @pytest.fixture

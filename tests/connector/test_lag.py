@@ -13,9 +13,10 @@ from pyrocket import Store
 from pyrocket.errors import UnsupportedError
 from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import ReadMaxRows
-from pyspark_pyrocket import DefaultSource, lag
+from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.lag.metrics import LagMetrics
+from pyspark_pyrocket.tools import lag
+from pyspark_pyrocket.tools.lag.metrics import LagMetrics
 from pyspark_pyrocket.transport.path import forget
 from pyspark_pyrocket.worker import LOG
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyrocket import Store
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.checkpoints.files import read_checkpoint
 from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.tools.checkpoints.files import read_checkpoint
 from pyspark_pyrocket.transport.path import forget
 from stores import message
 

@@ -21,9 +21,9 @@ ROWS = (
         (STREAM,),
         "A consumer group whose offsets follow the query: each micro-batch once Spark has "
         "committed it, never back, for every tool of RocketMQ to see. It decides nothing about "
-        "what is read. Batches: `pyspark_pyrocket.groups`.",
+        "what is read. Batches: `pyspark_pyrocket.tools.groups`.",
         instead="Spark tells no source when a batch has ended, so it cannot be committed from "
-        "there: use pyspark_pyrocket.groups.BatchCommit.",
+        "there: use pyspark_pyrocket.tools.groups.BatchCommit.",
     ),
     Option(
         "readOnly",
@@ -38,7 +38,7 @@ _WRITING = ("commitToGroup", "badRecordsTopic")
 """The options with which a read writes to the store."""
 
 _MOVERS = {
-    BATCH: "To move it when a batch is done, use pyspark_pyrocket.groups.BatchCommit.",
+    BATCH: "To move it when a batch is done, use pyspark_pyrocket.tools.groups.BatchCommit.",
     STREAM: "To have it follow a stream, name it with 'commitToGroup'.",
 }
 """How each kind of query moves a group; a read that has not said which it is gets both."""

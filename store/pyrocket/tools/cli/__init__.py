@@ -26,9 +26,9 @@ from pyrocket.tools.cli.frame import (
 
 GROUP = "pyrocket.commands"
 _OWN_COMMANDS = {
-    "checkpoint": "pyspark_pyrocket.checkpoints.commands:checkpoint",
+    "checkpoint": "pyspark_pyrocket.tools.checkpoints.commands:checkpoint",
     "clean": "pyrocket.tools.cli.clean:clean",
-    "doctor": "pyspark_pyrocket.doctor:doctor",
+    "doctor": "pyspark_pyrocket.tools.doctor:doctor",
     "group": "pyrocket.tools.cli.group:group",
     "message": "pyrocket.tools.cli.message:message",
     "repair": "pyrocket.tools.cli.repair:repair",

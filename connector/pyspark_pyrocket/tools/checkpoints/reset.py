@@ -20,7 +20,13 @@ from uuid import uuid4
 from pyrocket import Store
 from pyrocket.errors import InvalidInputError
 
-from pyspark_pyrocket.checkpoints.files import (
+from pyspark_pyrocket.options.option import STREAM
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.source.resume import Changes
+from pyspark_pyrocket.source.stream_offset import StreamOffset
+from pyspark_pyrocket.source.stream_planner import initial_offset
+from pyspark_pyrocket.tools.checkpoints.files import (
     BACKUPS,
     COMMITS,
     METADATA,
@@ -30,12 +36,6 @@ from pyspark_pyrocket.checkpoints.files import (
     crc_path,
     read_checkpoint,
 )
-from pyspark_pyrocket.options.option import STREAM
-from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.source.resume import Changes
-from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.source.stream_planner import initial_offset
 
 _WORDS = ("earliest", "latest", "committed")
 

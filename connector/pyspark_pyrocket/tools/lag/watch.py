@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyrocket.errors import UnsupportedError
 
-from pyspark_pyrocket.lag.listener import LOG_SECONDS, LagListener, Target
+from pyspark_pyrocket.tools.lag.listener import LOG_SECONDS, LagListener, Target
 from pyspark_pyrocket.worker import log_to_stderr
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _metrics(registry: "CollectorRegistry | None") -> tuple["CollectorRegistry",
     try:
         from prometheus_client import CollectorRegistry
 
-        from pyspark_pyrocket.lag.metrics import LagMetrics
+        from pyspark_pyrocket.tools.lag.metrics import LagMetrics
     except ImportError as error:
         raise UnsupportedError(
             f"Metrics need prometheus-client: {error}.",

@@ -10,8 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from importlib.resources import files
 
-from pyspark_pyrocket.doctor.check import Check, fail, ok, warn
-from pyspark_pyrocket.doctor.interpreter import ANSWER_TIMEOUT_S
+from pyspark_pyrocket.tools.doctor.check import Check, fail, ok, warn
+from pyspark_pyrocket.tools.doctor.interpreter import ANSWER_TIMEOUT_S
 
 OURS = "pyspark_pyrocket"
 FORMAT = "pyrocket"
@@ -87,7 +87,7 @@ def _judge_ours(sources: list[Source]) -> Check:
 
 def _probe(python: str, *arguments: str) -> object:
     """Return the probe's JSON answer, or the last line of what went wrong."""
-    text = files("pyspark_pyrocket.doctor").joinpath("probe.py").read_text()
+    text = files("pyspark_pyrocket.tools.doctor").joinpath("probe.py").read_text()
     try:
         answer = subprocess.run(
             [python, "-c", text, *arguments],

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from pyspark_pyrocket.doctor.check import Check, fail, ok, warn
+from pyspark_pyrocket.tools.doctor.check import Check, fail, ok, warn
 
 CLEAN_EXPIRED_PERCENT = 75
 CLEAN_OLDEST_PERCENT = 85

@@ -11,9 +11,9 @@ import os
 
 import click
 
-from pyspark_pyrocket.doctor.check import Check, Verdict
-from pyspark_pyrocket.doctor.discovery import check_discovery
-from pyspark_pyrocket.doctor.interpreter import (
+from pyspark_pyrocket.tools.doctor.check import Check, Verdict
+from pyspark_pyrocket.tools.doctor.discovery import check_discovery
+from pyspark_pyrocket.tools.doctor.interpreter import (
     check_java,
     check_pyspark,
     check_python,
@@ -21,8 +21,8 @@ from pyspark_pyrocket.doctor.interpreter import (
     planner_python,
     worker_python,
 )
-from pyspark_pyrocket.doctor.show import show_json, show_table
-from pyspark_pyrocket.doctor.space import check_space
+from pyspark_pyrocket.tools.doctor.show import show_json, show_table
+from pyspark_pyrocket.tools.doctor.space import check_space
 
 
 @click.command()

@@ -20,12 +20,18 @@ from pyrocket.tools.cli.frame import (
 )
 from pyrocket.tools.cli.frame import agreed as ask
 
-from pyspark_pyrocket.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
-from pyspark_pyrocket.checkpoints.reset import Move, place_options, plan_new, plan_reset, write_move
-from pyspark_pyrocket.checkpoints.running import still_running
-from pyspark_pyrocket.checkpoints.show import document, show_checkpoint, show_table
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.source.stream_offset import StreamOffset
+from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
+from pyspark_pyrocket.tools.checkpoints.reset import (
+    Move,
+    place_options,
+    plan_new,
+    plan_reset,
+    write_move,
+)
+from pyspark_pyrocket.tools.checkpoints.running import still_running
+from pyspark_pyrocket.tools.checkpoints.show import document, show_checkpoint, show_table
 
 _store = click.option("--store", help="The store's directory; else that of PYROCKET_STORE.")
 _topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from pyspark_pyrocket.doctor.check import Check, fail, ok
-from pyspark_pyrocket.java import JavaNotFoundError, find_java
+from pyspark_pyrocket.tools.doctor.check import Check, fail, ok
+from pyspark_pyrocket.tools.java import JavaNotFoundError, find_java
 
 PYTHON_MINIMUM = (3, 10)
 PYSPARK_MINIMUM = (4, 2)

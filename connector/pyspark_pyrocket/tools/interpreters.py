@@ -64,7 +64,7 @@ def _choose() -> dict[str, str]:
 
 
 def _java_home() -> str:
-    from pyspark_pyrocket.java import JavaNotFoundError, find_java
+    from pyspark_pyrocket.tools.java import JavaNotFoundError, find_java
 
     try:
         return str(find_java().home)

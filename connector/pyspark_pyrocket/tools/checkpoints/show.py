@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from pyspark_pyrocket.checkpoints.files import Checkpoint, PlannedBatch
 from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.source.stream_offset import StreamOffset
+from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, PlannedBatch
 
 _MOST_BATCHES = 10
 

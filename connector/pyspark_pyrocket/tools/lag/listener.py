@@ -11,7 +11,7 @@ from pyrocket import Store
 from pyrocket.errors import PyrocketError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_pyrocket.lag.measure import TopicLag, lag_of
+from pyspark_pyrocket.tools.lag.measure import TopicLag, lag_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Gauge
 from pyrocket import is_system_topic
 
-from pyspark_pyrocket.lag.listener import BatchFacts
-from pyspark_pyrocket.lag.measure import TopicLag
+from pyspark_pyrocket.tools.lag.listener import BatchFacts
+from pyspark_pyrocket.tools.lag.measure import TopicLag
 
 _GROUP = ("consumer_group",)
 _TOPIC = (*_GROUP, "topic")

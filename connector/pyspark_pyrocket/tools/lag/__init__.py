@@ -10,8 +10,8 @@ metrics    Prometheus, with RocketMQ's names
 watching   the one line above
 """
 
-from pyspark_pyrocket.lag.listener import LagListener
-from pyspark_pyrocket.lag.measure import TopicLag, lag_of
-from pyspark_pyrocket.lag.watching import Watch, watch
+from pyspark_pyrocket.tools.lag.listener import LagListener
+from pyspark_pyrocket.tools.lag.measure import TopicLag, lag_of
+from pyspark_pyrocket.tools.lag.watch import Watch, watch
 
 __all__ = ["LagListener", "TopicLag", "Watch", "lag_of", "watch"]

@@ -5,7 +5,7 @@ import json
 import click
 from pyrocket.tools.cli.frame import print_table
 
-from pyspark_pyrocket.doctor.check import Check, Verdict
+from pyspark_pyrocket.tools.doctor.check import Check, Verdict
 
 _COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 
