@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import environment
 import pytest
-from machines import bare_environment, copy_checkout, executable, path_without_java
+from support.machines import bare_environment, copy_checkout, executable, path_without_java
 
 CREATE, INSTALL = ["-m", "venv"], ["-m", "pip"]
 

@@ -14,7 +14,7 @@ import pytest
 from export_steps import Export, UnfitOutputError, the_only_one
 from pyarrow import parquet
 from pyrocket import Store
-from stores import FakeClock, batch
+from support.stores import FakeClock, batch
 
 DAY_MS = 86_400_000
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from machines import ROOT, bare_environment, copy_checkout
 from pyspark_pyrocket.tools.java import find_java
+from support.machines import ROOT, bare_environment, copy_checkout
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

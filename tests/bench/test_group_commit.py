@@ -13,7 +13,7 @@ import time
 import pytest
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
-from stores import message
+from support.stores import message
 
 CONFIG = StoreConfig(log_file_bytes=64 << 20, flush="sync")
 FSYNC_SECONDS, APPENDERS = 0.002, 8

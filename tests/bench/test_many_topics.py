@@ -9,7 +9,7 @@ from pyrocket import Store, StoreConfig, TopicConfig
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
-from stores import next_boot
+from support.stores import next_boot
 
 QUEUES, FEW = 4, 10
 CONFIG = StoreConfig(

@@ -11,7 +11,7 @@ from bench.data import fill
 from pyrocket import Store, StoreConfig
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.log import valid_end
-from stores import FakeClock, words
+from support.stores import FakeClock, words
 
 MIB = 1 << 20
 BATCH_BYTES = 10_000 * 1300

@@ -10,7 +10,7 @@ import pyarrow as pa
 from bench.data import batch
 from bench.pairs import MIB, Pair
 from pyrocket import Message, Store, StoreConfig
-from stores import FakeClock
+from support.stores import FakeClock
 
 WEEKS_MS = 5 * 7 * 86_400_000
 CONFIG = StoreConfig(flush="manual")

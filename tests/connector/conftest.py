@@ -226,7 +226,7 @@ def stream(spark, box, tmp_path):
 @pytest.fixture
 def files(box, tmp_path):
     """Four messages in two queues; micro-batch 0 has read two, 1 the others, and both are over."""
-    from spark_checkpoints import Files
+    from support.spark_checkpoints import Files
 
     box.create(queues=2)
     box.send("a", "b", queue=0)

@@ -8,7 +8,7 @@ from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
-from stores import filled, log_files, numbered, overwrite, reboot
+from support.stores import filled, log_files, numbered, overwrite, reboot
 
 SHOWN = StructType().add("queueId", "integer").add("queueOffset", "long").add("body", "binary")
 

@@ -6,7 +6,7 @@ import os
 import pytest
 from pyrocket import Store
 from pyspark_pyrocket.tools.checkpoints.files import read_checkpoint
-from spark_checkpoints import SETTINGS, reset, run, run_json
+from support.spark_checkpoints import SETTINGS, reset, run, run_json
 
 
 def test_checkpoint_inspect_and_repair_tool(files):

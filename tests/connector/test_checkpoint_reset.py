@@ -11,7 +11,7 @@ from pyrocket import Store
 from pyrocket.tools.cli import main
 from pyspark_pyrocket.tools.checkpoints.running import queries_on
 from pyspark_pyrocket.transport.path import forget
-from spark_checkpoints import SETTINGS, Files, everything, reset, run, run_json
+from support.spark_checkpoints import SETTINGS, Files, everything, reset, run, run_json
 
 
 def test_a_reset_appends_a_batch_that_reads_nothing_and_changes_no_file(files):

@@ -11,7 +11,7 @@ from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
-from stores import SMALL, batch
+from support.stores import SMALL, batch
 
 
 @pytest.fixture

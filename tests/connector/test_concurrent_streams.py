@@ -7,7 +7,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from producers import produce
+from support.producers import produce
 
 PRODUCERS = 4
 BATCHES = 3

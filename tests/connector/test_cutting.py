@@ -1,12 +1,12 @@
 """How ranges of queues become tasks."""
 
 import pytest
-from byte_sizes import Lengths
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_pyrocket.options.splitting import Splitting
 from pyspark_pyrocket.source.partitions import SMALL_BYTES, TASK_BYTES, cut
 from pyspark_pyrocket.source.ranges import QueueRange
+from support.byte_sizes import Lengths
 
 MIB = 1 << 20
 limits = st.none() | st.integers(1, 50)

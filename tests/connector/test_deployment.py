@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from clusters import BIN, two_workers
-from machines import ROOT, bare_environment
 from pyrocket import Store
 from pyspark_pyrocket.tools.java import find_java
+from support.clusters import BIN, two_workers
+from support.machines import ROOT, bare_environment
 
 JOB = Path(__file__).with_name("deployed_job.py")
 SETTINGS = {

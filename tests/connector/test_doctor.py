@@ -4,7 +4,6 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from machines import executable
 from pyspark_pyrocket.tools import doctor as package
 from pyspark_pyrocket.tools.doctor import discovery, doctor
 from pyspark_pyrocket.tools.doctor import interpreter as interpreter_checks
@@ -13,6 +12,7 @@ from pyspark_pyrocket.tools.doctor.discovery import check_discovery
 from pyspark_pyrocket.tools.doctor.interpreter import check_java, check_pyspark, check_worker
 from pyspark_pyrocket.tools.doctor.space import check_space, judge_space
 from pyspark_pyrocket.tools.java import JavaNotFoundError
+from support.machines import executable
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pyspark_pyrocket
 import pytest
-from machines import ROOT, executable, fake_java
 from pyrocket.errors import UnsupportedError
 from pyspark_pyrocket import configure
 from pyspark_pyrocket.tools import interpreters
 from pyspark_pyrocket.tools.java import find_java
+from support.machines import ROOT, executable, fake_java
 
 JOB = Path(__file__).with_name("unactivated_job.py")
 

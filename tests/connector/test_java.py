@@ -2,9 +2,9 @@ import subprocess
 import sys
 
 import pytest
-from machines import executable, fake_java
 from pyspark_pyrocket.tools import java
 from pyspark_pyrocket.tools.java import JavaNotFoundError, find_java, find_system_java
+from support.machines import executable, fake_java
 
 
 @pytest.fixture

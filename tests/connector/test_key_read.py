@@ -15,7 +15,7 @@ from pyspark_pyrocket.options.lookup import Lookup
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import key_lookup
-from stores import FakeClock
+from support.stores import FakeClock
 
 SHOWN = StructType().add("queueId", "integer").add("queueOffset", "long").add("body", "string")
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from machines import ROOT, bare_environment, path_without_java
+from support.machines import ROOT, bare_environment, path_without_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

@@ -3,10 +3,10 @@
 import itertools
 
 import pytest
-from byte_sizes import Lengths, ends, starts
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_pyrocket.source.rate_limit import backlog_of, take_bytes, take_rows
+from support.byte_sizes import Lengths, ends, starts
 
 backlogs = st.dictionaries(st.integers(0, 40), st.integers(0, 10_000), min_size=1)
 queues_of_lengths = st.dictionaries(

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
-from spark_checkpoints import Files, run_json
-from stores import SMALL, batch, next_boot, reboot
+from support.spark_checkpoints import Files, run_json
+from support.stores import SMALL, batch, next_boot, reboot
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 NOW = 1_700_000_000_000

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
-from stores import SMALL, batch, bodies, reboot
+from support.stores import SMALL, batch, bodies, reboot
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 TOPICS, QUEUES = ("t", "u"), 2

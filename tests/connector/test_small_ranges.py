@@ -9,7 +9,7 @@ from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.source.ranges import QueuePartition, QueueRange
 from pyspark_pyrocket.source.task import read_partition
 from pyspark_pyrocket.transport.path import forget
-from stores import batch
+from support.stores import batch
 
 QUEUES = 20
 TYPES = {

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from dying import STEPS
 from pyrocket import SinkBatch, Store
 from pyrocket.disk import io
 from pyrocket.errors import InvalidInputError, SinkError, StoreNotSharedError
@@ -15,6 +14,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.sink.batch_identity import agreed, batch_of_task
 from pyspark_pyrocket.sink.writer import batch_writer, stream_writer
+from support.dying import STEPS
 
 SCHEMA = StructType([StructField("body", StringType())])
 QUERY, RUN = "5f0e", "77aa"

@@ -13,7 +13,7 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.planner import read_bounds
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset
-from stores import Store
+from support.stores import Store
 
 ONE = {0: (0, 1)}
 

@@ -14,7 +14,7 @@ from pyrocket.errors import (
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.source.ranges import QueueRange
 from pyspark_pyrocket.source.tolerant_scan import read_places, read_range
-from stores import SMALL, batch, log_files, overwrite
+from support.stores import SMALL, batch, log_files, overwrite
 
 SKIP = LossPolicy(policy="skip")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from clusters import two_workers
 from connector.cluster_job import BODY_BYTES, KEYS, MISHAPS, ROWS, STREAMED
 from pyrocket import Store
+from support.clusters import two_workers
 
 pytestmark = pytest.mark.spark
 

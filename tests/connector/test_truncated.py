@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
-from stores import (
+from support.stores import (
     SMALL,
     batch,
     filled,

@@ -15,7 +15,7 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import views
 from pyspark_pyrocket.source.batch_reader import default_schema
-from stores import filled, log_files, numbered, overwrite
+from support.stores import filled, log_files, numbered, overwrite
 
 JAVA5 = "java550-clean"
 

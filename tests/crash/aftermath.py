@@ -7,8 +7,8 @@ from pyrocket.errors import PyrocketError
 from pyrocket.formats.checked_json import decode_own
 from pyrocket.formats.record import BLANK_MAGIC, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_decode import decode_record
-from sinks import QUERY
-from stores import FakeClock, message, reboot, scan
+from support.sinks import QUERY
+from support.stores import FakeClock, message, reboot, scan
 
 LATER = FakeClock(1_700_000_900_000)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pyarrow as pa
 from crash.nursery import wait_for
-from halves import send_for_ever  # noqa: F401  a task of its own
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.lock import Turns
 from pyrocket.disk.shared_state import StatePage
 from pyrocket.errors import OffsetOutOfRangeError, SinkError
-from sinks import numbered, stage_tasks
-from stores import SMALL, batch, message
+from support.halves import send_for_ever  # noqa: F401  a task of its own
+from support.sinks import numbered, stage_tasks
+from support.stores import SMALL, batch, message
 
 MESSAGE_QUEUE, ROW = "m", "b"
 

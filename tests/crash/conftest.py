@@ -4,7 +4,7 @@ import pytest
 from crash.nursery import Nursery
 from pyrocket import Store
 from pyrocket.disk import io
-from stores import SMALL
+from support.stores import SMALL
 
 
 @pytest.fixture(scope="session")

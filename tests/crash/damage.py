@@ -9,9 +9,9 @@ from unittest import mock
 import pyarrow as pa
 from pyrocket import Message, Store
 from pyrocket.testing import FileClock
-from sinks import numbered as sink_batch
-from sinks import publish, stage
-from stores import SMALL, append_as_broker, batch, numbered, reboot
+from support.sinks import numbered as sink_batch
+from support.sinks import publish, stage
+from support.stores import SMALL, append_as_broker, batch, numbered, reboot
 
 NOW = 1_700_000_000_000
 GROUP = "readers"

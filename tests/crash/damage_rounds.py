@@ -33,8 +33,8 @@ from pyrocket.metadata.identity import load_identity
 from pyrocket.testing import FileClock
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from sinks import publish
-from stores import SMALL, reboot, words
+from support.sinks import publish
+from support.stores import SMALL, reboot, words
 
 LONGEST_ROUND = 30
 """Seconds; a round takes a tenth of one."""

@@ -4,7 +4,7 @@ import re
 import threading
 
 from pyrocket import Store
-from stores import scan
+from support.stores import scan
 
 _BODY = re.compile(rb"[-.0-9a-z]+:[0-9]+:\.*")
 

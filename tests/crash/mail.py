@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from crash.disk_model import materialise
 from crash.power_loss import CONFIG, Recording
-from delivering import deliver_all
 from pyrocket import Store
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
-from stores import FakeClock, batch, message, scan
+from support.delivering import deliver_all
+from support.stores import FakeClock, batch, message, scan
 
 MINUTE = 60_000
 LATER = FakeClock(1_700_000_000_000 + 600 * MINUTE)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from crash.promises import Promises
 from pyrocket import Store
-from sinks import numbered, stage
-from stores import SMALL, FakeClock, batch, message
+from support.sinks import numbered, stage
+from support.stores import SMALL, FakeClock, batch, message
 
 CONFIG = SMALL
 

@@ -8,9 +8,9 @@ from crash.children import deliver_until_step
 from crash.mail import MINUTE, Mail, MailRecording, Postman
 from crash.power_loss import NoPower
 from crash.seeds import SEED
-from delivering import bodies_of, delay, deliver_all, level_batch
 from pyrocket import Store
-from stores import SMALL, FakeClock
+from support.delivering import bodies_of, delay, deliver_all, level_batch
+from support.stores import SMALL, FakeClock
 
 pytestmark = pytest.mark.crash
 

@@ -4,7 +4,7 @@ import pytest
 from crash.children import append_until_step
 from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
-from stores import SMALL, bodies, log_files, message, scan, words
+from support.stores import SMALL, bodies, log_files, message, scan, words
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 

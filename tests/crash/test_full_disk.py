@@ -13,7 +13,7 @@ import pytest
 from pyrocket import Retention, Store
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, batch, bodies, log_files, message, reboot
+from support.stores import SMALL, batch, bodies, log_files, message, reboot
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 

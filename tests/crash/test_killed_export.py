@@ -8,7 +8,7 @@ import export_parquet
 import pytest
 from pyarrow import parquet
 from pyrocket import Store
-from stores import batch
+from support.stores import batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 

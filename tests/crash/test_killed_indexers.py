@@ -6,12 +6,12 @@ import sys
 import time
 
 import pytest
-from java_index import JavaIndex
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.index_file import Geometry
 from pyrocket.index.keys.key_index import KeyIndex
-from stores import SMALL
+from support.java_index import JavaIndex
+from support.stores import SMALL
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 

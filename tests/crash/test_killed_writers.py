@@ -12,7 +12,7 @@ from crash.follower import Follower
 from crash.nursery import wait_for
 from crash.seeds import SEED
 from pyrocket import Store, StoreConfig
-from stores import scan
+from support.stores import scan
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 

@@ -15,7 +15,7 @@ from crash.follower import Follower
 from crash.nursery import wait_for
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import StoreLockedError
-from stores import SMALL, bodies, log_files, message, queue_files
+from support.stores import SMALL, bodies, log_files, message, queue_files
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 

@@ -8,7 +8,7 @@ from crash.nursery import wait_for
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.tools.verify.verify import verify
-from stores import batch, bodies, log_files
+from support.stores import batch, bodies, log_files
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 

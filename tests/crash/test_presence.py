@@ -8,7 +8,7 @@ from crash.children import hold_open, lock_like_java, try_to_lock_like_java
 from crash.nursery import wait_for
 from pyrocket import Store
 from pyrocket.errors import StoreLockedError
-from stores import SMALL, bodies, message, snapshot
+from support.stores import SMALL, bodies, message, snapshot
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 

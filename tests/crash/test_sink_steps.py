@@ -5,8 +5,8 @@ import pytest
 from crash.children import publish_all, publish_until_step
 from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
-from sinks import QUERY, numbered, publish, stage, staged_files
-from stores import SMALL, bodies, scan, words
+from support.sinks import QUERY, numbered, publish, stage, staged_files
+from support.stores import SMALL, bodies, scan, words
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 

@@ -14,9 +14,9 @@ from crash.disk_model import materialise
 from crash.power_loss import CONFIG, NoPower, Recording
 from crash.seeds import SEED
 from crash.test_power_loss import folder
-from delivering import deliver_all
 from pyrocket import Store
-from stores import FakeClock, batch, message, reboot
+from support.delivering import deliver_all
+from support.stores import FakeClock, batch, message, reboot
 
 pytestmark = pytest.mark.crash
 

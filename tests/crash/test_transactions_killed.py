@@ -9,11 +9,11 @@ import pytest
 from crash.children import send_for_ever
 from crash.nursery import wait_for
 from crash.seeds import SEED
-from halves import UNKNOWN, Held, Listener, halves, ops, truth
 from pyrocket import Store
 from pyrocket.services.transactions.producer import TransactionProducer
 from pyrocket.tools.verify.verify import verify
-from stores import bodies
+from support.halves import UNKNOWN, Held, Listener, halves, ops, truth
+from support.stores import bodies
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 

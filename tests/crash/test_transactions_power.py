@@ -6,7 +6,8 @@ import pytest
 from crash.disk_model import materialise
 from crash.power_loss import CONFIG, NoPower, Recording
 from crash.seeds import SEED
-from halves import (
+from pyrocket import Store
+from support.halves import (
     COMMIT,
     MINUTE,
     ROLLBACK,
@@ -16,8 +17,7 @@ from halves import (
     discarded,
     producer,
 )
-from pyrocket import Store
-from stores import FakeClock, batch, bodies, message, numbered
+from support.stores import FakeClock, batch, bodies, message, numbered
 
 pytestmark = pytest.mark.crash
 

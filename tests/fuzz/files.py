@@ -26,8 +26,8 @@ from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.identity import load_identity, settle_identity
 from pyrocket.metadata.subscriptions import Subscriptions
 from pyrocket.metadata.topics import TopicConfig, Topics
-from stores import SMALL
-from strategies import raw_record
+from support.stores import SMALL
+from support.strategies import raw_record
 
 FOLDER = "PYROCKET_FUZZ_FOLDER"
 LOG_BYTES = 4096

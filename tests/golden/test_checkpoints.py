@@ -15,7 +15,7 @@ from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.tools.checkpoints.files import read_checkpoint
 from pyspark_pyrocket.transport.path import forget
-from stores import message
+from support.stores import message
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 BATCHES = [

@@ -6,7 +6,7 @@ import pytest
 from golden.java import CLEAN, GOLDEN, LOG_END
 from pyrocket import Store
 from pyrocket.formats.record_decode import decode_record
-from stores import FakeClock
+from support.stores import FakeClock
 
 JAVA5 = "java550-clean"
 PARKED = "SCHEDULE_TOPIC_XXXX"

@@ -13,8 +13,8 @@ from golden.stores.look import look, pending
 from pyrocket import Message, SinkBatch, Store
 from pyrocket.errors import SinkError
 from pyrocket.tools.verify.verify import verify
-from sinks import stage
-from stores import FakeClock, snapshot
+from support.sinks import stage
+from support.stores import FakeClock, snapshot
 
 STORES = Path(__file__).parent / "stores"
 RELEASES = sorted(path.name for path in STORES.iterdir() if (path / "clean.json").exists())

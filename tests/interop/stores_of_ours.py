@@ -7,7 +7,7 @@ from pyrocket import Message, Store, StoreConfig
 from pyrocket.clock import system_clock
 from pyrocket.formats.java_hash import java_hash
 from pyrocket.metadata.topics import TopicConfig
-from stores import append_as_broker
+from support.stores import append_as_broker
 
 SIZES = StoreConfig(
     log_file_bytes=64 * 1024, queue_file_entries=30, index_slots=100, index_items=400

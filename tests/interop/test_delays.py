@@ -3,12 +3,12 @@
 import time
 
 import pytest
-from delivering import delay
 from interop.compare import all_bodies, assert_same
 from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from interop.workload import steady, wait_until
 from pyrocket import Store
+from support.delivering import delay
 
 OURS_EARLY = [b"early%d" % number for number in range(4)]
 OURS_LATE = [b"late%d" % number for number in range(6)]

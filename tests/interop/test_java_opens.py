@@ -21,7 +21,7 @@ from interop.workload import DELAYED, HALF, OPS, wait_until
 from pyrocket import Store, StoreConfig
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
-from stores import log_files, queue_files
+from support.stores import log_files, queue_files
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])

@@ -5,7 +5,7 @@ from interop.compare import all_bodies, assert_same, bodies, of_java
 from interop.rocketmq import SMALL, outgoing
 from interop.workload import DELAYED, HALF, name_transaction_topics, steady, write_everything
 from pyrocket import Message, Store
-from stores import log_files, snapshot
+from support.stores import log_files, snapshot
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])

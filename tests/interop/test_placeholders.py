@@ -9,7 +9,7 @@ from interop.stores_of_ours import SIZES
 from pyrocket import Store
 from pyrocket.errors import RecordDamagedError
 from pyrocket.tools.repair.run import repair
-from stores import batch, log_files, overwrite
+from support.stores import batch, log_files, overwrite
 
 COUNT, LOST = 200, 40
 WRITTEN = [b"ours%d" % number for number in range(COUNT)]

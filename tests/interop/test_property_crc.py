@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from halves import log_records
 from interop.compare import assert_same, bodies
 from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES, written
 from pyrocket import Store
 from pyrocket.tools.verify.verify import verify
-from stores import batch, log_files, overwrite, reboot
+from support.halves import log_records
+from support.stores import batch, log_files, overwrite, reboot
 
 STRICT = SMALL | {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}
 """A broker that refuses a record without the checksum, or with another one, when it recovers."""

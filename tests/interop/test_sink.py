@@ -4,7 +4,7 @@ from interop.compare import assert_same, bodies
 from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from pyrocket import Store
-from sinks import QUERY, publish
+from support.sinks import QUERY, publish
 
 ROWS = [f"row{n} ".encode().ljust(3000, b"x") for n in range(80)]
 FROM_JAVA = [b"java%d" % n for n in range(30)]

@@ -16,7 +16,7 @@ from interop.maven import class_path
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.sql_message import verdict
 from pyrocket.filters.sql_parser import parse_sql
-from sqls import EXPRESSIONS, PROPERTIES
+from support.sqls import EXPRESSIONS, PROPERTIES
 
 NEW_IN_5 = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 _EACH = 100

@@ -8,7 +8,7 @@ from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from interop.workload import wait_until
 from pyrocket import Message, Store
-from stores import FakeClock
+from support.stores import FakeClock
 
 HOUR, DAY = 3_600_000, 86_400_000
 

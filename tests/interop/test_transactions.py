@@ -1,14 +1,14 @@
 """Transactions begun by one side and ended by the other."""
 
 import pytest
-from halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, producer
 from interop.compare import all_bodies, assert_same, of_java
 from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from interop.workload import HALF, OPS, name_transaction_topics, steady, wait_until
 from pyrocket import Store
 from pyrocket.clock import system_clock
-from stores import FakeClock, message
+from support.halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, producer
+from support.stores import FakeClock, message
 
 GROUP = "payers"
 CHECKS = {

@@ -11,8 +11,8 @@ from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
-from sinks import publish
-from stores import batch, log_files
+from support.sinks import publish
+from support.stores import batch, log_files
 
 BEFORE = [b"before%d" % n for n in range(20)]
 NEVER, DIED = 10**6, 9

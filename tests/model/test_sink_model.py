@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from model.test_store_model import ROWS, StoreMachine
 from pyrocket.disk import io
 from pyrocket.errors import SinkError, StoreUnavailableError
-from sinks import numbered, stage
+from support.sinks import numbered, stage
 
 SINKS = st.sampled_from(["one", "two"])
 

@@ -25,7 +25,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyrocket.tools.verify.verify import verify
-from stores import FakeClock, batch, bodies, log_files, message, reboot
+from support.stores import FakeClock, batch, bodies, log_files, message, reboot
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=5)
 QUEUES = 2

@@ -4,7 +4,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk import io, space
 from pyrocket.engine import recovery
-from stores import SMALL, FakeClock, batch, filled, message, next_boot, numbered
+from support.stores import SMALL, FakeClock, batch, filled, message, next_boot, numbered
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import os
 import pytest
 from pyrocket import QueueOffsets, Store
 from pyrocket.disk import io
-from stores import SMALL, batch, message, reboot
+from support.stores import SMALL, batch, message, reboot
 
 QUEUES = 70
 """More than have their files open at once."""

@@ -3,7 +3,7 @@
 import pytest
 from pyrocket import Store
 from pyrocket.disk.file_queue import FileRun
-from stores import SMALL, queue_files
+from support.stores import SMALL, queue_files
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

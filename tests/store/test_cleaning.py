@@ -13,7 +13,7 @@ from pyrocket.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from stores import (
+from support.stores import (
     batch,
     filled,
     log_files,

@@ -17,7 +17,7 @@ from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTI
 from pyrocket.metadata.delay_offsets import DelayOffsets
 from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
-from stores import BY_HAND, SMALL, batch, filled, message, numbered, reboot, words
+from support.stores import BY_HAND, SMALL, batch, filled, message, numbered, reboot, words
 
 LEVEL_2 = level_word(2)
 

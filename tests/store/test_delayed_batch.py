@@ -6,13 +6,13 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
-from delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyrocket import Message, SinkBatch, Store
 from pyrocket.durations import parse_duration
 from pyrocket.errors import MessageError
-from stores import SMALL, FakeClock, batch, bodies, numbered
+from support.delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
+from support.stores import SMALL, FakeClock, batch, bodies, numbered
 
 BIG = replace(SMALL, log_file_bytes=1 << 20)
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
-from dying import DeathError, DyingAt
 from golden.java import CLEAN, GOLDEN
 from pyrocket import Message, Store
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
 from pyrocket.errors import MessageError
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, bodies, message, numbered, reboot, words
+from support.delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
+from support.dying import DeathError, DyingAt
+from support.stores import SMALL, bodies, message, numbered, reboot, words
 
 BIG = replace(SMALL, log_file_bytes=1 << 20)
 NINETEEN = replace(SMALL, delay_levels=" ".join(f"{n}m" for n in range(1, 20)))

@@ -6,12 +6,12 @@ import os
 import shutil
 
 import pytest
-from full_store import copied, descriptors, error_of, make_full, read, use
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, bodies, filled, scan
+from support.full_store import copied, descriptors, error_of, make_full, read, use
+from support.stores import SMALL, bodies, filled, scan
 
 TIMES = 5
 

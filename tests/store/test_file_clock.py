@@ -7,11 +7,11 @@ import sys
 import threading
 
 import pytest
-from producers import send_one
 from pyrocket import AtTime, Store
 from pyrocket.errors import InvalidInputError, StoreDamagedError
 from pyrocket.testing import FileClock
-from stores import SMALL, FakeClock, message, snapshot
+from support.producers import send_one
+from support.stores import SMALL, FakeClock, message, snapshot
 
 NOON = 1_700_000_000_000
 

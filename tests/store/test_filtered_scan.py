@@ -9,7 +9,7 @@ from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats import record_columns
 from pyrocket.index.queues import batches, scanner, sparse
-from stores import SMALL, FakeClock, batch, log_files, message, overwrite, queue_files
+from support.stores import SMALL, FakeClock, batch, log_files, message, overwrite, queue_files
 
 MAP = pa.map_(pa.string(), pa.string())
 TAGS = ["A", "B", "AaAa", "BBBB", None]

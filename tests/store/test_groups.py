@@ -4,7 +4,6 @@ import multiprocessing
 
 import numpy as np
 import pytest
-from producers import COMMITS, commit_often
 from pyrocket import AtTime, GroupConfig, Store
 from pyrocket.disk import io
 from pyrocket.errors import (
@@ -18,7 +17,8 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyrocket.formats import fastjson
-from stores import SMALL, batch, numbered, overwrite, reboot
+from support.producers import COMMITS, commit_often
+from support.stores import SMALL, batch, numbered, overwrite, reboot
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreUnavailableError
-from stores import filled, log_files, message
+from support.stores import filled, log_files, message
 
 
 def hooks(store):

@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from halves import UNKNOWN
 from pyrocket import Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig, Wanted
 from pyrocket.engine.group_admin import AtTime, Groups
 from pyrocket.services.delay.timers import Timers
@@ -19,8 +18,9 @@ from pyrocket.services.transactions.transactions import Transactions
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from pyrocket.views.views import Views
-from sinks import numbered as batch_of
-from stores import SMALL, batch, filled
+from support.halves import UNKNOWN
+from support.sinks import numbered as batch_of
+from support.stores import SMALL, batch, filled
 
 HOSTILE = {
     "none": None,

@@ -5,7 +5,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import MAGIC_V1
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.tools.verify.verify import verify
-from stores import filled
+from support.stores import filled
 
 PYTHONS = ["unpack_from", "Error(", "object has no", "indices must", "NoneType"]
 

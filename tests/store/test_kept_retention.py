@@ -8,8 +8,8 @@ from pyrocket import Retention, Store
 from pyrocket.disk import space
 from pyrocket.errors import StoreDamagedError, StoreReadOnlyError, StoreUnavailableError
 from pyrocket.tools.verify.verify import verify
-from sinks import numbered, stage
-from stores import SMALL, batch, bodies, log_files, message
+from support.sinks import numbered, stage
+from support.stores import SMALL, batch, bodies, log_files, message
 
 HOUR_MS = 3_600_000
 ALWAYS = tuple(range(24))

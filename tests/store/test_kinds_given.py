@@ -11,7 +11,7 @@ from pyrocket.errors import (
     StoreNotFoundError,
     TopicNameError,
 )
-from stores import filled
+from support.stores import filled
 
 FIELDS = [
     ({"keys": [3]}, "one of the keys is 3, of type int"),

@@ -5,12 +5,12 @@ import shutil
 import subprocess
 
 import pytest
-from full_store import copied, error_of, make_full, names_of, read, use, with_timers
 from pyrocket import Message, Store
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from sinks import publish
-from stores import SMALL, batch, bodies, filled, numbered, reboot, snapshot
+from support.full_store import copied, error_of, make_full, names_of, read, use, with_timers
+from support.sinks import publish
+from support.stores import SMALL, batch, bodies, filled, numbered, reboot, snapshot
 
 ALLOWED = ("commitlog", "consumequeue", "index")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")

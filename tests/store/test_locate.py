@@ -14,7 +14,7 @@ from pyrocket.formats.index_file import Geometry, key_hash
 from pyrocket.index.keys import key_search
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues import scattered_reads
-from stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot
+from support.stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot
 
 ONE_KEY = Wanted(topics=["t"], keys=["k"])
 

@@ -10,7 +10,7 @@ from pyrocket import Store
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import QueueNotFoundError
 from pyrocket.tools.repair.run import repair
-from stores import (
+from support.stores import (
     SMALL,
     FakeClock,
     batch,

@@ -3,7 +3,7 @@
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
-from stores import SMALL, log_files, message, next_boot, overwrite, queue_files, reboot
+from support.stores import SMALL, log_files, message, next_boot, overwrite, queue_files, reboot
 
 COUNT = 200
 MAGIC_AT = 4

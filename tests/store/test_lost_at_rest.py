@@ -7,7 +7,16 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from stores import SMALL, batch, bodies, log_files, message, numbered, overwrite, queue_files
+from support.stores import (
+    SMALL,
+    batch,
+    bodies,
+    log_files,
+    message,
+    numbered,
+    overwrite,
+    queue_files,
+)
 
 
 def check_rebuilt(path, recoveries):

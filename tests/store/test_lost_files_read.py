@@ -7,7 +7,7 @@ from pyrocket import MessageFilter, Store
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.index.queues import scanner as scanning
 from pyrocket.tools.verify.verify import verify
-from stores import filled, log_files, message, numbered, overwrite, queue_files
+from support.stores import filled, log_files, message, numbered, overwrite, queue_files
 
 COUNT = 95
 

@@ -12,7 +12,7 @@ from pyrocket.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
-from stores import batch, filled, message, numbered
+from support.stores import batch, filled, message, numbered
 
 
 @pytest.fixture

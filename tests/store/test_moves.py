@@ -1,13 +1,13 @@
 """A service's cursors move with what it appends: both, or neither, whoever dies."""
 
 import pytest
-from dying import DeathError, DyingAt
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import HALF_CURSOR, NEXT_DUE, OP_CURSOR, level_word
 from pyrocket.engine.message_encoder import Route
 from pyrocket.errors import StoreUnavailableError
-from stores import SMALL, bodies, filled, message, words
+from support.dying import DeathError, DyingAt
+from support.stores import SMALL, bodies, filled, message, words
 
 MOVES = {level_word(3): 17, HALF_CURSOR: 4}
 

@@ -13,7 +13,7 @@ from pyrocket.errors import (
 )
 from pyrocket.tools import notebook
 from pyrocket.tools.notebook.table import Table, shown
-from stores import FakeClock, batch, snapshot
+from support.stores import FakeClock, batch, snapshot
 
 START = 1_700_000_000_000
 

@@ -13,7 +13,7 @@ from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.os_errors import naming_obstacles, permission_denied
 from pyrocket.errors import OptionError, StorePermissionError, StoreUnavailableError
-from stores import batch, bodies, filled, numbered
+from support.stores import batch, bodies, filled, numbered
 
 ANN, BEN, GROUP, STRANGER = 60_001, 60_002, 60_010, 60_003
 
@@ -26,8 +26,8 @@ import pyrocket.store
 from pyrocket import Store
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from sinks import numbered as batch_of_query, publish, stage
-from stores import SMALL, batch, numbered, reboot
+from support.sinks import numbered as batch_of_query, publish, stage
+from support.stores import SMALL, batch, numbered, reboot
 path = Path(sys.argv[1])
 """
 

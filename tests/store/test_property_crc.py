@@ -4,14 +4,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from halves import COMMIT, MINUTE, SECOND, UNKNOWN, Listener, log_records, producer, rounds
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.record_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.tools.verify.verify import verify
-from sinks import publish
-from stores import SMALL, batch, bodies, log_files, message, numbered, overwrite, reboot, scan
+from support.halves import COMMIT, MINUTE, SECOND, UNKNOWN, Listener, log_records, producer, rounds
+from support.sinks import publish
+from support.stores import (
+    SMALL,
+    batch,
+    bodies,
+    log_files,
+    message,
+    numbered,
+    overwrite,
+    reboot,
+    scan,
+)
 
 CONFIG = replace(SMALL, log_file_bytes=16384, property_crc=True)
 DAY = 86_400_000

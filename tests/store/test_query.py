@@ -15,7 +15,7 @@ from pyrocket.errors import (
 from pyrocket.formats.index_file import Geometry
 from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import KeyIndex
-from stores import SMALL, batch, message, numbered, overwrite, reboot
+from support.stores import SMALL, batch, message, numbered, overwrite, reboot
 
 HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 

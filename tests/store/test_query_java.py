@@ -5,7 +5,7 @@ import shutil
 import pytest
 from golden.java import CLEAN, GOLDEN, TXCHECK
 from pyrocket import Store
-from stores import message
+from support.stores import message
 
 HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 

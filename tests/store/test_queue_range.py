@@ -1,7 +1,7 @@
 """What a queue has, whether its topic still has the queue or not."""
 
 from pyrocket import QueueOffsets, Store
-from stores import batch, filled
+from support.stores import batch, filled
 
 
 def test_a_queue_in_use_has_its_offsets(path):

@@ -7,7 +7,7 @@ import pytest
 from pyrocket import SCAN_COLUMNS, PyrocketError, Store
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
-from stores import (
+from support.stores import (
     SMALL,
     FakeClock,
     batch,

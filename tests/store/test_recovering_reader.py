@@ -14,7 +14,7 @@ from pyrocket.engine import reader, recovery
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index.queues import rebuild, scanner
 from pyrocket.tools.verify.verify import verify
-from stores import reboot
+from support.stores import reboot
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 import pytest
-from halves import Listener, producer
 from pyrocket.errors import GroupNameError, InvalidInputError, SchemaError, TransactionError
-from stores import message
+from support.halves import Listener, producer
+from support.stores import message
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.metadata.queue_ends import Shortfall
 from pyrocket.tools.verify.verify import verify
-from stores import (
+from support.stores import (
     SMALL,
     FakeClock,
     batch,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store, StoreConfig
 from pyrocket.errors import SchemaError, TopicNotFoundError
-from stores import SMALL, batch, log_files, overwrite
+from support.stores import SMALL, batch, log_files, overwrite
 
 QUEUES = 6
 COLUMNS = tuple(SCAN_COLUMNS)

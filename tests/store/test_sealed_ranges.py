@@ -6,14 +6,14 @@ import os
 from dataclasses import replace
 
 import pytest
-from halves import COMMIT, MINUTE, UNKNOWN, Listener, log_records, producer, rounds
 from pyrocket import Store
 from pyrocket.errors import MessageError, SinkError, StoreDamagedError
 from pyrocket.formats.sealed_ranges import OPEN_END, SealedRanges
 from pyrocket.tools.verify.verify import verify
-from sinks import numbered as numbered_batch
-from sinks import publish, stage
-from stores import SMALL, log_files, message, overwrite, reboot, scan
+from support.halves import COMMIT, MINUTE, UNKNOWN, Listener, log_records, producer, rounds
+from support.sinks import numbered as numbered_batch
+from support.sinks import publish, stage
+from support.stores import SMALL, log_files, message, overwrite, reboot, scan
 
 CONFIG = replace(SMALL, log_file_bytes=65536, property_crc=True)
 PLAIN = replace(CONFIG, property_crc=False)

@@ -13,8 +13,8 @@ from pyrocket.engine import service_runner
 from pyrocket.engine.retention_rules import local_hour
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.cli import main
-from sinks import numbered, publish, stage, staged_files
-from stores import SMALL, bodies, log_files, message, scan
+from support.sinks import numbered, publish, stage, staged_files
+from support.stores import SMALL, bodies, log_files, message, scan
 
 WEEK_MS = 7 * 24 * 3_600_000
 

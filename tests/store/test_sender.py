@@ -10,7 +10,7 @@ from pyrocket import Message
 from pyrocket.disk import io
 from pyrocket.errors import MessageError, SchemaError, TopicNotFoundError
 from pyrocket.formats.java_hash import queue_for_key
-from stores import SMALL, batch, bodies, message, numbered
+from support.stores import SMALL, batch, bodies, message, numbered
 
 PROPERTIES = pa.map_(pa.string(), pa.string())
 BIG = replace(SMALL, log_file_bytes=16 * 1024 * 1024)

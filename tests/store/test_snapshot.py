@@ -10,7 +10,7 @@ from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
 from pyrocket.tools.verify.verify import verify
-from stores import (
+from support.stores import (
     SMALL,
     batch,
     bodies,

@@ -8,7 +8,7 @@ from golden.java import CLEAN, GOLDEN
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.verify.verify import verify
-from stores import bodies, filled, log_files, queue_files, reboot
+from support.stores import bodies, filled, log_files, queue_files, reboot
 
 
 @pytest.fixture

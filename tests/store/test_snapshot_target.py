@@ -9,7 +9,7 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.errors import StorePermissionError, StoreUnavailableError
 from pyrocket.tools.cli import main
-from stores import filled
+from support.stores import filled
 
 
 @pytest.fixture(params=["writing", "read only"])

@@ -8,12 +8,12 @@ import stat
 from contextlib import contextmanager
 
 import pytest
-from full_store import copied, descriptors, error_of, make_full, names_of, read, use
 from pyrocket.disk import io
 from pyrocket.disk.durable import MAX_FILE_BYTES, SMALL_FILE_BYTES, read_or_none
 from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
+from support.full_store import copied, descriptors, error_of, make_full, names_of, read, use
 
 SECONDS = 60
 TIB = 1 << 40

@@ -13,7 +13,7 @@ from pyrocket.errors import (
     StoreNotFoundError,
     StoreReadOnlyError,
 )
-from stores import SMALL, batch, bodies, filled, message, numbered, snapshot
+from support.stores import SMALL, batch, bodies, filled, message, numbered, snapshot
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -8,7 +8,7 @@ from pyrocket import PyrocketError, Store, TopicConfig
 from pyrocket.disk import io
 from pyrocket.errors import InvalidInputError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
-from stores import SMALL, batch, bodies, message, numbered, reboot
+from support.stores import SMALL, batch, bodies, message, numbered, reboot
 
 CONSUMER_OFFSETS = """{
 	"offsetTable":{

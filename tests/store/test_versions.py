@@ -13,7 +13,7 @@ from pyrocket.formats.checked_json import encode_own
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from pyrocket.versions import HINTS, RELEASE, VERSIONS, check_version
-from stores import FakeClock, message, snapshot, words
+from support.stores import FakeClock, message, snapshot, words
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/stores/de38b47/clean"

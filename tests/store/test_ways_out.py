@@ -11,7 +11,7 @@ from pyrocket import Message, Store
 from pyrocket.disk.os_errors import way_out
 from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
 from pyrocket.tools.cli import main
-from stores import filled, overwrite, queue_files
+from support.stores import filled, overwrite, queue_files
 
 
 def test_the_queues_are_rebuilt_as_the_error_says(tmp_path):

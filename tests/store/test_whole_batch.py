@@ -7,7 +7,17 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import PUBLISHED, StatePage
 from pyrocket.errors import StoreFailedError
-from stores import SMALL, batch, bodies, filled, log_files, numbered, overwrite, reboot, words
+from support.stores import (
+    SMALL,
+    batch,
+    bodies,
+    filled,
+    log_files,
+    numbered,
+    overwrite,
+    reboot,
+    words,
+)
 
 ROWS = numbered(120, first=100)
 """More than two log files."""

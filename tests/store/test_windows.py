@@ -13,7 +13,7 @@ from pyrocket.disk import kept_window
 from pyrocket.index.queues import scanner, scattered_reads
 from pyrocket.log import record_walk
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, batch, bodies, filled, numbered, reboot
+from support.stores import SMALL, batch, bodies, filled, numbered, reboot
 
 WINDOW = 64 * 1024
 LOG_FILE = 1024 * 1024

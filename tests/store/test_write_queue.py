@@ -7,7 +7,7 @@ import pytest
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import PUBLISHED, StatePage
 from pyrocket.errors import MessageError, StoreUnavailableError, TopicNotFoundError
-from stores import batch, bodies, message
+from support.stores import batch, bodies, message
 
 
 class Crowd:

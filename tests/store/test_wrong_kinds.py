@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from pyrocket import Message, Store
 from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.cli import main
-from stores import bodies, filled, log_files, queue_files
+from support.stores import bodies, filled, log_files, queue_files
 
 FOLDERS = ["commitlog", "config", "consumequeue", "index", "pyrocket"]
 FILES = ["config/topics.json", "pyrocket/store.json", "pyrocket/topics.json", "pyrocket/state"]

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket.tools import cli
 from pyrocket.tools.cli import GROUP, LazyCommands, find_commands, main
-from stores import filled
+from support.stores import filled
 
 BROKEN = EntryPoint("broken", "not_there:command", GROUP)
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Message, Store
 from pyrocket.tools.cli import main
-from stores import SMALL, snapshot
+from support.stores import SMALL, snapshot
 
 EVIL = b"\x1b[2J\r\n\xff"
 

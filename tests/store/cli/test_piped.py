@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 from pyrocket.tools.cli import main
-from stores import filled, overwrite, queue_files, reboot
+from support.stores import filled, overwrite, queue_files, reboot
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Store
 from pyrocket.tools.cli import main
-from stores import (
+from support.stores import (
     SMALL,
     batch,
     filled,

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket.tools.cli import main
 from pyrocket.tools.cli.frame import size as parse
-from stores import SMALL, filled, overwrite, queue_files, reboot, snapshot
+from support.stores import SMALL, filled, overwrite, queue_files, reboot, snapshot
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Message, Store
 from pyrocket.tools.cli import main
-from stores import SMALL, batch, filled, numbered, snapshot
+from support.stores import SMALL, batch, filled, numbered, snapshot
 
 
 @pytest.fixture

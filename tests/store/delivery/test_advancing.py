@@ -5,13 +5,13 @@ import os
 import time
 
 import pytest
-from delivering import bodies_of, delay
 from golden.java import CLEAN, GOLDEN, listing
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.engine.reader_delivery import INTERVAL_SECONDS
-from stores import SMALL, message, reboot, snapshot
+from support.delivering import bodies_of, delay
+from support.stores import SMALL, message, reboot, snapshot
 
 
 @pytest.fixture

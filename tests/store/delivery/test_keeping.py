@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from delivering import Driver, bodies_of, delay, waiting
 from pyrocket.config import Retention
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO
-from stores import SMALL, batch, log_files, numbered
+from support.delivering import Driver, bodies_of, delay, waiting
+from support.stores import SMALL, batch, log_files, numbered
 
 HOUR = 3_600_000
 

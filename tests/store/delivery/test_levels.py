@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from delivering import LEVELS_MS, Driver, bodies_of, delay, level_batch, waiting
 from pyrocket.disk.shared_state import NEVER
-from stores import SMALL, message
+from support.delivering import LEVELS_MS, Driver, bodies_of, delay, level_batch, waiting
+from support.stores import SMALL, message
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import shutil
 
 import pytest
-from delivering import delay, level_batch
 from golden.java import GOLDEN, TXCHECK
 from pyrocket import Store
 from pyrocket.errors import SchemaError
-from stores import message
+from support.delivering import delay, level_batch
+from support.stores import message
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body", "properties", "dueTimestamp")
 

@@ -5,9 +5,9 @@ import sys
 import time
 
 import pytest
-from delivering import delay
 from pyrocket import Store
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from support.delivering import delay
 
 COUNT = 30
 

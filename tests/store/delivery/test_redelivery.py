@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from delivering import Driver, bodies_of, delay, level_batch
 from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.services.delay.skip_delivered import delivered_since
-from stores import SMALL, reboot
+from support.delivering import Driver, bodies_of, delay, level_batch
+from support.stores import SMALL, reboot
 
 MANUAL = replace(SMALL, flush="manual")
 

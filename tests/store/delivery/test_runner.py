@@ -3,7 +3,6 @@
 import threading
 import time
 
-from delivering import Driver, bodies_of, delay
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
@@ -12,7 +11,8 @@ from pyrocket.disk.shared_state import NEVER, NEXT_DUE
 from pyrocket.engine.service_runner import RETRY_MS, ServiceRunner
 from pyrocket.errors import StoreDamagedError
 from pyrocket.testing import FileClock
-from stores import SMALL, message
+from support.delivering import Driver, bodies_of, delay
+from support.stores import SMALL, message
 
 
 class Worker:

@@ -10,7 +10,7 @@ from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError, StoreFailedError
-from stores import (
+from support.stores import (
     SMALL,
     batch,
     bodies,

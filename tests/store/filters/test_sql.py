@@ -15,7 +15,7 @@ from pyrocket.filters.sql_parser import parse_sql
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.tags_hash import tags_hashes
-from sqls import EXPRESSIONS, PROPERTIES
+from support.sqls import EXPRESSIONS, PROPERTIES
 
 OF_JAVA = json.loads((Path(__file__).parents[2] / "golden/sql92.json").read_text("utf-8"))
 """Expressions at random, properties, and what RocketMQ's evaluator says."""

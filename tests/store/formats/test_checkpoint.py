@@ -9,7 +9,7 @@ from pyrocket.formats.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from strategies import INT64
+from support.strategies import INT64
 
 GOLDEN = Checkpoint(1600000000123, 1600000000100, 0)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import compression
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate, inflate, lacks_flag
-from strategies import CODECS, PLAIN_BODIES, compress
+from support.strategies import CODECS, PLAIN_BODIES, compress
 
 # `hello` as other implementations store it, in one uncompressed block.
 LZ4_FRAME = bytes.fromhex("04224d186070730500008068656c6c6f00000000")

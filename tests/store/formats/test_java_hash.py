@@ -12,7 +12,7 @@ from pyrocket.formats.java_hash import (
     queue_for_key,
     queues_for_keys,
 )
-from strategies import TEXT
+from support.strategies import TEXT
 
 TEXTS = st.lists(st.one_of(st.none(), TEXT, st.text(st.characters(min_codepoint=0x10000))))
 

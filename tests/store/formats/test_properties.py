@@ -9,7 +9,7 @@ from pyrocket.formats.properties import (
     encode_properties,
     find_illegal_property,
 )
-from strategies import MALFORMED_BLOCKS, TEXT
+from support.strategies import MALFORMED_BLOCKS, TEXT
 
 
 def read_as_java(block):

@@ -12,7 +12,7 @@ from pyrocket.formats.properties import (
     decode_properties,
 )
 from pyrocket.formats.property_columns import PropertyColumns
-from strategies import BLOCK_COLUMNS
+from support.strategies import BLOCK_COLUMNS
 
 GOLDEN = b"A\x011\x02B\x01\x02CC\x02D\x01x\x01y\x02"
 

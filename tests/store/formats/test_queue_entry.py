@@ -12,7 +12,7 @@ from pyrocket.formats.queue_entry import (
     parse_entries,
     pre_blank,
 )
-from strategies import INT32, INT64
+from support.strategies import INT32, INT64
 
 # Compared with files that Java wrote; the last is of a message parked until its time.
 GOLDEN = {

@@ -8,7 +8,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import body_crc, encode_blank, encode_record, read_header
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
-from strategies import HOSTS, INT32, INT64, body_start, raw_record, slices
+from support.strategies import HOSTS, INT32, INT64, body_start, raw_record, slices
 
 
 @pytest.mark.parametrize(("body", "crc"), CHECKSUMS.items())

@@ -15,7 +15,7 @@ from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import encode_batch
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.send_columns import check_send_batch
-from strategies import raw_record, sent_batch, sent_rows
+from support.strategies import raw_record, sent_batch, sent_rows
 
 BORN, STORED = 1600000000000, 1600000000123
 SIZES = st.integers(0, 3)

@@ -14,7 +14,7 @@ from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, decode_columns
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
-from strategies import body_start, raw_record, slices
+from support.strategies import body_start, raw_record, slices
 
 CHECKED = {"topic", "queueId", "queueOffset", "physicalOffset", "storeSize"}
 """What the index says too, so that a change of it is always found."""

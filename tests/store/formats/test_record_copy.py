@@ -9,7 +9,7 @@ from pyrocket.formats.record import MAGIC_V1, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
-from strategies import raw_record, slices
+from support.strategies import raw_record, slices
 
 STAYS = ("body", "born_timestamp", "born_host", "store_host")
 COMMIT = 0x8

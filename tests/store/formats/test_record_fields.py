@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
-from strategies import raw_record, slices
+from support.strategies import raw_record, slices
 
 FIELDS = ("magic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp")
 

@@ -13,7 +13,7 @@ from pyrocket.formats.properties import (
     find_illegal_property,
 )
 from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_batch, check_send_schema
-from strategies import TEXT, sent_batch, sent_rows
+from support.strategies import TEXT, sent_batch, sent_rows
 
 TEXTS = pa.string()
 LISTS = pa.list_(TEXTS)

@@ -4,12 +4,12 @@ import errno
 import os
 
 import pytest
-from keyed import OFF
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, RESERVED
 from pyrocket.errors import StoreUnavailableError
-from stores import (
+from support.keyed import OFF
+from support.stores import (
     SMALL,
     batch,
     bodies,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket import ByteSpan, Store
-from stores import SMALL, batch, filled
+from support.stores import SMALL, batch, filled
 
 LENGTHS = [1, 500, 2, 3, 900, 5, 0, 7, 30, 300, 11]
 

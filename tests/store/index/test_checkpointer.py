@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from keyed import crash, fill, index_of
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
@@ -17,7 +16,8 @@ from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_ch
 from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.log.valid_end import recovery_start
-from stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
+from support.keyed import crash, fill, index_of
+from support.stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=10, flush="manual")
 

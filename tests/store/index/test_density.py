@@ -5,7 +5,7 @@ from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import SYS_PREPARED, encode_record
-from stores import (
+from support.stores import (
     SMALL,
     bodies,
     filled,

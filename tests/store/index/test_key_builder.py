@@ -4,12 +4,12 @@ import logging
 import os
 
 import pytest
-from keyed import OFF, check_queries, checkpointed, contents, fill, index_of, java
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import INDEXED, PUBLISHED
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
-from stores import log_files, numbered, overwrite, reboot, snapshot, words
+from support.keyed import OFF, check_queries, checkpointed, contents, fill, index_of, java
+from support.stores import log_files, numbered, overwrite, reboot, snapshot, words
 
 
 def test_nothing_is_built_before_enough_is_there(store, path):

@@ -5,11 +5,11 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keyed import Refused, fill, index_of, keyless
 from pyrocket import Store
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.index.keys import index_builder
-from stores import SMALL, FakeClock, reboot, words
+from support.keyed import Refused, fill, index_of, keyless
+from support.stores import SMALL, FakeClock, reboot, words
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="opens by descriptor")
 

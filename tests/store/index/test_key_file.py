@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from java_index import JavaIndex
 from pyrocket.disk import io
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import ITEM, Geometry, key_hash
@@ -14,6 +13,7 @@ from pyrocket.formats.java_hash import java_hash
 from pyrocket.index.keys.index_file import KeyFile
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch
+from support.java_index import JavaIndex
 
 FOREVER = (0, 2**63 - 1)
 # Few words, so that they meet; the first two have one hash, the last has no absolute value.

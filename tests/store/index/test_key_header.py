@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from keyed import index_of
 from pyrocket import Store
 from pyrocket.engine.locating import Wanted
 from pyrocket.errors import StoreDamagedError
@@ -19,7 +18,8 @@ from pyrocket.index.keys.index_file_info import look_at
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from store.repair.damage import index_files
-from stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite
+from support.keyed import index_of
+from support.stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite
 
 COUNT, STEP = 100, 700
 START = 1_700_000_000_000

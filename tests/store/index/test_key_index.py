@@ -6,11 +6,9 @@ import shutil
 
 import numpy as np
 import pytest
-from dying import DeathError, DyingAt
 from golden.java import CLEAN, GOLDEN, TXCHECK
 from hypothesis import given
 from hypothesis import strategies as st
-from java_index import JavaIndex
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
@@ -21,6 +19,8 @@ from pyrocket.index.keys.key_items import KeyItems, key_items
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
+from support.dying import DeathError, DyingAt
+from support.java_index import JavaIndex
 
 NOW, FOREVER = 1_700_000_000_000, (0, 2**63 - 1)
 

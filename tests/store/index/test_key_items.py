@@ -8,7 +8,7 @@ from pyrocket.formats.index_file import key_hash
 from pyrocket.formats.properties import decode_properties
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.key_items import key_items
-from strategies import raw_record, well_formed_blocks
+from support.strategies import raw_record, well_formed_blocks
 
 BASE = 4096
 

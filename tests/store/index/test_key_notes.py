@@ -4,7 +4,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keyed import OFF, check_queries, contents, crash, fill, index_of, java
 from pyrocket import Store
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
@@ -18,7 +17,8 @@ from pyrocket.index.keys.pending_keys import KeyNotes
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
-from stores import SMALL, batch, message, numbered, overwrite, words
+from support.keyed import OFF, check_queries, contents, crash, fill, index_of, java
+from support.stores import SMALL, batch, message, numbered, overwrite, words
 
 
 def from_log(path, folder):

@@ -3,11 +3,11 @@
 import os
 
 import pytest
-from dying import DeathError, DyingAt
-from keyed import check_queries, contents, fill, java
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import StatePage
 from pyrocket.index.keys import index_builder
+from support.dying import DeathError, DyingAt
+from support.keyed import check_queries, contents, fill, java
 
 
 @pytest.mark.parametrize("eagerly", [False, True])

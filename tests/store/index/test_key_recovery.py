@@ -1,12 +1,12 @@
 """What is kept of the key index after a crash, a loss or damage: the rest is built anew."""
 
 import pytest
-from keyed import OFF, check_queries, checkpointed, contents, crash, fill, index_of, java
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
-from stores import log_files, overwrite, reboot
+from support.keyed import OFF, check_queries, checkpointed, contents, crash, fill, index_of, java
+from support.stores import log_files, overwrite, reboot
 
 
 def test_after_a_crash_full_files_of_the_checkpoint_are_kept_and_the_rest_is_built_anew(

@@ -6,7 +6,13 @@ It does so before it finds our lock. No key may be missing from an answer, at an
 import os
 
 import pytest
-from keyed import (
+from pyrocket import Store
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED
+from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
+from pyrocket.index.keys import index_builder
+from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
+from support.keyed import (
     GEOMETRY,
     OFF,
     Refused,
@@ -17,13 +23,7 @@ from keyed import (
     index_of,
     java,
 )
-from pyrocket import Store
-from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import DISPATCHED, INDEXED
-from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
-from pyrocket.index.keys import index_builder
-from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
-from stores import reboot, words
+from support.stores import reboot, words
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="opens by descriptor")
 

@@ -9,7 +9,7 @@ from pyrocket.index.keys import key_search
 from pyrocket.index.keys.index_file import KeyFile
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch, among
-from stores import overwrite
+from support.stores import overwrite
 
 GEOMETRY = Geometry(5, 64)
 START = 1_700_000_000_000

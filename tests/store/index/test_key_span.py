@@ -1,12 +1,12 @@
 """Which index files count: those that know the log from its start on, without a gap."""
 
 import pytest
-from keyed import fill, from_ipv6, index_of, keyless
 from pyrocket import Store
 from pyrocket.index.keys import index_coverage
 from pyrocket.index.keys.index_coverage import KeySpan
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, filled, log_files, message, overwrite
+from support.keyed import fill, from_ipv6, index_of, keyless
+from support.stores import SMALL, filled, log_files, message, overwrite
 
 
 def span_of(store, path):

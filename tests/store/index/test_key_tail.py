@@ -8,7 +8,7 @@ from pyrocket.formats.index_file import key_hash
 from pyrocket.index.keys import unindexed_tail
 from pyrocket.index.keys.unindexed_tail import KeyTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from stores import SMALL, log_files, message, overwrite
+from support.stores import SMALL, log_files, message, overwrite
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.engine import recovery, writer
 from pyrocket.errors import StoreDamagedError
-from stores import (
+from support.stores import (
     SMALL,
     batch,
     bodies,

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket.errors import StoreDamagedError
-from stores import filled, log_files, overwrite
+from support.stores import filled, log_files, overwrite
 
 
 @pytest.mark.parametrize("at", [28, 35])

@@ -5,7 +5,7 @@ import struct
 import pytest
 from pyrocket.errors import MessageError
 from pyrocket.formats.record import BLANK_MAGIC
-from stores import RECORD_BYTES, batch, bodies, log_files, message, numbered, scan
+from support.stores import RECORD_BYTES, batch, bodies, log_files, message, numbered, scan
 
 FILE = 4096
 UNIQUE = 42  # UNIQ_KEY, its separators and 32 characters

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from pyrocket.log.cut_file import is_cut
-from stores import SMALL, batch, filled, log_files, numbered
+from support.stores import SMALL, batch, filled, log_files, numbered
 
 
 @pytest.fixture

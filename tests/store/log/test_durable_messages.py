@@ -14,7 +14,7 @@ from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.log.tail import MAX_TAILS, cut_messages
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from stores import (
+from support.stores import (
     SMALL,
     batch,
     bodies,

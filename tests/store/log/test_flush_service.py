@@ -9,7 +9,7 @@ from pyrocket.disk import io
 from pyrocket.disk.shared_state import FAILED, FLUSHED, PUBLISHED
 from pyrocket.errors import OptionError, StoreFailedError
 from pyrocket.log.flush_service import FlushPolicy
-from stores import SMALL, batch, message, numbered, words
+from support.stores import SMALL, batch, message, numbered, words
 
 POLICY = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
 QUICK = replace(SMALL, flush="async", flush_interval_ms=5, flush_thorough_interval_ms=20)

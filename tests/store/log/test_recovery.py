@@ -7,7 +7,7 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import FLUSHED, PUBLISHED, RESERVED
 from pyrocket.errors import StoreDamagedError
-from stores import (
+from support.stores import (
     SMALL,
     batch,
     bodies,

@@ -6,7 +6,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
 from pyrocket.log import record_walk
-from stores import SMALL, batch, bodies, filled, numbered, reboot
+from support.stores import SMALL, batch, bodies, filled, numbered, reboot
 
 WINDOW = 64 * 1024
 CONFIG = SMALL.with_sizes(log_file_bytes=1024 * 1024)

@@ -5,7 +5,7 @@ import shutil
 from functools import partial
 
 from store.repair.damage import Damage
-from stores import log_files, queue_files
+from support.stores import log_files, queue_files
 
 GROUPS, OFFSETS, LEVELS, TOPICS = (
     f"config/{name}.json"

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
-from delayed import tags_codes
 from pyrocket import Store
 from pyrocket.errors import OptionError
 from pyrocket.formats.queue_entry import ENTRY_BYTES
@@ -14,7 +13,8 @@ from pyrocket.formats.record import read_header
 from pyrocket.tools.cli import main
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, FakeClock, log_files, message, overwrite, queue_files
+from support.delayed import tags_codes
+from support.stores import SMALL, FakeClock, log_files, message, overwrite, queue_files
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 OWN, CHANGED = "7s 9s 2m", "3s 9s 2m"

@@ -8,7 +8,7 @@ from pyrocket.engine import writer
 from pyrocket.formats import record_batch
 from pyrocket.tools.verify.finding import Severity
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, batch, filled, numbered, queue_files
+from support.stores import SMALL, batch, filled, numbered, queue_files
 
 BROKER = bytes((10, 0, 0, 7)) + (10911).to_bytes(4, "big")
 

@@ -9,7 +9,7 @@ from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.finding import Severity
 from pyrocket.tools.verify.verify import verify
 from store.repair.damage import index_files
-from stores import SMALL, filled, message, overwrite
+from support.stores import SMALL, filled, message, overwrite
 
 ITEM = 20
 FIRST_ITEM = 40 + 4 * 20 + ITEM

@@ -7,7 +7,7 @@ from pyrocket import Store
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.verify.any_run import AnyRun
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, batch, filled, message, numbered
+from support.stores import SMALL, batch, filled, message, numbered
 
 
 @pytest.fixture

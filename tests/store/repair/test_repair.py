@@ -13,7 +13,17 @@ from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from store.repair.damage import DAMAGES, LAST, make
 from store.repair.table_damage import TABLE_DAMAGES
-from stores import batch, bodies, message, numbered, queue_files, reboot, scan, snapshot, words
+from support.stores import (
+    batch,
+    bodies,
+    message,
+    numbered,
+    queue_files,
+    reboot,
+    scan,
+    snapshot,
+    words,
+)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pyrocket.tools.verify.finding import Severity
 from pyrocket.tools.verify.verify import verify
 from store.repair.damage import make
 from store.repair.table_damage import GROUPS, LEVELS, OFFSETS, OWN, TOPICS, file_for, folder_for
-from stores import SMALL, batch, message, numbered
+from support.stores import SMALL, batch, message, numbered
 
 
 @pytest.fixture

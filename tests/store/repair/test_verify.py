@@ -10,7 +10,7 @@ from pyrocket.disk.shared_state import RESERVED
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from stores import (
+from support.stores import (
     SMALL,
     batch,
     filled,

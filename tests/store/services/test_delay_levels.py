@@ -9,7 +9,7 @@ from golden.java import CLEAN, GOLDEN
 from pyrocket import Store, StoreConfig
 from pyrocket.config import DELAY_LEVELS
 from pyrocket.errors import OptionError, StoreDamagedError
-from stores import SMALL, snapshot
+from support.stores import SMALL, snapshot
 
 SHORT = replace(SMALL, delay_levels="1s 1m 1d")
 

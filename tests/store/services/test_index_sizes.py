@@ -11,7 +11,7 @@ from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, batch, message, numbered, overwrite, snapshot
+from support.stores import SMALL, batch, message, numbered, overwrite, snapshot
 
 
 @pytest.fixture

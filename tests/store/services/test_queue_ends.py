@@ -5,7 +5,7 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.metadata.queue_ends import QueueEnds
-from stores import SMALL, batch, bodies, filled, message, numbered, queue_files
+from support.stores import SMALL, batch, bodies, filled, message, numbered, queue_files
 
 QUEUES = 20
 

@@ -9,7 +9,7 @@ from pyrocket import Store, StoreConfig
 from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from stores import SMALL, bodies, filled, log_files, message, queue_files, snapshot
+from support.stores import SMALL, bodies, filled, log_files, message, queue_files, snapshot
 
 CONFIG = SMALL.with_sizes(log_file_bytes=8192)
 LENGTHS = [0, 1000, 2000, 4096, 6000]

@@ -1,7 +1,7 @@
 """UNIQ_KEYs: RocketMQ's shape, and never the same twice."""
 
 from pyrocket.engine.unique_ids import UniqueIds
-from stores import FakeClock
+from support.stores import FakeClock
 
 
 def test_ids_have_the_shape_of_rocketmqs():

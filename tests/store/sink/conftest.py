@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket import Store
-from stores import SMALL, FakeClock
+from support.stores import SMALL, FakeClock
 
 
 @pytest.fixture

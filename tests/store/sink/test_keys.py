@@ -5,8 +5,8 @@ import pytest
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.engine import appender
 from pyrocket.index.keys import index_builder
-from sinks import publish
-from stores import words
+from support.sinks import publish
+from support.stores import words
 
 ROWS = [b"%03d" % number + b"." * 300 for number in range(60)]
 KEYS = pa.array([f"key{number}" for number in range(60)])

@@ -7,8 +7,8 @@ from pyrocket.disk.shared_state import FLUSHED, PUBLISHED
 from pyrocket.errors import SinkError, StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS, LONG_TAIL
-from sinks import QUERY, numbered, publish, stage_tasks, staged_files
-from stores import SMALL, batch, bodies, log_files, reboot, snapshot, words
+from support.sinks import QUERY, numbered, publish, stage_tasks, staged_files
+from support.stores import SMALL, batch, bodies, log_files, reboot, snapshot, words
 
 ROWS = [b"%03d" % number for number in range(40)]
 DAY_MS = 86_400_000

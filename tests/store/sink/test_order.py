@@ -10,8 +10,8 @@ from pyrocket.disk.shared_state import NEVER, NEXT_DUE, PUBLISHED, StatePage
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, SINK_TOPIC, TIMER_TOPIC
-from sinks import numbered, publish, stage, stage_tasks
-from stores import SMALL, bodies, log_files, reboot, words
+from support.sinks import numbered, publish, stage, stage_tasks
+from support.stores import SMALL, bodies, log_files, reboot, words
 
 ROWS = [b"%03d" % number + b"." * 300 for number in range(40)]
 """More than three log files."""

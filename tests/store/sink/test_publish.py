@@ -12,8 +12,8 @@ from pyrocket.errors import (
 )
 from pyrocket.services.sink.batch import query_key
 from pyrocket.tools.verify.verify import verify
-from sinks import QUERY, numbered, publish, stage, stage_tasks, staged_files
-from stores import batch, bodies, snapshot
+from support.sinks import QUERY, numbered, publish, stage, stage_tasks, staged_files
+from support.stores import batch, bodies, snapshot
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 ROWS = [b"%03d" % number for number in range(40)]

@@ -13,8 +13,8 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyrocket.services.sink.staged_file import StagedReader
-from sinks import numbered, stage, stage_tasks
-from stores import SMALL, bodies
+from support.sinks import numbered, stage, stage_tasks
+from support.stores import SMALL, bodies
 
 ROWS = [b"%03d" % number for number in range(40)]
 

@@ -20,8 +20,8 @@ from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.services.sink.batch import query_key
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS
 from pyrocket.tools.repair.run import repair
-from sinks import QUERY, numbered, publish, stage, stage_tasks
-from stores import SMALL, FakeClock, bodies, overwrite, reboot
+from support.sinks import QUERY, numbered, publish, stage, stage_tasks
+from support.stores import SMALL, FakeClock, bodies, overwrite, reboot
 
 ROWS = [b"%03d" % number for number in range(40)]
 

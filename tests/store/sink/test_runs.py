@@ -9,8 +9,8 @@ from pyrocket.disk.machine import Moment
 from pyrocket.errors import SinkError
 from pyrocket.formats import publish_record
 from pyrocket.formats.checked_json import decode_own
-from sinks import numbered, publish, stage_tasks
-from stores import SMALL
+from support.sinks import numbered, publish, stage_tasks
+from support.stores import SMALL
 
 ROWS = [b"%03d" % number for number in range(40)]
 

@@ -4,8 +4,8 @@ import pytest
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED
 from pyrocket.errors import SinkError, StoreUnavailableError
-from sinks import numbered, publish, stage, staged_files
-from stores import batch, bodies, overwrite, words
+from support.sinks import numbered, publish, stage, staged_files
+from support.stores import batch, bodies, overwrite, words
 
 MAGIC = b"\xda\xa3\x20\xa7"
 ROWS = [b"%03d" % number + b"." * 500 for number in range(60)]

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 from pyrocket import Store
-from stores import message, reboot
-from timing import DAY, HOUR, Timing, park
+from support.stores import message, reboot
+from support.timing import DAY, HOUR, Timing, park
 
 
 @pytest.fixture

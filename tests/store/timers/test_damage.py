@@ -10,8 +10,8 @@ from pyrocket.services.delay import timer_tally
 from pyrocket.services.delay.timer_store import TimerBuckets
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from stores import reboot
-from timing import HOUR, Timing, park
+from support.stores import reboot
+from support.timing import HOUR, Timing, park
 
 WAITING, DELIVERED = 20, 4
 

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
 from pyrocket.services.delay import timer_copies, timer_service, timer_window
-from stores import FakeClock, batch, message, overwrite, scan
-from timing import DAY, HOUR, TIMER, Timing, times
+from support.stores import FakeClock, batch, message, overwrite, scan
+from support.timing import DAY, HOUR, TIMER, Timing, times
 
 
 @pytest.fixture

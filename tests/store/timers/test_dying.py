@@ -1,13 +1,13 @@
 """A process may die at any step of taking in, delivering and cancelling: nothing is lost by it."""
 
 import pytest
-from dying import DeathError, DyingAt
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.services.delay.timer_store import TimerBuckets
-from stores import reboot
-from timing import HOUR, Timing
+from support.dying import DeathError, DyingAt
+from support.stores import reboot
+from support.timing import HOUR, Timing
 
 FIRST = [b"0", b"2", b"1"]
 

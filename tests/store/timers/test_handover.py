@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dying import DeathError, DyingAt
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyrocket import Store
 from pyrocket.formats import timer_wheel
 from pyrocket.formats.timer_check import TimerCheck, encode_timer_check
 from pyrocket.formats.timer_wheel import UNIT, chain, positions, units_per_file
-from stores import SMALL, FakeClock, message, reboot
-from timing import DAY, HOUR, TIMER, Timing
-from wheel import FILE_BYTES, Wheel, units_in
+from support.dying import DeathError, DyingAt
+from support.stores import SMALL, FakeClock, message, reboot
+from support.timing import DAY, HOUR, TIMER, Timing
+from support.wheel import FILE_BYTES, Wheel, units_in
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from dying import DeathError, DyingAt
 from pyrocket.config import Retention
-from stores import SMALL, batch, reboot
-from timing import DAY, HOUR, TIMER, Timing
+from support.dying import DeathError, DyingAt
+from support.stores import SMALL, batch, reboot
+from support.timing import DAY, HOUR, TIMER, Timing
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 from pyrocket import Message, Store
-from stores import SMALL
+from support.stores import SMALL
 
 COUNT = 40
 

@@ -8,8 +8,8 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checked_json import decode_own
 from pyrocket.services.delay.timer_store import TimerBuckets
-from stores import reboot
-from timing import DAY, HOUR, Timing
+from support.stores import reboot
+from support.timing import DAY, HOUR, Timing
 
 
 def numbered(timing, afters):

@@ -1,7 +1,7 @@
 """A store, and a producer of group `pg` whose listener knows nothing, for tests of transactions."""
 
 import pytest
-from halves import UNKNOWN, Listener, producer
+from support.halves import UNKNOWN, Listener, producer
 
 
 @pytest.fixture

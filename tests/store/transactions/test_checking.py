@@ -1,7 +1,7 @@
 """When producers are asked about undecided half messages, how often, and what becomes of them."""
 
 import pytest
-from halves import (
+from support.halves import (
     COMMIT,
     MINUTE,
     ROLLBACK,
@@ -15,7 +15,7 @@ from halves import (
     queue,
     rounds,
 )
-from stores import bodies, message
+from support.stores import bodies, message
 
 HOUR = 60 * MINUTE
 

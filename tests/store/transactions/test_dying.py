@@ -3,8 +3,9 @@
 from itertools import count
 
 import pytest
-from dying import DeathError, DyingAt
-from halves import (
+from pyrocket import Retention, Store
+from support.dying import DeathError, DyingAt
+from support.halves import (
     COMMIT,
     MINUTE,
     ROLLBACK,
@@ -16,8 +17,7 @@ from halves import (
     ops,
     producer,
 )
-from pyrocket import Retention, Store
-from stores import SMALL, batch, bodies, message, numbered
+from support.stores import SMALL, batch, bodies, message, numbered
 
 KEPT = SMALL.with_sizes(retention=Retention())
 HOUR = 60 * MINUTE

@@ -1,11 +1,22 @@
 """END_TRANSACTION: what it checks, what it refuses, and what it writes."""
 
 import pytest
-from halves import COMMIT, MINUTE, ROLLBACK, SECOND, UNKNOWN, Held, Listener, halves, ops, producer
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import GroupNameError, MessageError, StoreReadOnlyError, TransactionError
 from pyrocket.services.transactions.model import HalfPlace
-from stores import bodies, message, words
+from support.halves import (
+    COMMIT,
+    MINUTE,
+    ROLLBACK,
+    SECOND,
+    UNKNOWN,
+    Held,
+    Listener,
+    halves,
+    ops,
+    producer,
+)
+from support.stores import bodies, message, words
 
 
 @pytest.fixture

@@ -1,9 +1,20 @@
 """Several producers: of several groups, in several stores that are one directory."""
 
 import pytest
-from halves import COMMIT, MINUTE, UNKNOWN, Held, Listener, discarded, halves, ops, producer, queue
 from pyrocket.disk.shared_state import HALF_CURSOR
-from stores import bodies, message, words
+from support.halves import (
+    COMMIT,
+    MINUTE,
+    UNKNOWN,
+    Held,
+    Listener,
+    discarded,
+    halves,
+    ops,
+    producer,
+    queue,
+)
+from support.stores import bodies, message, words
 
 
 @pytest.fixture

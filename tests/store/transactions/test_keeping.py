@@ -1,13 +1,13 @@
 """Undecided half messages outlive the log files they were in."""
 
 import pytest
-from halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer
 from pyrocket import Retention
 from pyrocket.disk import space
 from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.errors import TransactionError
 from pyrocket.services.transactions.model import HalfPlace
-from stores import SMALL, batch, bodies, log_files, message, numbered, words
+from support.halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer
+from support.stores import SMALL, batch, bodies, log_files, message, numbered, words
 
 HOUR = 60 * MINUTE
 

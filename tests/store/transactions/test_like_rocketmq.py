@@ -6,7 +6,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from halves import (
+from pyrocket import Message, Store, StoreConfig
+from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.properties import decode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+from support.halves import (
     COMMIT,
     ROLLBACK,
     UNKNOWN,
@@ -17,11 +22,6 @@ from halves import (
     log_records,
     producer,
 )
-from pyrocket import Message, Store, StoreConfig
-from pyrocket.formats.java_hash import java_hash
-from pyrocket.formats.properties import decode_properties
-from pyrocket.formats.record import encode_record
-from pyrocket.formats.record_batch import EncodedBatch
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 CHECKED = GOLDEN / "java498-txcheck"

@@ -3,12 +3,12 @@
 import threading
 
 import pytest
-from halves import MINUTE, Held, Listener, producer
 from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.engine.appender import Appender
 from pyrocket.engine.reader import Reader
 from pyrocket.services.transactions import onlooker
-from stores import message, words
+from support.halves import MINUTE, Held, Listener, producer
+from support.stores import message, words
 
 
 @pytest.fixture

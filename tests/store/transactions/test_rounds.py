@@ -4,7 +4,12 @@ import threading
 import time
 
 import pytest
-from halves import (
+from pyrocket.disk import io
+from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.formats.system_topics import HALF_TOPIC
+from pyrocket.services.transactions.producer import MOST_QUESTIONS, TransactionProducer
+from support.halves import (
     COMMIT,
     MINUTE,
     SECOND,
@@ -15,12 +20,7 @@ from halves import (
     ops,
     rounds,
 )
-from pyrocket.disk import io
-from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
-from pyrocket.errors import StoreUnavailableError
-from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.services.transactions.producer import MOST_QUESTIONS, TransactionProducer
-from stores import bodies, message, words
+from support.stores import bodies, message, words
 
 
 def test_no_more_is_asked_than_can_wait(store, one, clock):

@@ -4,14 +4,14 @@ import threading
 from dataclasses import replace
 
 import pytest
-from halves import COMMIT, ROLLBACK, UNKNOWN, Listener, halves, ops, producer, queue, truth
 from pyrocket import Message
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.message import SendStatus
-from stores import SMALL, bodies, message
+from support.halves import COMMIT, ROLLBACK, UNKNOWN, Listener, halves, ops, producer, queue, truth
+from support.stores import SMALL, bodies, message
 
 
 def test_a_committed_message_is_seen_and_looks_like_rocketmqs(store, clock):

@@ -3,7 +3,13 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from halves import (
+from pyrocket.formats.half_message import change_properties, java_long
+from pyrocket.formats.properties import encode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from pyrocket.services.transactions.model import HalfPlace
+from support.halves import (
     COMMIT,
     MINUTE,
     ROLLBACK,
@@ -17,13 +23,7 @@ from halves import (
     producer,
     queue,
 )
-from pyrocket.formats.half_message import change_properties, java_long
-from pyrocket.formats.properties import encode_properties
-from pyrocket.formats.record import encode_record
-from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.services.transactions.model import HalfPlace
-from stores import bodies, log_files, message, overwrite, reboot, words
+from support.stores import bodies, log_files, message, overwrite, reboot, words
 
 ID = "7F00000100002A139F5500000001%04d"
 

@@ -4,12 +4,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from delivering import delay
 from pyrocket import VIEW_COLUMNS, Store
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats import record_columns
 from pyrocket.views import commit_log
-from stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot
+from support.delivering import delay
+from support.stores import SMALL, batch, filled, log_files, message, numbered, overwrite, reboot
 
 COLUMNS = ["topic", "queueId", "queueOffset", "physicalOffset", "body", "inQueue"]
 

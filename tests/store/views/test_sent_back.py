@@ -3,7 +3,7 @@
 import pytest
 from pyrocket.errors import GroupNotFoundError, SchemaError
 from pyrocket.views.retries import group_of
-from stores import append_as_broker, message
+from support.stores import append_as_broker, message
 
 SHOWN = ["consumerGroup", "originTopic", "originMsgId", "body", "reconsumeTimes", "consumed"]
 

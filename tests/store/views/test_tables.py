@@ -7,7 +7,7 @@ import pytest
 from pyrocket import VIEW_COLUMNS, Store
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.tools.verify.verify import verify
-from stores import batch, filled, log_files, message, numbered
+from support.stores import batch, filled, log_files, message, numbered
 
 OFFSETS = "config/consumerOffset.json"
 

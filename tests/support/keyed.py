@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 from golden.values import LOOPBACK_V6
-from java_index import JavaIndex
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checkpoint import decode_checkpoint
 from pyrocket.formats.index_file import HEADER_BYTES, Geometry, KeyHeader, name_after, table_name
@@ -17,7 +16,9 @@ from pyrocket.index.keys.index_file import KeyFile
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.log.record_walk import walk
-from stores import BY_HAND, SMALL, batch, numbered, reboot
+
+from support.java_index import JavaIndex
+from support.stores import BY_HAND, SMALL, batch, numbered, reboot
 
 OFF = replace(BY_HAND, key_index=False)
 GEOMETRY = Geometry(SMALL.index_slots, SMALL.index_items)

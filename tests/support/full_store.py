@@ -3,11 +3,12 @@
 import gc
 import os
 
-from halves import UNKNOWN, Listener, producer
 from pyrocket import Message, PyrocketError, Store
-from sinks import numbered as batch_of
-from sinks import publish, stage
-from stores import SMALL, FakeClock, batch, bodies, filled, numbered, reboot
+
+from support.halves import UNKNOWN, Listener, producer
+from support.sinks import numbered as batch_of
+from support.sinks import publish, stage
+from support.stores import SMALL, FakeClock, batch, bodies, filled, numbered, reboot
 
 
 def make_full(path):

@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 from pyrocket.formats.queue_entry import parse_entries
-from stores import batch, queue_files
+
+from support.stores import batch, queue_files
 
 SCHEDULE, TIMER = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 DAY, NOW = 86_400_000, 1_700_000_000_000

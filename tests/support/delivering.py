@@ -5,7 +5,8 @@ from pyrocket.disk.shared_state import NEXT_DUE, level_word
 from pyrocket.engine.service_runner import ServiceRunner
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.services.delay.levels import DelayLevels
-from stores import batch, message
+
+from support.stores import batch, message
 
 LEVELS_MS = [1000, 5000, 10_000, 30_000, 60_000]
 """What level 1 to 5 wait."""

@@ -7,7 +7,8 @@ from pyrocket.disk.shared_state import TIMED, TIMER_DUE, TIMER_OFFSET
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
-from stores import SMALL, message
+
+from support.stores import SMALL, message
 
 TIMER = "rmq_sys_wheel_timer"
 HOUR, DAY = 3_600_000, 86_400_000

@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 from pyrocket import SinkBatch
-from stores import batch as rows_of
+
+from support.stores import batch as rows_of
 
 QUERY = "0b7c0f3a-query"
 

@@ -1,0 +1,1 @@
+"""What tests share: stores made in many ways, faults, clocks and Spark."""
