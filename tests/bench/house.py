@@ -1,0 +1,384 @@
+"""The house measured: how the product is laid out, and how many of its files a task walks through.
+
+    python tests/bench/house.py                       what this checkout is
+    python tests/bench/house.py --root ../other       another checkout, by the same rules
+    python tests/bench/house.py --json                the same as one JSON object
+    python tests/bench/house.py --files NAME          the files of one walk, such as "append_batch"
+
+Run with the Python of the environment that has pyspark. No Spark session is started.
+
+Rules. A *room* is what the top of the repository shows: each package of `pyrocket`, each loose
+module beside them (`__init__` and `__main__` too), and the connector as one. An *arrow* is a pair
+of rooms of which one imports the other, wherever the import stands; an *upward* arrow breaks the
+order in `tests/test_tidy.py`; *floors* are the rooms of the longest chain of arrows, those on a
+circle counted as one. Code lines are neither blank, nor docstring, comment or import.
+
+A *walk* is one call on a small store in memory, when the same has been done before in this process.
+*Crossings* are calls whose caller, the nearest frame of the product, is in another file; *depth* is
+the deepest nesting of calls in the product. Generators count each time they are resumed.
+"""
+
+import argparse
+import ast
+import json
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+PRODUCT = ("store/pyrocket", "connector/pyspark_pyrocket")
+START_MS, HOUR_MS = 1_700_000_000_000, 3_600_000
+NOT_CALLS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<module>"}
+"""Comprehensions are calls before Python 3.12 only."""
+
+
+# Layout
+
+
+def module_of(root, path):
+    parts = path.relative_to(root).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module):
+    first, *rest = module.split(".")
+    return first if first == "pyspark_pyrocket" or not rest else f"{first}.{rest[0]}"
+
+
+def imported(tree, known):
+    for node in ast.walk(tree):
+        names = [alias.name for alias in getattr(node, "names", ()) if hasattr(alias, "asname")]
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{name}" for name in names]
+        for name in names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            while name and name not in known:
+                name = name.rpartition(".")[0]
+            if name:
+                yield name
+
+
+def arrows(edges):
+    """Room → the rooms that it imports."""
+    graph = {room: set() for edge in edges for room in edge}
+    for source, target in edges:
+        graph[source].add(target)
+    return graph
+
+
+def reachable(graph, room):
+    found, waiting = set(), [room]
+    while waiting:
+        new = graph[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+def circles(graph):
+    """The sets of rooms that all reach each other."""
+    reach = {room: reachable(graph, room) for room in graph}
+    return {
+        frozenset(other for other in reach[room] if room in reach[other])
+        for room in graph
+        if room in reach[room]
+    }
+
+
+def floors(graph):
+    """The longest chain of rooms, from the top down; rooms on a circle count as one."""
+    of = {room: circle for circle in circles(graph) for room in circle}
+    of = {room: of.get(room, frozenset([room])) for room in graph}
+    below = arrows([(of[a], of[b]) for a in graph for b in graph[a] if of[a] != of[b]])
+    chains = {}
+
+    def chain(node):
+        if node not in chains:
+            chains[node] = [node, *max(map(chain, below[node]), key=len, default=[])]
+        return chains[node]
+
+    return max(map(chain, below), key=len)
+
+
+def kinds_of_lines(source, tree):
+    """What each line is: blank, docstring, comment, import or code."""
+    kinds = ["blank" if not line.strip() else "code" for line in source.splitlines()]
+    for number, line in enumerate(source.splitlines()):
+        if line.lstrip().startswith("#"):
+            kinds[number] = "comment"
+    for node in ast.walk(tree):
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        kind = "docstring" if text and isinstance(node.value.value, str) else "import"
+        if kind == "docstring" or isinstance(node, ast.Import | ast.ImportFrom):
+            kinds[node.lineno - 1 : node.end_lineno] = [kind] * (node.end_lineno - node.lineno + 1)
+    return kinds
+
+
+def lengths(trees, *kinds):
+    found = (node for tree in trees for node in ast.walk(tree) if isinstance(node, kinds))
+    return [node.end_lineno - node.lineno + 1 for node in found]
+
+
+def layout(root):
+    """Title → figure."""
+    paths = [path for folder in PRODUCT for path in sorted((root / folder).rglob("*.py"))]
+    sources = {module_of(root, path): path.read_text() for path in paths}
+    trees = {module: ast.parse(source) for module, source in sources.items()}
+    kinds = [kind for m, source in sources.items() for kind in kinds_of_lines(source, trees[m])]
+    edges = [(m, n) for m, tree in trees.items() for n in imported(tree, trees) if m != n]
+    rooms = [(room_of(a), room_of(b)) for a, b in edges if room_of(a) != room_of(b)]
+    graph = arrows(rooms)
+    chain = floors(graph)
+    files = [len(source.splitlines()) for source in sources.values()]
+    classes = lengths(trees.values(), ast.ClassDef)
+    functions = lengths(trees.values(), ast.FunctionDef, ast.AsyncFunctionDef)
+    connector = root / PRODUCT[1]
+    figures = {
+        "files": len(files),
+        "  of the store": sum(module.startswith("pyrocket") for module in sources),
+        "  of the connector": sum(module.startswith("pyspark") for module in sources),
+        "lines": len(kinds),
+    }
+    for kind in ("code", "docstring", "comment", "import", "blank"):
+        figures[f"  {kind}"] = kinds.count(kind)
+    figures |= {
+        "rooms": len(graph),
+        "loose modules of the store": len([*(root / PRODUCT[0]).glob("*.py")]),
+        "packages of the connector": len([*connector.glob("*/__init__.py")]),
+        "loose modules of the connector": len([*connector.glob("*.py")]),
+        "arrows between rooms": sum(map(len, graph.values())),
+        "  upward, by test_tidy": len(upward(sources)),
+        "circles of rooms": len(circles(graph)),
+        "circles of modules": len(circles(arrows(edges))),
+        "floors": len(chain),
+    }
+    for name, found in {"file": files, "class": classes, "function": functions}.items():
+        figures[f"{name} lines, median"] = int(median(found))
+        figures[f"{name} lines, longest"] = max(found)
+    figures["the longest chain"] = " > ".join("=".join(sorted(node)) for node in chain)
+    return figures
+
+
+def upward(sources):
+    """Imports that the order of the checkout's own `test_tidy` forbids."""
+    import pyrocket
+    import test_tidy
+
+    return [
+        fault
+        for module, source in sources.items()
+        for fault in test_tidy.import_faults(module, source, pyrocket.__all__)
+    ]
+
+
+# Walks
+
+
+class Walk:
+    """Counts the calls of functions of the product."""
+
+    FIGURES = ("files", "functions", "calls", "crossings", "depth")
+
+    def __init__(self, root):
+        self._folders = tuple(f"{root / folder}{os.sep}" for folder in PRODUCT)
+        self._stack = []
+        self.files, self.functions = set(), set()
+        self.calls = self.crossings = self.depth = 0
+
+    @property
+    def figures(self):
+        numbers = (*map(len, (self.files, self.functions)), self.calls, self.crossings, self.depth)
+        return dict(zip(self.FIGURES, numbers, strict=True))
+
+    def count(self, function, *arguments, **more):
+        """Return what the function returns."""
+        sys.setprofile(self._note)
+        try:
+            return function(*arguments, **more)
+        finally:
+            sys.setprofile(None)
+
+    def _note(self, frame, event, _):
+        code = frame.f_code
+        if code.co_name in NOT_CALLS or not code.co_filename.startswith(self._folders):
+            return
+        if event == "call":
+            self.calls += 1
+            self.files.add(code.co_filename)
+            self.functions.add(code)
+            self.crossings += bool(self._stack) and self._stack[-1] != code.co_filename
+            self._stack.append(code.co_filename)
+            self.depth = max(self.depth, len(self._stack))
+        elif event == "return" and self._stack:
+            self._stack.pop()
+
+
+class Walks:
+    """The walks by name, each on a store below `folder`; the same has been done before each."""
+
+    def __init__(self, root, folder):
+        self._root, self._folder, self.found = root, folder, {}
+        self.of_a_store()
+        self.of_a_sink()
+        self.of_a_source()
+        self.of_a_crash()
+
+    def walk(self, name, function, *arguments, **more):
+        self.found[name] = Walk(self._root)
+        return self.found[name].count(function, *arguments, **more)
+
+    def of_a_store(self):
+        from pyrocket import Message, Store, TransactionProducer
+
+        now = [START_MS]
+        plain = Message(topic="t", body=b"x", queue_id=0, keys=["k"])
+        delayed = Message(topic="t", body=b"x", queue_id=0, delay_level=1)
+        store = Store.open(self._folder / "store", create=True, clock=lambda: now[0])
+        store.create_topic("t")
+        producer = TransactionProducer(store, "g", Commits(), background=False)
+        for _ in range(2):
+            due_ms = now[0] + HOUR_MS
+            timed = Message(topic="t", body=b"x", queue_id=0, deliver_at_ms=due_ms)
+            self.walk("append", store.append, plain)
+            self.walk("append_batch", store.append_batch, rows(50), topic="t")
+            self.walk("append, delay level", store.append, delayed)
+            self.walk("append, timer", store.append, timed)
+            self.walk("transaction, half and commit", producer.send, plain)
+            self.walk("query by key", store.query, "t", "k")
+            end = store.max_offset("t", 0)
+            self.walk("scan", listed, store.scan, "t", 0, 0, end)
+            for name, ms in (("delay level", 2000), ("timer", HOUR_MS)):
+                end = store.max_offset("t", 0)
+                now[0] += ms
+                self.walk(f"delivery, {name}", store.advance)
+                assert store.max_offset("t", 0) == end + 1
+        producer.close()
+        self.walk("clean close", store.close)
+
+    def of_a_sink(self):
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        schema = StructType([StructField("body", StringType())])
+        source = self.source("sink")
+        for _ in range(2):
+            writer = self.walk("sink: writer made", source.writer, schema, overwrite=False)
+            task = through_spark(writer)
+            message = self.walk("sink: staging task", task.write, iter([rows(50, text=True)]))
+            self.walk("sink: commit", writer.commit, [through_spark(message)])
+
+    def of_a_source(self):
+        from pyrocket import Store
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+        source, everything = self.source("source"), ReadAllAvailable()
+        reader = source.streamReader(source.schema())
+        in_task = through_spark(source.streamReader(source.schema()))
+        end = reader.latestOffset(reader.initialOffset(), everything)
+        with Store.open(self._folder / "source") as store:
+            for _ in range(2):
+                store.append_batch(rows(50), topic="t")
+                start = through_spark(end)
+                end = self.walk("latestOffset, new rows", reader.latestOffset, start, everything)
+                reader.latestOffset(end, everything)
+                self.walk("latestOffset, idle", reader.latestOffset, end, everything)
+                (part,) = self.walk("partitions", reader.partitions, start, end)
+                read = self.walk("read task", listed, in_task.read, through_spark(part))
+                assert sum(batch.num_rows for batch in read) == 50
+        reader.stop()
+
+    def source(self, name):
+        """The source of Spark for a new store with a topic of one queue."""
+        from pyrocket import Store
+        from pyspark_pyrocket import DefaultSource
+
+        path = self._folder / name
+        with Store.open(path, create=True) as store:
+            store.create_topic("t", read_queues=1, write_queues=1)
+        return DefaultSource({"path": str(path), "topic": "t"})
+
+    def of_a_crash(self):
+        """A writer has not closed the store, and the machine was started again."""
+        from pyrocket import Message, Store, StoreConfig
+
+        config = StoreConfig(log_file_bytes=1 << 20, index_slots=100, index_items=400)
+        path, clock = self._folder / "crash", lambda: START_MS
+        with Store.open(path, create=True, config=config, clock=clock) as store:
+            due = {"deliver_at_ms": START_MS + HOUR_MS}
+            for more in ({"keys": ["k"]}, {"delay_level": 1}, due):
+                store.append(Message(topic="t", body=b"x", queue_id=0, **more))
+            for number in range(2):
+                shutil.copytree(path, f"{path}-{number}")
+        for number in range(2):
+            copy = Path(f"{path}-{number}")
+            reboot()(copy)
+            with self.walk("open after a crash", Store.open, copy, clock=clock) as store:
+                assert store.max_offset("t", 0) == 1
+
+
+def reboot():
+    """Return what makes a store look as if its machine was started again."""
+    try:
+        from support.stores import reboot
+    except ImportError:  # Checkouts from before tests/support.
+        from stores import reboot
+    return reboot
+
+
+class Commits:
+    """A listener of transactions whose local part always succeeds."""
+
+    def execute(self, message, arg):
+        from pyrocket import LocalTransactionState
+
+        return LocalTransactionState.COMMIT
+
+
+def through_spark(value):
+    """What a worker gets of a value on the driver, and the driver of one in a worker."""
+    return pickle.loads(pickle.dumps(value))
+
+
+def listed(function, *arguments):
+    return list(function(*arguments))
+
+
+def rows(count, *, text=False):
+    import pyarrow as pa
+
+    return pa.record_batch({"body": pa.array(["x"] * count, pa.string() if text else pa.binary())})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--files", metavar="WALK", help="print the files of one walk")
+    given = parser.parse_args()
+    root = given.root.resolve()
+    sys.path[:0] = [str(root / folder) for folder in ("store", "connector", "tests")]
+    figures = layout(root)
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="house-", dir=memory) as folder:
+        walks = Walks(root, Path(folder)).found
+    if given.files:
+        lines = sorted(os.path.relpath(file, root) for file in walks[given.files].files)
+    elif given.json:
+        figures_of_walks = {name: walk.figures for name, walk in walks.items()}
+        lines = [json.dumps({"layout": figures, "walks": figures_of_walks}, indent=2)]
+    else:
+        lines = table(figures, walks)
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def table(figures, walks):
+    for name, figure in figures.items():
+        yield f"{name:<34}{figure:>7,}" if isinstance(figure, int) else f"{name}: {figure}"
+    yield f"\n{'walk':<30}" + "".join(f"{name:>10}" for name in Walk.FIGURES)
+    for name, walk in walks.items():
+        yield f"{name:<30}" + "".join(f"{figure:>10,}" for figure in walk.figures.values())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""The script that measures the house must not rot; its figures are for people to compare."""
+
+from pathlib import Path
+
+from bench import house
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_each_walk_can_be_measured(fast_disk):
+    walks = house.Walks(ROOT, fast_disk).found
+    assert len(walks) == len([*house.table({}, walks)]) - 1
+    assert all(walk.files and walk.crossings for walk in walks.values())
