@@ -28,6 +28,7 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
 PRODUCT = ("store/pyrocket", "connector/pyspark_pyrocket")
 START_MS, HOUR_MS = 1_700_000_000_000, 3_600_000
@@ -162,15 +163,16 @@ def layout(root):
 
 
 def upward(sources):
-    """Imports that the order of the checkout's own `test_tidy` forbids."""
+    """Imports against the order in the checkout's own `test_tidy`, those it suffers included."""
     import pyrocket
     import test_tidy
 
-    return [
-        fault
-        for module, source in sources.items()
-        for fault in test_tidy.import_faults(module, source, pyrocket.__all__)
-    ]
+    with patch.object(test_tidy, "UPWARD", set(), create=True):
+        return [
+            fault
+            for module, source in sources.items()
+            for fault in test_tidy.import_faults(module, source, pyrocket.__all__)
+        ]
 
 
 # Walks
