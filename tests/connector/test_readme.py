@@ -1,21 +1,45 @@
-"""The README's tables are those of the code."""
+"""The tables of options and columns are those of the code."""
 
+import re
 from pathlib import Path
 
-from pyspark_pyrocket.columns.messages import COLUMNS
+from pyspark_pyrocket.columns.messages import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
 from pyspark_pyrocket.options.table import TABLE
+from pyspark_pyrocket.sink.columns import _SENT
 
 README = (Path(__file__).parents[2] / "connector" / "README.md").read_text()
 
 
+def rows(title):
+    """The rows of the table in a section, without its head."""
+    section = README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+    return [line for line in section.splitlines() if line.startswith("|")][2:]
+
+
 def test_the_option_table_is_the_codes():
-    for option in TABLE:
-        queries = ", ".join(option.queries)
-        row = f"| `{option.name}` | {option.default} | {queries} | {option.meaning} |"
-        assert row in README, row
+    assert rows("Options") == [
+        f"| `{option.name}` | {option.default} | {', '.join(option.queries)} | {option.meaning} |"
+        for option in TABLE
+    ]
 
 
 def test_the_column_table_has_every_column_and_type():
-    for name, variants in COLUMNS.items():
-        types = " or ".join(variant.spark_type.simpleString() for variant in variants)
-        assert f"| `{name}` | {types} |" in README, name
+    first_cells = [row.rsplit("|", 2)[0] for row in rows("Columns of a read")]
+    assert first_cells == [
+        f"| `{name}` | {' or '.join(each.spark_type.simpleString() for each in variants)} "
+        for name, variants in COLUMNS.items()
+    ]
+
+
+def test_the_default_columns_are_the_first_eleven_and_kafkas_are_listed():
+    assert [*COLUMNS][:11] == [*ROCKETMQ_DEFAULT]
+    assert f"`{', '.join(KAFKA_DEFAULT)}`" in README
+
+
+def test_the_write_columns_are_the_codes():
+    table = [line.split("|") for line in rows("Columns of a write")]
+    columns = {name: line[2] for line in table for name in re.findall(r"`(\w+)`", line[1])}
+    assert sorted(columns) == sorted(_SENT)
+    for name, types in columns.items():
+        for kind in _SENT[name][1]:
+            assert kind.simpleString() in types, (name, kind)
