@@ -46,6 +46,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyrocket.arguments import local_path, parse_size
     from pyrocket.config import Retention, StoreConfig
     from pyrocket.durations import parse_duration
     from pyrocket.engine.group_admin import AtTime, Groups
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from pyrocket.formats.properties import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
     from pyrocket.formats.record_columns import SCAN_COLUMNS
     from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
-    from pyrocket.limits import parse_size
     from pyrocket.message import (
         AppendResult,
         ByteSpan,
@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     )
     from pyrocket.metadata.subscriptions import GroupConfig, check_group_name
     from pyrocket.metadata.topics import TopicConfig, check_topic_name, is_system_topic
-    from pyrocket.paths import local_path
     from pyrocket.services.sink.batch import Published, SinkBatch, Staged
     from pyrocket.services.sink.sink import Sink
     from pyrocket.services.sink.stager import Stager
@@ -189,9 +188,9 @@ _HOMES = {
     "check_send_schema": "formats.send_columns",
     "check_topic_name": "metadata.topics",
     "is_system_topic": "metadata.topics",
-    "local_path": "paths",
+    "local_path": "arguments",
     "parse_duration": "durations",
-    "parse_size": "limits",
+    "parse_size": "arguments",
 }
 
 

@@ -1,12 +1,17 @@
-"""Whether what callers give is of the kind that it has to be: by name, before anything is done."""
+"""Checks of the arguments that callers pass: types, ranges, sizes and paths.
+
+Everything is checked before anything is done, and errors name the argument.
+"""
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit
 
-from pyrocket.errors import InvalidInputError, MessageError
-from pyrocket.limits import is_number
+from pyrocket.errors import InvalidInputError, MessageError, OptionError
 from pyrocket.message import Message
 
 _RANGE = ("queue_id", "start", "end")
@@ -152,3 +157,91 @@ def _check_properties(properties: Any) -> None:
 
 def _refuse(name: str, value: Any, remedy: str) -> NoReturn:
     raise MessageError(f"{name} is {value!r}, of type {type(value).__name__}.", remedy=remedy)
+
+
+_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"([0-9]{1,30})([kmgt]?)(?:i?b)?", re.IGNORECASE)
+
+LONGEST_MS = 2**42
+"""The longest wait, about 139 years: what the system can be asked to wait for."""
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a whole number, numpy's too; True and False are none."""
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+
+
+def is_whole(value: Any, least: int = 0, most: int = 2**63 - 1) -> bool:
+    """Whether it is a whole number from `least` to `most`."""
+    return is_number(value) and bool(least <= value <= most)
+
+
+def check_whole(name: str, value: Any, least: int = 0, most: int = 2**63 - 1) -> None:
+    """Raise OptionError unless it is a whole number from `least` to `most`."""
+    if not is_whole(value, least, most):
+        raise OptionError(
+            f"{name} is {value!r}.", remedy=f"Use a whole number from {least} to {most}."
+        )
+
+
+def parse_size(text: str) -> int | None:
+    """Return the bytes that a text such as `512`, `64k`, `10g` or `1TiB` names, else None.
+
+    Units are powers of 1024. The result may be larger than any file system.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    return int(found[1]) * _BYTES[found[2].lower()] if found else None
+
+
+def format_size(size: int) -> str:
+    """Return bytes as people read them, such as `512 bytes` or `1.5 GiB`."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if abs(size) >= 1 << power:
+            return f"{size / (1 << power):,.1f} {unit}"
+    return f"{size} bytes"
+
+
+def check_amount(name: str, value: Any) -> None:
+    """Raise OptionError unless it is a number from 0 on; it may be infinite, but not NaN."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and value >= 0):
+        raise OptionError(f"{name} is {value!r}.", remedy="Use a number from 0 on.")
+
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def local_path(text: str) -> str:
+    """Return the path that `text` names, `~` expanded; a relative one stays relative.
+
+    Raises OptionError for another scheme, another host and a path of Windows.
+    """
+    scheme = _SCHEME.match(text)
+    if scheme is not None:
+        text = _path_of_uri(text, scheme[1].lower())
+    return os.path.expanduser(text)
+
+
+def _path_of_uri(uri: str, scheme: str) -> str:
+    if len(scheme) == 1:
+        raise OptionError(
+            f"The path {uri!r} is one of Windows, where pyrocket does not run.",
+            remedy=f"In WSL write /mnt/{scheme}/... for what is on drive {scheme.upper()}:, or "
+            "better a directory of Linux's own, such as ~/store.",
+        )
+    if scheme != "file":
+        raise OptionError(
+            f"The path {uri!r} has the scheme {scheme!r}.",
+            remedy="A store is a local or mounted directory: give a path or a file: URI "
+            "(./ before a name that contains a colon).",
+        )
+    # '?' and '#' are legal in file names, and Hadoop's paths know no query or fragment.
+    rest = uri[len("file:") :]
+    host = urlsplit(rest.split("?")[0].split("#")[0]).netloc if rest.startswith("//") else ""
+    path = rest[2 + len(host) :] if rest.startswith("//") else rest
+    if host not in {"", "localhost"} or not path.startswith("/"):
+        raise OptionError(
+            f"The URI {uri!r} does not name a local absolute path.",
+            remedy="Write file:///absolute/path.",
+        )
+    return unquote(path)

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from pyrocket.arguments import LONGEST_MS, check_amount, check_whole, is_whole
 from pyrocket.durations import parse_delay_levels
 from pyrocket.errors import OptionError
-from pyrocket.limits import LONGEST_MS, check_amount, check_whole, is_whole
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """RocketMQ's maxMessageSize: the longest body as stored."""

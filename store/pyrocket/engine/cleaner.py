@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+from pyrocket.arguments import format_size
 from pyrocket.clock import Clock
 from pyrocket.config import Retention
 from pyrocket.disk.layout import Layout
@@ -35,7 +36,6 @@ from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyrocket.index.keys.index_builder import KeyBuilder
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
-from pyrocket.limits import format_size
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.topics import Topics
 

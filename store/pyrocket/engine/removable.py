@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyrocket.arguments import check_amount
 from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk.file_queue import FileRun
@@ -24,7 +25,6 @@ from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues.queue_table import Queues
-from pyrocket.limits import check_amount
 from pyrocket.log.commit_log import CommitLog
 
 _HEAD_BYTES = 96

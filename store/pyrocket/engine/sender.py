@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_message_kinds
+from pyrocket.arguments import check_message_kinds, check_whole
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.engine.encoding import encode_rows
@@ -17,7 +17,6 @@ from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.limits import check_whole
 from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.metadata.topics import TopicConfig, Topics, check_topic_name, lacking_topics
 

@@ -4,12 +4,11 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyrocket.arguments import check_type
+from pyrocket.arguments import check_type, is_whole
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError
-from pyrocket.limits import is_whole
 from pyrocket.metadata.groups import drop_topic_offsets
 from pyrocket.metadata.topics import (
     PERM_INHERIT,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from pyrocket.arguments import check_text
+from pyrocket.arguments import check_text, is_whole
 from pyrocket.clock import Clock
 from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.durable import read_or_none, replace_file
@@ -38,7 +38,6 @@ from pyrocket.formats.system_topics import (
     RETRY_PREFIX,
     SYSTEM_PREFIX,
 )
-from pyrocket.limits import is_whole
 from pyrocket.metadata.json_table import Content, JsonTable
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pyrocket.arguments import check_text, check_type
+from pyrocket.arguments import check_text, check_type, check_whole
 from pyrocket.clock import Clock
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
@@ -37,7 +37,6 @@ from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_check import decode_timer_check, delivered_by
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.scattered_reads import read_scattered
-from pyrocket.limits import check_whole
 from pyrocket.message import StoredMessage
 from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.services.delay.java_handover import HandOver

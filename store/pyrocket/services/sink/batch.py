@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyrocket.arguments import is_whole
 from pyrocket.disk.machine import Moment, moment
 from pyrocket.errors import OptionError, SinkError
 from pyrocket.formats.content_sum import ContentSum
-from pyrocket.limits import is_whole
 
 _MOST_BATCH = 2**63 - 1
 

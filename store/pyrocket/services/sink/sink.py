@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from pyrocket.arguments import check_type
+from pyrocket.arguments import check_type, check_whole
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
@@ -22,7 +22,6 @@ from pyrocket.engine.writer import Writer
 from pyrocket.errors import PLACEHOLDER, MessageError, RecordDamagedError
 from pyrocket.formats.publish_record import SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
-from pyrocket.limits import check_whole
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.services.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.services.sink.decision import Decisions

@@ -7,6 +7,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from pyrocket.arguments import check_whole
 from pyrocket.clock import Clock
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.engine.encoding import encode_rows
@@ -14,7 +15,6 @@ from pyrocket.engine.message_encoder import Outgoing, Route
 from pyrocket.formats.content_sum import ContentSum, content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.limits import check_whole
 from pyrocket.services.sink.batch import SinkBatch, Staged
 from pyrocket.services.sink.staged_file import StagedWriter
 from pyrocket.services.sink.staging import StagingArea

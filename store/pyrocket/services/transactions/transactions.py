@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from pyrocket.arguments import check_message_kinds, check_text
+from pyrocket.arguments import check_message_kinds, check_text, is_whole
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
@@ -26,7 +26,6 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.limits import is_whole
 from pyrocket.message import Message, SendStatus
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.topics import lacking_topics

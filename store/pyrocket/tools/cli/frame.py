@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from pyrocket.arguments import local_path, parse_size
 from pyrocket.config import StoreConfig
 from pyrocket.errors import OptionError, PyrocketError
-from pyrocket.limits import parse_size
-from pyrocket.paths import local_path
 
 if TYPE_CHECKING:
     from rich.table import Table

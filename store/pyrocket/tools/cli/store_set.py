@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
+from pyrocket.arguments import format_size
 from pyrocket.config import Retention
-from pyrocket.limits import format_size
 from pyrocket.tools.cli.frame import OK, as_json, exits, path_option, show_json, size
 from pyrocket.tools.cli.target import open_target
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from os import PathLike
 
+from pyrocket.arguments import local_path
 from pyrocket.errors import OffsetOutOfRangeError, StoreNotFoundError, TopicNotFoundError
-from pyrocket.paths import local_path
 from pyrocket.store import Store
 
 StoreOrPath = Store | str | PathLike[str] | None
