@@ -15,7 +15,7 @@ CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
 BASE = ["errors", "message", "arguments", "config", "clock", "versions"]
-BASE += ["durations", "arguments", "arguments"]
+BASE += ["config", "arguments", "arguments"]
 LAYERS = [
     BASE,
     ["formats", "disk"],

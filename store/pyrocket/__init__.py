@@ -47,8 +47,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyrocket.arguments import local_path, parse_size
-    from pyrocket.config import Retention, StoreConfig
-    from pyrocket.durations import parse_duration
+    from pyrocket.config import Retention, StoreConfig, parse_duration
     from pyrocket.engine.group_admin import AtTime, Groups
     from pyrocket.engine.locating import Located, Wanted
     from pyrocket.engine.message_locations import Places
@@ -189,7 +188,7 @@ _HOMES = {
     "check_topic_name": "metadata.topics",
     "is_system_topic": "metadata.topics",
     "local_path": "arguments",
-    "parse_duration": "durations",
+    "parse_duration": "config",
     "parse_size": "arguments",
 }
 

@@ -3,9 +3,14 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.config import DELAY_LEVELS, StoreConfig
+from pyrocket.config import (
+    DELAY_LEVELS,
+    MOST_DELAY_LEVELS,
+    StoreConfig,
+    parse_delay_levels,
+    parse_duration,
+)
 from pyrocket.disk import shared_state
-from pyrocket.durations import MOST_DELAY_LEVELS, parse_delay_levels, parse_duration
 from pyrocket.errors import OptionError
 
 MEANT = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.durations import parse_duration
+from pyrocket.config import parse_duration
 from pyrocket.formats.refusing import refuse
 
 _NONE = pa.scalar(None, pa.int64())

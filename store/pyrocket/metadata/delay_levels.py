@@ -9,10 +9,9 @@ from contextlib import suppress
 
 import numpy as np
 
-from pyrocket.config import DELAY_LEVELS
+from pyrocket.config import DELAY_LEVELS, MOST_DELAY_LEVELS, parse_delay_levels
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
-from pyrocket.durations import MOST_DELAY_LEVELS, parse_delay_levels
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.properties import DELAY, decode_properties
 from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Entries
