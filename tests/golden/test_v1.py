@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import Store
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE, parse_entries
 from pyrocket.formats.record import encode_record, read_header
 from pyrocket.formats.record_columns import QueueRun, decode_columns

@@ -5,7 +5,7 @@ import pyarrow as pa
 from interop.workload import DELAYED, HALF, OPS
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.clock import system_clock
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.metadata.topics import TopicConfig
 from support.stores import append_as_broker
 

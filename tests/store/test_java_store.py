@@ -8,7 +8,7 @@ from golden.java import CLEAN, GOLDEN, LOG_END, TXCHECK, check_test_topic, listi
 from pyrocket import SCAN_COLUMNS, Store
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.formats.checkpoint import decode_checkpoint
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.queue_entry import parse_entries
 from pyrocket.formats.record_decode import decode_record
 

@@ -9,7 +9,7 @@ import pytest
 from pyrocket import Message
 from pyrocket.disk import io
 from pyrocket.errors import MessageError, SchemaError, TopicNotFoundError
-from pyrocket.formats.java_hash import queue_for_key
+from pyrocket.formats.hashes import queue_for_key
 from support.stores import SMALL, batch, bodies, message, numbered
 
 PROPERTIES = pa.map_(pa.string(), pa.string())

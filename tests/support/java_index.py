@@ -6,7 +6,7 @@ is compared with.
 
 import struct
 
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 
 HEADER, ITEM, INT = struct.Struct(">qqqqii"), struct.Struct(">iqii"), struct.Struct(">i")
 

@@ -22,7 +22,7 @@ from pyrocket.engine.unique_ids import UniqueIds
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.crc_room import with_crc_room
-from pyrocket.formats.java_hash import java_hash, queue_for_key
+from pyrocket.formats.hashes import java_hash, queue_for_key
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
     KEYS,

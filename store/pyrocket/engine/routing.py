@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.errors import MessageError
-from pyrocket.formats.java_hash import queues_for_keys
+from pyrocket.formats.hashes import queues_for_keys
 from pyrocket.formats.send_columns import SendColumns
 
 QueueIds = npt.NDArray[np.int32]

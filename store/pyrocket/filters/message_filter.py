@@ -14,7 +14,7 @@ from pyrocket.filters.sql_parser import parse_sql
 from pyrocket.filters.sql_tree import Node, texts_wanted
 from pyrocket.filters.tags import parse_tags
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.java_hash import java_hash, java_hash_column
+from pyrocket.formats.hashes import java_hash, java_hash_column
 
 HEADER_BYTES, SLOT_BYTES, ITEM_BYTES = 40, 4, 20
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.fastjson import in_words
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import KEYS, TAGS, encode_properties
 from pyrocket.formats.record import encode_record

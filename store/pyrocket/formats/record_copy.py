@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import Ints, binary_runs, run_offsets
+from pyrocket.formats.hashes import tags_hashes
 from pyrocket.formats.message_keys import keys_of_batch
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
@@ -20,7 +21,6 @@ from pyrocket.formats.record import MAGIC_V1, SYS_BORN_HOST_V6, SYS_TRANSACTION_
 from pyrocket.formats.record_batch import EncodedBatch, fixed_width
 from pyrocket.formats.record_crc import without_crc
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.tags_hash import tags_hashes
 
 
 @dataclass(frozen=True, kw_only=True)

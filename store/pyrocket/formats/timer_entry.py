@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.hashes import Hashes, fnv1a_column
 from pyrocket.formats.properties import (
     REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
@@ -32,7 +33,6 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.real_place import numbers
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.text_hash import Hashes, fnv1a_column
 
 TIMER_ENTRY = np.dtype(
     [

@@ -12,9 +12,9 @@ from pyrocket import MessageFilter
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters import sql_columns, sql_message
 from pyrocket.filters.sql_parser import parse_sql
+from pyrocket.formats.hashes import tags_hashes
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.tags_hash import tags_hashes
 from support.sqls import EXPRESSIONS, PROPERTIES
 
 OF_JAVA = json.loads((Path(__file__).parents[2] / "golden/sql92.json").read_text("utf-8"))

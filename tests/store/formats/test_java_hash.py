@@ -6,7 +6,7 @@ import pytest
 from golden.values import HASHES, QUEUES_OF_FOUR
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.java_hash import (
+from pyrocket.formats.hashes import (
     java_hash,
     java_hash_column,
     queue_for_key,

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.index_file import (
     Geometry,
     KeyHeader,
@@ -18,7 +19,6 @@ from pyrocket.formats.index_file import (
     seconds_after,
     table_name,
 )
-from pyrocket.formats.java_hash import java_hash
 
 DEFAULT = Geometry(5_000_000, 20_000_000)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats import java_hash as hashing
+from pyrocket.formats import hashes as hashing
+from pyrocket.formats.hashes import java_hash, java_hash_column
 from pyrocket.formats.index_file import key_hash
-from pyrocket.formats.java_hash import java_hash, java_hash_column
 from pyrocket.formats.message_keys import keys_of_batch, keys_of_message
 
 WORDS = st.lists(st.sampled_from(["a", "Aa", "BB", "", "ключ", "😀", "x" * 300]), max_size=4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.queue_entry import (
     ENTRY_BYTES,
     PRE_BLANK_SIZE,

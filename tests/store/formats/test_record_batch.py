@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyrocket.errors import MessageError
 from pyrocket.formats import record_batch
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import encode_batch

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.record import MAGIC_V1, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_decode import decode_record

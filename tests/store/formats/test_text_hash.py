@@ -3,7 +3,7 @@
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.text_hash import fnv1a_column
+from pyrocket.formats.hashes import fnv1a_column
 
 
 def plainly(text):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.disk import io
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.index_file import ITEM, Geometry, key_hash
-from pyrocket.formats.java_hash import java_hash
 from pyrocket.index.keys.index_file import KeyFile
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch

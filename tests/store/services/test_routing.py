@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.engine.routing import order_by_queue, route
 from pyrocket.errors import MessageError
-from pyrocket.formats.java_hash import queue_for_key
+from pyrocket.formats.hashes import queue_for_key
 from pyrocket.formats.send_columns import check_send_batch
 
 KEYS = st.one_of(st.none(), st.text("abcü😀 ", max_size=5))

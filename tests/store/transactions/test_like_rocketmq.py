@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyrocket import Message, Store, StoreConfig
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.properties import decode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.formats.hashes import tags_hashes
 from pyrocket.formats.properties import DELAY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_crc import OUR_HOST
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.formats.tags_hash import tags_hashes
 
 _SECOND = 1000
 _LEVEL = r"^[0-9]{1,9}$"

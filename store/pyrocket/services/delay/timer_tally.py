@@ -16,7 +16,7 @@ import numpy as np
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.text_hash import Hashes
+from pyrocket.formats.hashes import Hashes
 from pyrocket.formats.timer_entry import TimerEntries
 from pyrocket.formats.timer_tally import (
     MARK,

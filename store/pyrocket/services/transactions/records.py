@@ -21,7 +21,7 @@ from pyrocket.formats.half_message import (
     java_long,
     wants_delay,
 )
-from pyrocket.formats.java_hash import java_hash
+from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.message_keys import MessageKeys, keys_of_message
 from pyrocket.formats.properties import (
     CRC32,

@@ -1,6 +1,8 @@
-"""Java's String.hashCode: tags, index keys and the choice of a queue all rest on it.
+"""Hashes of text: Java's String.hashCode and 64-bit FNV-1a, of one string or of a column.
 
-h = 31·h + unit over UTF-16 code units, in 32-bit two's complement. Source: java.lang.String.
+String.hashCode is what RocketMQ hashes tags and index keys with, and what it chooses a queue by:
+h = 31·h + unit over UTF-16 code units, in 32-bit two's complement. Source: `java.lang.String`.
+FNV-1a is h = (h xor byte)·prime over the UTF-8 bytes.
 """
 
 import sys
@@ -11,8 +13,11 @@ from operator import mul
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import run_offsets, text_bytes
+from pyrocket.formats.properties import TAGS
+from pyrocket.formats.property_columns import PropertyColumns
 
 _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _CHUNK = 1 << 16
@@ -135,3 +140,34 @@ def _plain_powers(most: int) -> list[int]:
 @cache
 def _plain_powers_of(bits: int) -> list[int]:
     return _powers_of(31, bits).tolist()
+
+
+def tags_hashes(properties: PropertyColumns) -> npt.NDArray[np.int64]:
+    """Return the hash of each record's tags."""
+    tags = properties.column(TAGS).dictionary_encode()
+    hashes = np.append(java_hash_column(tags.dictionary), 0).astype(np.int64)
+    return hashes[pc.fill_null(tags.indices, len(hashes) - 1).to_numpy()]
+
+
+_START = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def fnv1a_column(texts: pa.StringArray) -> Hashes:
+    """Return the hash of each text (shape: the array's); a null is hashed as its hidden bytes."""
+    hashes = np.full(len(texts), _START)
+    if not len(texts):
+        return hashes
+    data, offsets = text_bytes(texts), run_offsets(texts).astype(np.int64)
+    lengths = np.diff(offsets)
+    # The longest first: those that still have a byte at some place are always the leading ones.
+    order = np.argsort(-lengths, kind="stable")
+    starts, falling = (offsets[:-1] - offsets[0])[order], -lengths[order]
+    for at in range(int(lengths.max())):
+        some = int(np.searchsorted(falling, -at, side="left"))
+        hashes[:some] = (hashes[:some] ^ data[starts[:some] + at]) * _PRIME
+    unsorted = np.empty_like(hashes)
+    unsorted[order] = hashes
+    return unsorted
