@@ -22,9 +22,8 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import Geometry, key_hash
 from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY
-from pyrocket.formats.record import HEADER_BYTES, read_header
+from pyrocket.formats.record import HEADER, HEADER_BYTES, read_header
 from pyrocket.formats.record_decode import Record, decode_record
-from pyrocket.formats.record_header import HEADER
 from pyrocket.index.keys.index_coverage import KeySpan
 from pyrocket.index.keys.index_file_info import IndexFile
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex

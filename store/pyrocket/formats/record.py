@@ -26,6 +26,8 @@ Source: `CommitLog.checkMessageAndReturnSize`, `MessageDecoder.decode`.
 import struct
 from dataclasses import dataclass
 
+import numpy as np
+
 from pyrocket.formats.checksum import crc32
 
 MAGIC_V1 = 0xDAA320A7
@@ -168,3 +170,69 @@ def host_text(address: bytes, port: int) -> str:
         return ".".join(map(str, address)) + f":{port}"
     groups = (address[i : i + 2].hex().lstrip("0") or "0" for i in range(0, 16, 2))
     return "[" + ":".join(groups) + f"]:{port}"
+
+
+HEADER = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">u4"),
+        ("crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_timestamp", ">i8"),
+        ("born_host", "S8"),
+        ("store_timestamp", ">i8"),
+        ("store_host", "S8"),
+        ("reconsume_times", ">i4"),
+        ("prepared_transaction_offset", ">i8"),
+        ("body_length", ">i4"),
+    ]
+)
+assert HEADER.itemsize == HEADER_BYTES
+
+
+def offset_of(field: str) -> int:
+    """Return where a field begins."""
+    return int(HEADER.fields[field][1]) if HEADER.fields else 0
+
+
+def follow(view: memoryview, position: int) -> tuple[list[int], int]:
+    """Return where the whole records begin that follow each other from `position` on, and end.
+
+    Only sizes and magic numbers are looked at. A plain loop over two words a record: nothing else
+    of the log can be found without it, so it does nothing else.
+    """
+    starts: list[int] = []
+    add, unpack, last = starts.append, _HEAD.unpack_from, len(view) - BLANK_BYTES
+    while position <= last:
+        size, magic = unpack(view, position)
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < FIXED_BYTES:
+            break
+        add(position)
+        position += size
+    if position > len(view):  # The last one is not all there.
+        position = starts.pop()
+    return starts, position
+
+
+def find_record(data: bytes | memoryview, base: int) -> int:
+    """Return the position of the first record in `data`, whose byte 0 is log byte `base`; else -1.
+
+    A record is known by its magic number and by its own place in the log, which it names.
+    """
+    found = [_find(bytes(data), base, magic) for magic in (MAGIC_V1, MAGIC_V2)]
+    return min((at for at in found if at >= 0), default=-1)
+
+
+def _find(data: bytes, base: int, magic: int) -> int:
+    word = magic.to_bytes(4, "big")
+    at = data.find(word, 4)
+    while at >= 0:
+        start = at - 4
+        if int.from_bytes(data[start + 28 : start + 36], "big", signed=True) == base + start:
+            return start
+        at = data.find(word, at + 1)
+    return -1

@@ -25,6 +25,7 @@ from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from pyrocket.formats.record import (
     CRC_MASK,
     FIXED_BYTES,
+    HEADER,
     HEADER_BYTES,
     HOST_V6_EXTRA,
     MAGIC_V1,
@@ -32,7 +33,6 @@ from pyrocket.formats.record import (
     SYS_BORN_HOST_V6,
 )
 from pyrocket.formats.record_crc import write_crcs
-from pyrocket.formats.record_header import HEADER
 from pyrocket.formats.send_columns import SendColumns
 
 ENCODE_BYTES = 32 * 1024 * 1024

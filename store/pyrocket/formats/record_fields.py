@@ -15,6 +15,7 @@ from pyrocket.errors import PLACEHOLDER, RESTORE_DAMAGED, VERIFY_FIRST, RecordDa
 from pyrocket.formats.arrow_buffers import Ints, begin_with, binary_runs, gather, part_of
 from pyrocket.formats.record import (
     FIXED_BYTES,
+    HEADER,
     HEADER_BYTES,
     HOST_V6_EXTRA,
     MAGIC_V1,
@@ -22,8 +23,8 @@ from pyrocket.formats.record import (
     SYS_BORN_HOST_V6,
     SYS_DAMAGED,
     SYS_STORE_HOST_V6,
+    offset_of,
 )
-from pyrocket.formats.record_header import HEADER, offset_of
 from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 _SUM = "its lengths do not add up to its size"

@@ -9,8 +9,14 @@ from pathlib import Path
 
 from pyrocket.config import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES
 from pyrocket.disk import io
-from pyrocket.formats.record import BLANK_BYTES, HEADER_BYTES, MAX_TOPIC_BYTES, read_header
-from pyrocket.formats.record_chain import find_record, follow
+from pyrocket.formats.record import (
+    BLANK_BYTES,
+    HEADER_BYTES,
+    MAX_TOPIC_BYTES,
+    find_record,
+    follow,
+    read_header,
+)
 
 _GLANCE_BYTES = 4096
 _LONGEST = HEADER_BYTES + MAX_BODY_BYTES + MAX_PROPERTIES_BYTES + MAX_TOPIC_BYTES

@@ -15,9 +15,9 @@ from pyrocket.formats.record import (
     FIXED_BYTES,
     HEADER_BYTES,
     HOST_V6_EXTRA,
+    follow,
     read_header,
 )
-from pyrocket.formats.record_chain import follow
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
 

@@ -8,8 +8,7 @@ import numpy as np
 from pyrocket.disk.layout import file_name
 from pyrocket.disk.sparse import data_from
 from pyrocket.errors import PLACEHOLDER, StoreDamagedError
-from pyrocket.formats.record import BLANK_BYTES, SYS_DAMAGED, read_header
-from pyrocket.formats.record_chain import find_record
+from pyrocket.formats.record import BLANK_BYTES, SYS_DAMAGED, find_record, read_header
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, run_at

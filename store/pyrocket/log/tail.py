@@ -18,8 +18,7 @@ import pyarrow as pa
 from pyrocket.disk import io
 from pyrocket.disk.layout import file_name, listed
 from pyrocket.errors import KEEP_WHAT_FOLLOWS, InvalidInputError, StoreDamagedError
-from pyrocket.formats.record import SYS_DAMAGED
-from pyrocket.formats.record_chain import find_record, follow
+from pyrocket.formats.record import SYS_DAMAGED, find_record, follow
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import LogCheck, written_behind

@@ -2,8 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.record import encode_record
-from pyrocket.formats.record_chain import find_record, follow
+from pyrocket.formats.record import encode_record, find_record, follow
 
 BASE = 8192
 

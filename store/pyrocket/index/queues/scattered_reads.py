@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, binary_runs, gather, run_offsets
-from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, MAGIC_V1, MAGIC_V2
+from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, MAGIC_V1, MAGIC_V2
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.record_header import HEADER
 from pyrocket.index.queues.scanner import WINDOW_BYTES
 from pyrocket.log.commit_log import CommitLog
 

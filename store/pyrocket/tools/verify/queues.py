@@ -9,10 +9,9 @@ import numpy as np
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Entries
-from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, SYS_DAMAGED
+from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, SYS_DAMAGED
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.formats.record_header import HEADER
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import QueuePart, queue_parts
 from pyrocket.index.queues.queue_table import Queues
