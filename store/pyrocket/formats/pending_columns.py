@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import TIMER_OUT_MS
-from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.real_place import numbers, real_places
+from pyrocket.formats.property_columns import PropertyColumns, numbers, real_places
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
 from pyrocket.formats.record_fields import RecordFields
 

@@ -1,9 +1,10 @@
 """The properties blocks of many records as columns, with no loop over records or properties.
 
-The blocks of a batch lie behind one another in one buffer. The separators are found in one pass
-each; they cut the buffer into (row, name, value) entries under the rules of `properties`.
+The blocks of a batch lie one after the other in one buffer. Each separator is found in one pass;
+the separators cut the buffer into (row, name, value) entries by the rules of `properties`.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import Ints, runs_equal, text_runs, to_text
-from pyrocket.formats.properties import NAME_END, RESERVED_PROPERTIES, VALUE_END
+from pyrocket.formats.properties import (
+    NAME_END,
+    REAL_QID,
+    REAL_TOPIC,
+    RESERVED_PROPERTIES,
+    VALUE_END,
+)
 
 _NAME_END = bytes([NAME_END])
 
@@ -198,3 +205,30 @@ def _first_after(marks: Ints, starts: Ints, ends: Ints) -> Ints:
         return marks
     padded = np.append(marks, np.iinfo(np.int64).max)
     return np.minimum(padded[np.searchsorted(marks, starts)], ends)
+
+
+_QUEUE_ID = "^[0-9]{1,9}$"
+
+
+@dataclass(frozen=True)
+class RealPlaces:
+    """Of each message, the place of its topic in `names`, and its queue; -1 where it has none."""
+
+    names: list[str]
+    codes: npt.NDArray[np.int32]
+    queue_ids: Ints
+
+
+def real_places(properties: PropertyColumns) -> RealPlaces:
+    """Return where the messages with these properties are to go."""
+    topics = properties.column(REAL_TOPIC).dictionary_encode()
+    codes = pc.fill_null(topics.indices, -1).to_numpy()
+    return RealPlaces(
+        topics.dictionary.to_pylist(), codes, numbers(properties.column(REAL_QID), _QUEUE_ID)
+    )
+
+
+def numbers(text: pa.StringArray, pattern: str) -> Ints:
+    """Return what matches `pattern`, whole numbers, and -1 where nothing does."""
+    number = pc.if_else(pc.match_substring_regex(text, pattern), text, pa.scalar("-1"))
+    return pc.fill_null(number, "-1").cast(pa.int64()).to_numpy()

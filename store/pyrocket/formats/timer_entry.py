@@ -30,8 +30,7 @@ from pyrocket.formats.properties import (
     TIMER_ROLL_TIMES,
     UNIQ_KEY,
 )
-from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.real_place import numbers
+from pyrocket.formats.property_columns import PropertyColumns, numbers
 from pyrocket.formats.record_fields import RecordFields
 
 TIMER_ENTRY = np.dtype(

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from pyrocket.engine.placing import runs_of
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.real_place import real_places
+from pyrocket.formats.property_columns import PropertyColumns, real_places
 from pyrocket.formats.record import BLANK_BYTES, MAX_TOPIC_BYTES, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records

@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.real_place import real_places
+from pyrocket.formats.property_columns import PropertyColumns, real_places
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.timer_entry import TimerEntries, due_times

@@ -29,8 +29,7 @@ from pyrocket.formats.properties import (
     UNIQ_KEY,
     encode_properties,
 )
-from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.real_place import real_places
+from pyrocket.formats.property_columns import PropertyColumns, real_places
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import TIMER_TOPIC
