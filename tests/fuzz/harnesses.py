@@ -14,15 +14,23 @@ from pyrocket.formats import fastjson
 from pyrocket.formats.arrow_buffers import to_text
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.compression import inflate
+from pyrocket.formats.java_timers import (
+    UNIT,
+    UNIT_BYTES,
+    chain,
+    decode_timer_check,
+    delivered_by,
+    encode_timer_check,
+    positions,
+    slot_times,
+)
 from pyrocket.formats.message_id import offset_message_id, parse_offset_message_id
 from pyrocket.formats.properties import RESERVED_PROPERTIES, decode_properties
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, decode_columns
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.timer_check import decode_timer_check, delivered_by, encode_timer_check
 from pyrocket.formats.timer_entry import TIMER_ENTRY
-from pyrocket.formats.timer_wheel import UNIT, UNIT_BYTES, chain, positions, slot_times
 from pyrocket.index.keys.key_items import key_items
 
 COLUMNS = [name for name in SCAN_COLUMNS if name not in ("bodyText", "bornTimestamp")]

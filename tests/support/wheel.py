@@ -1,8 +1,7 @@
 """RocketMQ 5's timer wheel, as a broker makes it of `timercheck` and `timerlog/`."""
 
 import numpy as np
-from pyrocket.formats.timer_check import TimerCheck, decode_timer_check
-from pyrocket.formats.timer_wheel import UNIT
+from pyrocket.formats.java_timers import UNIT, TimerCheck, decode_timer_check
 
 FILE_BYTES = 10 * 52 + 16
 """Of the timer log's files in tests: ten units and a blank."""

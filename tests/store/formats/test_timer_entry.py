@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyrocket.formats.java_timers import TimerCheck, decode_timer_check, encode_timer_check
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.timer_check import TimerCheck, decode_timer_check, encode_timer_check
 from pyrocket.formats.timer_entry import (
     CANCELS,
     ENTRY_BYTES,

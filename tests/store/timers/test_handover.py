@@ -11,9 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyrocket import Store
-from pyrocket.formats import timer_wheel
-from pyrocket.formats.timer_check import TimerCheck, encode_timer_check
-from pyrocket.formats.timer_wheel import UNIT, chain, positions, units_per_file
+from pyrocket.formats import java_timers
+from pyrocket.formats.java_timers import (
+    UNIT,
+    TimerCheck,
+    chain,
+    encode_timer_check,
+    positions,
+    units_per_file,
+)
 from support.dying import DeathError, DyingAt
 from support.stores import SMALL, FakeClock, message, reboot
 from support.timing import DAY, HOUR, TIMER, Timing
@@ -272,4 +278,4 @@ def test_units_of_a_slot_are_chained_whatever_file_they_are_in():
 def test_a_blank_is_what_rocketmq_writes():
     """`TimerLog.BLANK_MAGIC_CODE` is -875286124."""
     magic = (-875286124).to_bytes(4, "big", signed=True)
-    assert timer_wheel.encode_timer_blank(68) == bytes([0, 0, 0, 68]) + bytes(8) + magic
+    assert java_timers.encode_timer_blank(68) == bytes([0, 0, 0, 68]) + bytes(8) + magic

@@ -15,9 +15,15 @@ from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.timer_check import TimerCheck, encode_timer_check
+from pyrocket.formats.java_timers import (
+    HOLDS_MS,
+    TimerCheck,
+    Units,
+    encode_timer_check,
+    marker_of,
+    units_of,
+)
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries, slot_start
-from pyrocket.formats.timer_wheel import HOLDS_MS, Units, marker_of, units_of
 from pyrocket.services.delay.java_timer_log import UnitLog
 from pyrocket.services.delay.timer_service import TimerService
 from pyrocket.services.delay.timer_store import Cursor

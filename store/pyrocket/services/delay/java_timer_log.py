@@ -8,7 +8,7 @@ from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.timer_wheel import (
+from pyrocket.formats.java_timers import (
     FILE_BYTES,
     UNIT,
     Units,

@@ -17,6 +17,7 @@ from pyrocket.engine.reader import Reader
 from pyrocket.engine.unique_ids import UniqueIds
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError
+from pyrocket.formats.java_timers import decode_timer_check, delivered_by
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
     REAL_QID,
@@ -33,7 +34,6 @@ from pyrocket.formats.property_columns import PropertyColumns, real_places
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import TIMER_TOPIC
-from pyrocket.formats.timer_check import decode_timer_check, delivered_by
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.scattered_reads import read_scattered
 from pyrocket.message import StoredMessage

@@ -1,21 +1,35 @@
-"""The log of RocketMQ 5's timers, `timerlog/<20 digits>`: units of 52 bytes, big-endian.
+"""Files of a RocketMQ 5 broker's timers: `config/timercheck` and `timerlog/<20 digits>`.
 
-     0  size (4)            52
-     4  prevPosition (8)    of the unit before in the same slot, -1 for the first
-    12  magic (4)           1; with 2: stored anew at the slot's time, not delivered; with 4: never
-                            delivered, calls off what its message says, if it says so
-    16  writeTime (8)       epoch ms
-    24  delay (4)           slot's time less writeTime, ms
-    28  physicalOffset (8)
-    36  recordSize (4)
-    40  topicHash (4)       for statistics; 0
-    44  reserved (8)
+`timercheck` says how far the broker has come. 4096 bytes, big-endian. Source: `TimerCheckpoint`.
 
-Files have one size, 100 MiB by default; where no unit fits any more a blank says so: (bytes left
-(4), 0 (8), BLANK_MAGIC (4)). The wheel itself, `timerwheel`, has the last unit of each slot; a
-broker makes it from the log if it is missing. Source: `TimerLog`, `TimerMessageStore.doEnqueue`
-and `recoverAndRevise`.
+    offset  size  field
+    0       8     lastReadTimeMs          slots before it are delivered
+    8       8     lastTimerLogFlushPos
+    16      8     lastTimerQueueOffset    the timers before it are in the wheel, or delivered
+    24      8     masterTimerQueueOffset  the same, of a master
+    32      24    DataVersion: state version, timestamp, counter
+
+The timer log consists of units of 52 bytes, big-endian. Source: `TimerLog`,
+`TimerMessageStore.doEnqueue` and `recoverAndRevise`.
+
+    offset  size  field
+    0       4     size            52
+    4       8     prevPosition    of the unit before in the same slot, -1 for the first
+    12      4     magic           1; 2: stored again at the slot's time, not delivered; 4: never
+                                  delivered, cancels the message that its properties name, if any
+    16      8     writeTime       epoch ms
+    24      4     delay           slot's time less writeTime, ms
+    28      8     physicalOffset
+    36      4     recordSize
+    40      4     topicHash       for statistics; 0
+    44      8     reserved
+
+Its files have one size, 100 MiB by default; where no further unit fits, a blank unit fills the
+file: bytes left (4), 0 (8), BLANK_MAGIC (4). The wheel itself, `timerwheel`, holds the last unit of
+each slot; a broker rebuilds a missing one from the log.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +37,43 @@ import numpy.typing as npt
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries
+
+TIMER_CHECK_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class TimerCheck:
+    """Timers below `queue_offset` whose slots begin before `read_ms` (epoch) are delivered."""
+
+    read_ms: int = 0
+    log_position: int = 0
+    queue_offset: int = 0
+
+
+def encode_timer_check(check: TimerCheck) -> bytes:
+    """Return the content of the file."""
+    words = check.read_ms, check.log_position, check.queue_offset, check.queue_offset
+    content = b"".join(word.to_bytes(8, "big", signed=True) for word in words)
+    return content.ljust(TIMER_CHECK_BYTES, b"\0")
+
+
+def decode_timer_check(data: bytes) -> TimerCheck:
+    """Return what it says; a short file counts as zeros."""
+    padded = data.ljust(32, b"\0")
+    read_ms, position, own, master = (
+        int.from_bytes(padded[at : at + 8], "big", signed=True) for at in (0, 8, 16, 24)
+    )
+    return TimerCheck(max(read_ms, 0), max(position, 0), max(min(own, master), 0))
+
+
+def delivered_by(check: TimerCheck, entries: TimerEntries) -> npt.NDArray[np.bool_]:
+    """Return what a broker that has come so far has delivered for sure.
+
+    Of what is due at `read_ms` itself it has delivered what it has rounded down.
+    """
+    known = entries["queue_offset"] < check.queue_offset
+    return np.asarray(known & (entries["due"] < check.read_ms))
+
 
 FILE_BYTES = 100 * 1024 * 1024
 UNIT = np.dtype(
