@@ -5,6 +5,7 @@ import inspect
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyrocket
@@ -58,6 +59,18 @@ def test_dir_lists_every_public_name_before_it_is_used(package):
 def test_the_version_is_that_of_setup_py():
     setup = Path(__file__).resolve().parents[1] / "setup.py"
     assert f'version="{pyrocket.__version__}"' in setup.read_text()
+
+
+@pytest.mark.skipif(find_spec("pdoc") is None, reason="needs pdoc: .[dev]")
+def test_the_api_reference_has_every_public_name(tmp_path):
+    script = Path(__file__).with_name("support") / "api_reference.py"
+    command = [sys.executable, script, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for package in PACKAGES:
+        page = (tmp_path / f"{package}.html").read_text()
+        names = importlib.import_module(package).__all__
+        assert not [name for name in names if f'id="{name}"' not in page]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

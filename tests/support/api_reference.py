@@ -1,0 +1,29 @@
+"""The public names as HTML pages, by pdoc: `api_reference.py FOLDER`."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pdoc
+
+PACKAGES = ("pyrocket", "pyspark_pyrocket")
+MODULES = (
+    "pyrocket.errors",
+    "pyrocket.testing",
+    "pyrocket.tools.notebook",
+    "pyspark_pyrocket.tools.groups",
+    "pyspark_pyrocket.tools.lag",
+    "pyspark_pyrocket.tools.notebook",
+)
+
+
+def main(folder):
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        # Public names are imported when they are first used; pdoc reads only those that are there.
+        vars(package).update({public: getattr(package, public) for public in package.__all__})
+    pdoc.pdoc(*PACKAGES, *MODULES, output_directory=Path(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
