@@ -34,15 +34,6 @@ LAYERS = [
     ["tools.pytest_plugin", "__main__"],
 ]
 """Rooms from the bottom up: a room imports from those of lower ranks, never from its neighbours."""
-UPWARD = {
-    ("pyrocket.metadata.service_cursors", "pyrocket.services.delay.timer_store"),
-    ("pyrocket.engine.writer", "pyrocket.services.sink.empty_batches"),
-    ("pyrocket.engine.recovery", "pyrocket.services.delay.timer_recovery"),
-    ("pyrocket.engine.recovery", "pyrocket.services.delay.skip_delivered"),
-    ("pyrocket.index.keys.index_files", "pyrocket.engine.checkpointer"),
-    ("pyrocket.index.keys.index_builder", "pyrocket.engine.appender"),
-}
-"""Imports that point up and are to become hooks."""
 OS_OPERATIONS = (
     *("open", "listdir", "scandir", "walk", "fwalk", "truncate", "utime", "chmod", "chown"),
     *("rename", "replace", "link", "symlink", "unlink", "remove", "rmdir", "removedirs"),
@@ -119,7 +110,7 @@ def store_fault(module, name):
     package = name.split(".")[0]
     if package.startswith(("pyspark", "py4j")):
         return "the store knows nothing of Spark"
-    if package != "pyrocket" or (module, name.rpartition(".")[0]) in UPWARD:
+    if package != "pyrocket":
         return None
     own, other = room(module, RANKS), room(name, RANKS)
     if not other:

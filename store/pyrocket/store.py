@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -35,7 +36,11 @@ from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.reading import Reading
 from pyrocket.services.delay.levels import DelayLevels
+from pyrocket.services.delay.skip_delivered import skip_delivered
+from pyrocket.services.delay.timer_recovery import settle_timers
+from pyrocket.services.delay.timer_store import TimerBuckets
 from pyrocket.services.delay.timers import Timers
+from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
 from pyrocket.views.pending import Parked
@@ -52,7 +57,7 @@ class Store(Reading):
 
     def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, read_only: bool) -> None:
         self._layout, self._config, self._clock = layout, config, clock
-        self._hooks = hooks = Hooks()
+        self._hooks = hooks = recovery_hooks(layout, clock)
         self._writer = None if read_only else Writer(layout, config, clock, hooks)
         identity = self._writer.identity if self._writer else load_identity(layout, config)
         tell_differences(layout, config, identity.config)
@@ -338,3 +343,13 @@ class Store(Reading):
                 remedy="Open it with read_only=False.",
             )
         return self._writer
+
+
+def recovery_hooks(layout: Layout, clock: Clock) -> Hooks:
+    """Return hooks with what every writer of a store needs: how the services recover."""
+    hooks = Hooks()
+    hooks.after_unclean_end.append(EmptyBatches(layout, clock).note_unclean_end)
+    hooks.after_recovery.append(partial(settle_timers, layout))
+    hooks.after_recovery.append(skip_delivered)
+    hooks.before_cursor_save.append(lambda: TimerBuckets(layout.timers).sync())
+    return hooks

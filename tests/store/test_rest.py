@@ -179,7 +179,7 @@ def test_what_is_due_is_looked_for_whatever_the_word_says(tmp_path):
 
 
 def warnings(caplog):
-    return [one.getMessage() for one in caplog.records if one.name.startswith("pyrocket.services")]
+    return [one.getMessage() for one in caplog.records if one.name.startswith("pyrocket.metadata")]
 
 
 @pytest.mark.parametrize("boot", ["same", "next"])

@@ -31,26 +31,16 @@ from pyrocket.disk.shared_state import (
     STORE_TIME,
     StatePage,
 )
-from pyrocket.engine.placing import Chunk, Placed, Placer, runs_of
+from pyrocket.engine.placing import Placed, Placer, runs_of
 from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
-from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.crc_room import with_crc_room
 from pyrocket.formats.queue_entry import build_entries
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
 from pyrocket.index.keys.pending_keys import MOST_NOTES
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flusher import failed_before, fsync_failed
 from pyrocket.log.record_walk import walk_all
-
-
-@dataclass(frozen=True)
-class Appended:
-    """Where the records of one batch went, in the batch's order."""
-
-    batch: Chunk
-    physical_offsets: Ints
-    queue_offsets: Ints
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,16 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 from pyrocket.clock import Clock
-from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
+from pyrocket.disk.durable import replace_file
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, StatePage
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.queues.changed_queues import ChangedQueues, Queue
 from pyrocket.index.queues.queue_table import Queues
+from pyrocket.log.checkpoint_file import read_checkpoint
 
 _log = logging.getLogger(__name__)
 
@@ -35,17 +36,6 @@ LEVELS_INTERVAL_MS = 10_000
 
 Save = Callable[[int, Mapping[int, int], Collection[Queue] | None], None]
 """Keeps cursors and the ends of queues, durably: see `Checkpointer`."""
-
-
-def read_checkpoint(layout: Layout) -> Checkpoint:
-    """Return what is durable for sure.
-
-    A Java broker that finds our lock has rewritten the checkpoint by then, with times of messages
-    that it has not made durable: what our own copy says counts if it says less.
-    """
-    told = decode_checkpoint(read_or_none(layout.checkpoint, SMALL_FILE_BYTES) or b"")
-    own = read_or_none(layout.own_checkpoint, SMALL_FILE_BYTES)
-    return told if own is None else told.least(decode_checkpoint(own))
 
 
 class Checkpointer:

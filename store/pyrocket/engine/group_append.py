@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pyrocket.engine.appender import Appended
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import Appended, EncodedBatch
 
 _MOST_BYTES = 4 * 1024 * 1024
 """Of followers in one section; a leader's own batch may be of any size."""

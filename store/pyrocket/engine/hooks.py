@@ -1,12 +1,16 @@
-"""What services ask a writer to do for them, at which moment.
+"""Callbacks by which services take part in what a writer does, without the writer knowing them.
 
-A writer knows of no service; whoever builds a store from its parts registers them here before the
-writer comes in.
+`after_unclean_end`, `after_recovery` and `before_cursor_save` have to be registered before the
+writer opens the store, which may recover it; the others before the first append.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from pyrocket.disk.shared_state import StatePage
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.log.commit_log import CommitLog
 
 EVERYTHING_MAY_GO = 2**63 - 1
 """As the answer of `holds`: no record is held."""
@@ -19,10 +23,30 @@ class Hold(NamedTuple):
     what: str
 
 
+@dataclass(frozen=True)
+class Recovered:
+    """A store whose log and queues have just been recovered and agree.
+
+    The words of `page` hold the cursors of all services as they were saved last. `clean`: the last
+    shutdown was clean.
+    """
+
+    log: CommitLog
+    queues: Queues
+    page: StatePage
+    clean: bool
+
+
 @dataclass
 class Hooks:
     """Lists of calls, made in the order in which they were registered.
 
+    after_unclean_end: before a recovery, if the machine ended while the store was in use; given the
+        store's time in epoch ms.
+    after_recovery: at the end of a recovery, which holds the store exclusively: each service makes
+        its own files and cursors agree with the log. An error makes the recovery fail.
+    before_cursor_save: before `cursors.json` is replaced: what the cursors count as taken in is
+        made durable here.
     after_section: outside any turn, when this process has had one; must not wait, never raises.
     holds: in a turn, or by whoever only looks; by what is held, the lowest log offset that has to
         stay when old files are removed.
@@ -35,6 +59,9 @@ class Hooks:
         more is removed here; told whether the disk is too full for appends.
     """
 
+    after_unclean_end: list[Callable[[int], None]] = field(default_factory=list)
+    after_recovery: list[Callable[[Recovered], None]] = field(default_factory=list)
+    before_cursor_save: list[Callable[[], None]] = field(default_factory=list)
     after_section: list[Callable[[], None]] = field(default_factory=list)
     holds: dict[str, Callable[[], int]] = field(default_factory=dict)
     before_removal: list[Callable[[int], None]] = field(default_factory=list)

@@ -15,7 +15,6 @@ import numpy as np
 
 from pyrocket.disk.file_queue import FileRun
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.checkpointer import read_checkpoint
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
 from pyrocket.formats.arrow_buffers import Ints
@@ -29,6 +28,7 @@ from pyrocket.index.keys.index_file_info import IndexFile
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
 from pyrocket.index.keys.unindexed_tail import KeyTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
 

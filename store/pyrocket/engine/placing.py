@@ -3,53 +3,13 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.message_keys import MessageKeys
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import Chunk
 from pyrocket.log.commit_log import CommitLog, Placement
-
-
-class Chunk(Protocol):
-    """An EncodedBatch, or one whose records are read when they are needed."""
-
-    @property
-    def topic(self) -> str:
-        """The topic of all records."""
-
-    @property
-    def sizes(self) -> Ints:
-        """Bytes of each record."""
-
-    @property
-    def queue_ids(self) -> npt.NDArray[np.int32]:
-        """The queue of each; those of one queue lie together."""
-
-    @property
-    def tags_codes(self) -> Ints:
-        """What the queue entries say besides."""
-
-    @property
-    def crc_room(self) -> bool:
-        """Whether its records have room for checksums of their own."""
-
-    @property
-    def delays(self) -> Ints | None:
-        """With these the tags code is the store time and so many ms."""
-
-    @property
-    def keys(self) -> MessageKeys | None:
-        """What they are found by; None if that is not known."""
-
-    def __len__(self) -> int:
-        """Return the number of records."""
-
-    def load(self) -> EncodedBatch:
-        """Return the records; they need not last longer than until others are loaded."""
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,19 @@ from pyrocket.disk.shared_state import (
     STORE_TIME,
     StatePage,
 )
-from pyrocket.engine.checkpointer import read_checkpoint
+from pyrocket.engine.hooks import Hooks, Recovered
 from pyrocket.index.keys.index_builder import KeyBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.reached import ends_in_log
 from pyrocket.index.queues.rebuild import recover
+from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.tail import keep_tail
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.queue_ends import Noted, QueueEnds
 from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
 from pyrocket.metadata.topics import Topics
-from pyrocket.services.delay.skip_delivered import skip_delivered
-from pyrocket.services.delay.timer_recovery import settle_timers
 
 _YEAR_MS = 365 * 24 * 3_600_000
 _LOOKED_THROUGH = 1 << 20
@@ -44,6 +43,7 @@ def recover_alone(
     page: StatePage,
     now_ms: int,
     topics: Topics,
+    hooks: Hooks,
 ) -> None:
     """Make the words say what the files hold; the caller has the store alone, and vouches then.
 
@@ -65,9 +65,8 @@ def recover_alone(
             Epochs(layout).begin(recovered.ends)
         keys.settle(clean=clean)
         restore_cursors(layout, page, queues)
-        settle_timers(layout, log, queues, page, clean=clean)
-        if not clean:
-            skip_delivered(log, queues, page)
+        for hook in hooks.after_recovery:
+            hook(Recovered(log, queues, page, clean))
         QueueEnds(layout).note(queues, topics.ended_at, log.until(page[PUBLISHED]))
     except BaseException:
         # Readers must not wait for a recovery that is over.
@@ -90,6 +89,7 @@ def note_progress(
     log: CommitLog,
     queues: Queues,
     topics: Topics,
+    hooks: Hooks,
     end: int,
     cursors: Mapping[int, int],
     changed: Collection[tuple[str, int]] | None,
@@ -98,7 +98,7 @@ def note_progress(
 
     Only the queues `changed` have changed since this was done last; None if any may have.
     """
-    save_cursors(layout, cursors)
+    save_cursors(layout, cursors, hooks.before_cursor_save)
     QueueEnds(layout).note_changed(queues, topics.ended_at, log.until(end), changed)
 
 

@@ -16,16 +16,15 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import Turns
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
 from pyrocket.disk.shared_state import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
-from pyrocket.engine.appender import Appended, Appender, Preface, Streamed
+from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.placing import Chunk
 from pyrocket.engine.recovery import note_progress, queues_agree, recover_alone
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.writer_session import Presence, last_holder, make_folders
 from pyrocket.errors import StoreLockedError
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
 from pyrocket.index.keys.index_builder import KeyBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import Queues
@@ -36,16 +35,13 @@ from pyrocket.metadata.identity import SealedLog, settle_identity
 from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.service_cursors import save_levels, save_transaction_cursors
 from pyrocket.metadata.topics import Topics
-from pyrocket.services.sink.empty_batches import EmptyBatches
 
 
 class Writer:
     """The writing half of an open store. Safe to share between threads, not across a fork."""
 
-    def __init__(
-        self, layout: Layout, config: StoreConfig, clock: Clock, hooks: Hooks | None = None
-    ) -> None:
-        self._layout, self._clock, self._hooks = layout, clock, hooks or Hooks()
+    def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, hooks: Hooks) -> None:
+        self._layout, self._clock, self._hooks = layout, clock, hooks
         self._timeout_ms = config.lock_timeout_ms
         self._appended = False
         try:
@@ -98,7 +94,7 @@ class Writer:
             self._clock,
             config.log_file_bytes,
             self._keys.sync_full,
-            partial(note_progress, layout, self._log, self._queues, topics),
+            partial(note_progress, layout, self._log, self._queues, topics, self._hooks),
             partial(save_levels, layout),
         )
         self._flusher = Flusher(
@@ -124,7 +120,8 @@ class Writer:
         if self.page.was_cut_off():
             # Before the recovery, which makes the words those of this boot.
             now = max(self._clock(), self.page[STORE_TIME])
-            EmptyBatches(self._layout, self._clock).note_unclean_end(now)
+            for hook in self._hooks.after_unclean_end:
+                hook(now)
         recover_alone(
             self._layout,
             self._log,
@@ -134,6 +131,7 @@ class Writer:
             self.page,
             self._clock(),
             topics,
+            self._hooks,
         )
         self._presence.vouch(self.identity.key)
         self._presence.share()

@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -129,6 +130,53 @@ class EncodedBatch:
         if self.delays is not None:
             return store_timestamp + int(self.delays.min())
         return None if self.due is None else min(self.due, store_timestamp + _SORTED_IN_MS)
+
+
+class Chunk(Protocol):
+    """An EncodedBatch, or one whose records are read when they are needed."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of all records."""
+
+    @property
+    def sizes(self) -> Ints:
+        """Bytes of each record."""
+
+    @property
+    def queue_ids(self) -> npt.NDArray[np.int32]:
+        """The queue of each; those of one queue lie together."""
+
+    @property
+    def tags_codes(self) -> Ints:
+        """What the queue entries say besides."""
+
+    @property
+    def crc_room(self) -> bool:
+        """Whether its records have room for checksums of their own."""
+
+    @property
+    def delays(self) -> Ints | None:
+        """With these the tags code is the store time and so many ms."""
+
+    @property
+    def keys(self) -> MessageKeys | None:
+        """What they are found by; None if that is not known."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+
+    def load(self) -> EncodedBatch:
+        """Return the records; they need not last longer than until others are loaded."""
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Where the records of one batch went, in the batch's order."""
+
+    batch: Chunk
+    physical_offsets: Ints
+    queue_offsets: Ints
 
 
 def encode_batch(

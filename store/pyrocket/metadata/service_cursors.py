@@ -7,7 +7,7 @@ durable. A recovery takes the larger of ours and RocketMQ's, because both only e
 true: a Java broker may have come further since.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
@@ -36,7 +36,6 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.metadata.delay_offsets import DelayOffsets
 from pyrocket.metadata.groups import GroupOffsets
-from pyrocket.services.delay.timer_store import TimerBuckets
 
 _LEVEL_WORDS = {level_word(level): level for level in range(1, MOST_DELAY_LEVELS + 1)}
 _NAMES = {
@@ -52,13 +51,18 @@ Cursors = Mapping[int, int]
 """Values by word of the state page."""
 
 
-def save_cursors(layout: Layout, cursors: Cursors) -> None:
-    """Keep cursors whose deliveries are durable; the caller holds the flush lock."""
+def save_cursors(
+    layout: Layout, cursors: Cursors, before_save: Iterable[Callable[[], None]] = ()
+) -> None:
+    """Save cursors whose deliveries are durable; the caller holds the flush lock.
+
+    `before_save` is called if they have changed: see `Hooks.before_cursor_save`.
+    """
     content = {name: cursors[word] for name, word in _NAMES.items() if word in cursors}
     data = encode_own(layout.cursors, content)
     if content and data != read_or_none(layout.cursors):
-        # What they say is taken in has to be there.
-        TimerBuckets(layout.timers).sync()
+        for call in before_save:
+            call()
         replace_file(layout.cursors, data, layout.scratch)
     save_levels(layout, cursors)
 

@@ -10,11 +10,11 @@ from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import CHECKPOINTED, DISPATCHED, FAILED, PUBLISHED
-from pyrocket.engine.checkpointer import read_checkpoint
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.valid_end import recovery_start
 from support.keyed import crash, fill, index_of
 from support.stores import SMALL, FakeClock, batch, message, numbered, overwrite, words

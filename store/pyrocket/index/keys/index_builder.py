@@ -19,10 +19,10 @@ from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED, STORE_TIME, StatePage
-from pyrocket.engine.appender import Appended
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.pending_keys import NotesHeader, encode_notes
+from pyrocket.formats.record_batch import Appended
 from pyrocket.index.keys.index_files import KeyFiles
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.index.keys.pending_keys import MOST_NOTES, KeyNotes

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED, KEY_FILE, KEY_FILE_INODE, StatePage
-from pyrocket.engine.checkpointer import read_checkpoint
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record import read_header
@@ -22,6 +21,7 @@ from pyrocket.index.keys.index_coverage import KeySpan
 from pyrocket.index.keys.index_file_info import IndexFile
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import KeyItems
+from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 
 _HEAD_BYTES = 8

@@ -22,6 +22,7 @@ from pyrocket.disk.shared_state import (
     StatePage,
     level_word,
 )
+from pyrocket.engine.hooks import Recovered
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import REAL_TOPIC
@@ -74,11 +75,15 @@ def delivered_since(log: CommitLog, start: int, end: int) -> Delivered:
     return Delivered(every.dictionary, last)
 
 
-def skip_delivered(log: CommitLog, queues: Queues, page: StatePage) -> None:
+def skip_delivered(store: Recovered) -> None:
     """Move the cursors of the delay levels over what has been delivered.
 
-    The caller has recovered the log from `checkpointed` on, and restored the cursors.
+    After a clean shutdown the cursors are exact. After any other, the log was recovered from
+    CHECKPOINTED on: what was delivered since the cursors were saved lies there.
     """
+    if store.clean:
+        return
+    log, queues, page = store.log, store.queues, store.page
     waiting = dict(_waiting(queues, page, log.first_offset()))
     if not waiting:
         return

@@ -25,6 +25,7 @@ from pyrocket.disk.shared_state import (
     TIMER_OFFSET,
     StatePage,
 )
+from pyrocket.engine.hooks import Recovered
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.java_timers import TimerCheck, decode_timer_check, delivered_by
 from pyrocket.formats.record_fields import Bools
@@ -32,7 +33,6 @@ from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, seal, timer_entries
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.scattered_reads import read_scattered
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.delay.timer_queue import ordered, read_timers
@@ -47,21 +47,19 @@ _SLACK_MS = 2000
 _log = logging.getLogger(__name__)
 
 
-def settle_timers(
-    layout: Layout, log: CommitLog, queues: Queues, page: StatePage, *, clean: bool
-) -> None:
+def settle_timers(layout: Layout, store: Recovered) -> None:
     """Make buckets and words say what is pending; the words say what was saved of them.
 
-    The caller has the store alone. Raises StoreDamagedError, StoreUnavailableError (WRITE_FAILED).
+    Raises StoreDamagedError, StoreUnavailableError (WRITE_FAILED).
     """
-    buckets, queue = TimerBuckets(layout.timers), queues.get(TIMER_TOPIC, 0)
+    buckets, queue = TimerBuckets(layout.timers), store.queues.get(TIMER_TOPIC, 0)
     java = decode_timer_check(read_or_none(layout.timer_check, SMALL_FILE_BYTES) or b"")
     what = "the timers of {root} could not be recovered: {error}. Nothing is lost by it."
     with translating_os_errors(layout.root, "open it again", what=what):
         # A broker may have changed what was handed over to it.
         io.unlink(layout.handed)
         if queue.max_offset(WHOLE_LOG):
-            _Settling(log, queue, buckets, page, java, clean).run()
+            _Settling(store.log, queue, buckets, store.page, java, store.clean).run()
         else:
             buckets.clear()
 

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from pyrocket.clock import Clock
 from pyrocket.engine.appender import Preface, Streamed
 from pyrocket.engine.delayed_routing import Delays
-from pyrocket.engine.placing import Chunk
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError, StoreNotSharedError
 from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
+from pyrocket.formats.record_batch import Chunk
 from pyrocket.metadata.topics import Topics
 from pyrocket.services.sink.batch import Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.services.sink.decision import Decisions

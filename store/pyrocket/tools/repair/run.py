@@ -17,6 +17,7 @@ from pyrocket.disk.os_errors import translating
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
 from pyrocket.metadata.identity import check_directory, layout_of
+from pyrocket.store import recovery_hooks
 from pyrocket.tools.repair.plan import Action, is_beyond_repair, plan_repair
 from pyrocket.tools.repair.steps import Steps
 from pyrocket.tools.verify.report import Report
@@ -103,7 +104,8 @@ def _alone(layout: Layout) -> Iterator[None]:
 
 def _settle(layout: Layout, config: StoreConfig) -> None:
     """Open the store and close it cleanly: queues, key index and checkpoint are complete then."""
-    writer = Writer(layout, config, clock_of(layout.clock))
+    clock = clock_of(layout.clock)
+    writer = Writer(layout, config, clock, recovery_hooks(layout, clock))
     try:
         with writer.section():
             replace_file(layout.abort, b"", layout.scratch)
