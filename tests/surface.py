@@ -181,7 +181,7 @@ def logs():
 
 def options():
     """The table, and by which reader of options each is read, with the words that it may be."""
-    from pyspark_pyrocket.options.given import Given
+    from pyspark_pyrocket.options.given import OptionReader
     from pyspark_pyrocket.options.option import BATCH, STREAM
     from pyspark_pyrocket.options.read import ReadOptions
     from pyspark_pyrocket.options.table import TABLE
@@ -203,7 +203,9 @@ def options():
 
     with ExitStack() as stack:
         for name, kind in kinds.items():
-            stack.enter_context(patch.object(Given, name, spy(getattr(Given, name), kind)))
+            stack.enter_context(
+                patch.object(OptionReader, name, spy(getattr(OptionReader, name), kind))
+            )
         for more in ({}, json, strategy, transaction):
             request = Request({"path": "/s", "topic": "t", **more}, "/")
             if more is not transaction:

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from pyrocket.arguments import local_path, parse_size
     from pyrocket.config import Retention, StoreConfig, parse_duration
     from pyrocket.engine.group_admin import AtTime, Groups
-    from pyrocket.engine.locating import Located, Wanted
-    from pyrocket.engine.message_locations import Places
+    from pyrocket.engine.locating import LookupRequest, LookupResult
+    from pyrocket.engine.message_locations import MessageLocations
     from pyrocket.errors import PyrocketError
     from pyrocket.filters.message_filter import MessageFilter, ScanTally
     from pyrocket.formats.half_message import HalfMessage
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from pyrocket.services.sink.sink import Sink
     from pyrocket.services.sink.stager import Stager
     from pyrocket.services.transactions.model import (
-        HalfPlace,
+        HalfMessageRef,
         LocalTransactionState,
         TransactionListener,
         TransactionSendResult,
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from pyrocket.services.transactions.transactions import Transactions
     from pyrocket.store import Store
     from pyrocket.views.parts import VIEW_COLUMNS, ViewName, ViewPart
-    from pyrocket.views.pending import PendingPart
+    from pyrocket.views.pending import PendingRange
     from pyrocket.views.views import Views
 
 __all__ = [
@@ -99,14 +99,15 @@ __all__ = [
     "GroupConfig",
     "Groups",
     "HalfMessage",
-    "HalfPlace",
+    "HalfMessageRef",
     "LocalTransactionState",
-    "Located",
     "LogMark",
+    "LookupRequest",
+    "LookupResult",
     "Message",
     "MessageFilter",
-    "PendingPart",
-    "Places",
+    "MessageLocations",
+    "PendingRange",
     "Position",
     "Published",
     "PyrocketError",
@@ -129,7 +130,6 @@ __all__ = [
     "ViewName",
     "ViewPart",
     "Views",
-    "Wanted",
     "check_group_name",
     "check_send_schema",
     "check_topic_name",
@@ -152,14 +152,14 @@ _HOMES = {
     "GroupConfig": "metadata.subscriptions",
     "Groups": "engine.group_admin",
     "HalfMessage": "formats.half_message",
-    "HalfPlace": "services.transactions.model",
+    "HalfMessageRef": "services.transactions.model",
     "LocalTransactionState": "services.transactions.model",
-    "Located": "engine.locating",
+    "LookupResult": "engine.locating",
     "LogMark": "message",
     "Message": "message",
     "MessageFilter": "filters.message_filter",
-    "PendingPart": "views.pending",
-    "Places": "engine.message_locations",
+    "PendingRange": "views.pending",
+    "MessageLocations": "engine.message_locations",
     "Position": "message",
     "Published": "services.sink.batch",
     "PyrocketError": "errors",
@@ -182,7 +182,7 @@ _HOMES = {
     "ViewName": "views.parts",
     "ViewPart": "views.parts",
     "Views": "views.views",
-    "Wanted": "engine.locating",
+    "LookupRequest": "engine.locating",
     "check_group_name": "metadata.subscriptions",
     "check_send_schema": "formats.send_columns",
     "check_topic_name": "metadata.topics",

@@ -16,7 +16,7 @@ from pyrocket.errors import OptionError
 _MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _DURATION = re.compile("".join(rf"(?:([0-9]{{1,10}}){unit})?" for unit in _MS))
 _LEVEL = re.compile("([0-9]{1,10})([smhd])")
-MOST_DELAY_LEVELS = 64
+MAX_DELAY_LEVELS = 64
 """Each has a queue and a cursor of its own."""
 
 
@@ -31,10 +31,10 @@ def parse_duration(text: str) -> int | None:
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Return the delays of level 1, 2, … Raises OptionError (DELAY_LEVELS)."""
     found = [_LEVEL.fullmatch(word) for word in text.split()]
-    if not 1 <= len(found) <= MOST_DELAY_LEVELS or None in found:
+    if not 1 <= len(found) <= MAX_DELAY_LEVELS or None in found:
         raise OptionError(
             f"delay_levels is {text!r}.",
-            remedy=f"Name 1 to {MOST_DELAY_LEVELS} delays in whole s, m, h or d, as in"
+            remedy=f"Name 1 to {MAX_DELAY_LEVELS} delays in whole s, m, h or d, as in"
             " '1s 5s 10s 30s 1m'.",
             code="DELAY_LEVELS",
         )

@@ -11,9 +11,9 @@ from pyrocket.arguments import (
     check_text,
 )
 from pyrocket.disk.os_errors import translating_methods
-from pyrocket.engine.key_lookup import Lookup
-from pyrocket.engine.locating import Located, Locator, Wanted
-from pyrocket.engine.message_locations import Places, check_columns, scan_places
+from pyrocket.engine.key_lookup import KeyLookup
+from pyrocket.engine.locating import Locator, LookupRequest, LookupResult
+from pyrocket.engine.message_locations import MessageLocations, check_columns, scan_places
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
@@ -21,7 +21,7 @@ from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES, QueueR
 from pyrocket.index.queues.scan_many import read_together
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.views.pending import Parked, PendingKind, PendingPart
+from pyrocket.views.pending import PendingKind, PendingMessages, PendingRange
 from pyrocket.views.views import Views
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
@@ -32,10 +32,10 @@ _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 class Reading:
     """What every open store can do, read-only or not. Never locks, never writes."""
 
-    _parked: Parked
+    _parked: PendingMessages
     _views: Views
 
-    def __init__(self, reader: Reader, lookup: Lookup) -> None:
+    def __init__(self, reader: Reader, lookup: KeyLookup) -> None:
         self._reader, self._lookup = reader, lookup
         self._locator = Locator(lookup, reader)
         self._topics = reader.topics
@@ -168,7 +168,7 @@ class Reading:
             known, queue_id, start, end, columns, verify_crc=verify_crc, where=where, tally=tally
         )
 
-    def scan_together(
+    def scan_many(
         self,
         topic: str,
         ranges: Sequence[tuple[int, int, int]],
@@ -264,7 +264,7 @@ class Reading:
         check_numbers(begin_ms=begin_ms, end_ms=end_ms, max_messages=max_messages)
         return self._lookup.query(topic, key, begin_ms, end_ms, max_messages)
 
-    def locate(self, wanted: Wanted) -> Located:
+    def locate(self, wanted: LookupRequest) -> LookupResult:
         """Return where messages with any of many keys or ids are; `scan_places` reads them.
 
         They are those that can be read from their topics now, found through the key index all at
@@ -274,7 +274,7 @@ class Reading:
 
     def scan_places(
         self,
-        places: Places,
+        places: MessageLocations,
         columns: Sequence[str] = ("queueOffset", "body"),
         *,
         verify_crc: bool = False,
@@ -308,7 +308,7 @@ class Reading:
         """What is there besides the messages of topics: the log, retries, groups and topics."""
         return self._views
 
-    def pending(self, kind: PendingKind) -> list[PendingPart]:
+    def pending(self, kind: PendingKind) -> list[PendingRange]:
         """Return where `scheduled` messages wait to be due, or `half` ones to be decided, now.
 
         They are those of all topics; `scan_pending` reads them.
@@ -317,7 +317,7 @@ class Reading:
 
     def scan_pending(
         self,
-        part: PendingPart,
+        part: PendingRange,
         topics: Sequence[str],
         columns: Sequence[str] = ("topic", "body", "dueTimestamp"),
         *,

@@ -18,7 +18,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating, translating_methods
 from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.key_lookup import Lookup
+from pyrocket.engine.key_lookup import KeyLookup
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.reader_delivery import Advancing
 from pyrocket.engine.removable import check_limits, preview
@@ -43,7 +43,7 @@ from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
-from pyrocket.views.pending import Parked
+from pyrocket.views.pending import PendingMessages
 from pyrocket.views.views import Views
 
 
@@ -62,7 +62,7 @@ class Store(Reading):
         identity = self._writer.identity if self._writer else load_identity(layout, config)
         tell_differences(layout, config, identity.config)
         reader = Reader(layout, identity, clock)
-        super().__init__(reader, Lookup(layout, reader))
+        super().__init__(reader, KeyLookup(layout, reader))
         self._sender = Sender(self._topics, identity.config, clock)
         self._epochs = Epochs(layout)
         self._groups = Groups(layout, self._reader, self._writing, clock)
@@ -79,7 +79,7 @@ class Store(Reading):
         )
         self._services.hook_into(hooks, self._writing)
         self._advancing = Advancing(layout, reader, clock)
-        self._parked = Parked(layout, reader, self._timers.entries)
+        self._parked = PendingMessages(layout, reader, self._timers.entries)
         self._views = Views(reader, self._groups, self._parked)
 
     @classmethod
@@ -332,7 +332,7 @@ class Store(Reading):
 
         `progress` is told bytes done, bytes in all, and the file that was copied.
         """
-        turn = self._writer.section if self._writer else None
+        turn = self._writer.exclusive if self._writer else None
         where = path_of(target, "target", "SNAPSHOT_TARGET")
         return take_snapshot(self._layout, self._reader, where, turn, progress)
 

@@ -5,7 +5,7 @@ import time
 from statistics import median
 
 import pyarrow as pa
-from pyrocket import Store, Wanted
+from pyrocket import LookupRequest, Store
 from pyspark.sql import functions as sql
 
 TOPIC, WANTED = "orders", 100
@@ -70,6 +70,6 @@ def test_a_hundred_keys_as_a_dataframe(spark, fast_disk, large, report):
 
 def locate(path, keys):
     with Store.open(path, read_only=True) as store:
-        located = store.locate(Wanted(topics=[TOPIC], keys=keys))
+        located = store.locate(LookupRequest(topics=[TOPIC], keys=keys))
         read = [batch for places in located.places for batch in store.scan_places(places)]
     assert sum(batch.num_rows for batch in read) == WANTED

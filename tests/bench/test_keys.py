@@ -10,7 +10,7 @@ from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.engine import message_encoder
 from pyrocket.formats import record_batch
-from pyrocket.index.keys.index_builder import KeyBuilder
+from pyrocket.index.keys.index_builder import IndexBuilder
 
 BODY_BYTES = 1024
 
@@ -68,7 +68,11 @@ def test_building_the_index_beside_appending(fast_disk, large, report, monkeypat
     }
     for store in stores.values():
         store.append_batch(one, topic="T")
-    parts = [(record_batch, "keys_of_batch"), (KeyBuilder, "note"), (KeyBuilder, "_build_slice")]
+    parts = [
+        (record_batch, "keys_of_batch"),
+        (IndexBuilder, "note"),
+        (IndexBuilder, "_build_slice"),
+    ]
     costs = [cost_of(monkeypatch, *part) for part in parts]
     for _ in range(rounds):
         for on, store in stores.items():
@@ -126,7 +130,7 @@ def test_noting_the_keys_of_single_messages(fast_disk, large, report, monkeypatc
     with Store.open(fast_disk / "s", create=True, config=StoreConfig(flush="manual")) as store:
         store.create_topic("T", read_queues=1, write_queues=1)
         hashing = cost_of(monkeypatch, message_encoder, "keys_of_message")
-        noting = cost_of(monkeypatch, KeyBuilder, "note")
+        noting = cost_of(monkeypatch, IndexBuilder, "note")
         start = time.process_time()
         for number in range(count):
             store.append(Message(topic="T", body=b"x" * 100, keys=[f"order-{number}"]))

@@ -68,7 +68,7 @@ def test_a_million_pending_timers(fast_disk, large, report):
 def _take_all_in(store):
     writer = store._writing()
     while True:
-        with writer.try_section():
+        with writer.try_exclusive():
             if not store.timers.service.take_in(writer):
                 return
 
@@ -85,7 +85,7 @@ def _deliver_one_by_one(store, clock, report):
     before = own_mib()
     service.deliver_due(writer, clock.now)
     for _ in range(200):
-        with writer.try_section():
+        with writer.try_exclusive():
             due = service.next_due(writer, clock.now)
         clock.now = due
         times.append(spent(lambda: service.deliver_due(writer, clock.now)))

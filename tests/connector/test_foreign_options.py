@@ -17,7 +17,7 @@ def refused(name, query=STREAM):
 
 
 @pytest.mark.parametrize(
-    ("typed", "query", "what", "way_out"),
+    ("typed", "query", "what", "os_error_remedy"),
     [
         ("groupIdPrefix", STREAM, "'groupIdPrefix' is Kafka's", "'commitToGroup'"),
         ("groupidprefix", BATCH, "'groupIdPrefix' is Kafka's", "Remove it."),
@@ -40,10 +40,12 @@ def refused(name, query=STREAM):
         ("nameServer", BATCH, "names RocketMQ's name servers", "with 'path'"),
     ],
 )
-def test_an_option_of_others_says_what_it_is_and_where_it_belongs(typed, query, what, way_out):
+def test_an_option_of_others_says_what_it_is_and_where_it_belongs(
+    typed, query, what, os_error_remedy
+):
     error = refused(typed, query)
     assert what in error.message
-    assert way_out in error.remedy
+    assert os_error_remedy in error.remedy
     assert EVERY not in error.remedy
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import FileLock, Turns
+from pyrocket.disk.lock import FileLock, WriteLock
 from pyrocket.errors import OptionError, StoreLockedError
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark_pyrocket import DefaultSource
@@ -130,7 +130,7 @@ def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, mo
     reader = make()
     end = ask(reader, reader.initialOffset())
     layout = Layout(box_path(box))
-    turns = Turns(layout.mutex, layout.turnstile, os.getpid)
+    turns = WriteLock(layout.mutex, layout.turnstile, os.getpid)
     with turns.turn(1000), caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert ask(reader, end) == end
@@ -204,7 +204,7 @@ def test_a_broker_that_takes_the_directory_later_does_not_end_the_query(box, mak
 def test_a_writer_that_is_busy_at_the_start_does_not_fail_it(box, make):
     box.create(queues=1)
     layout = Layout(box_path(box))
-    turns = Turns(layout.mutex, layout.turnstile, os.getpid)
+    turns = WriteLock(layout.mutex, layout.turnstile, os.getpid)
     with turns.turn(1000):
         make()
     turns.close()

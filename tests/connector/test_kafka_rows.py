@@ -257,9 +257,9 @@ def test_dropped_rows_are_counted_by_the_task_and_in_what_is_published(tmp_path)
     nothing = writer.write(iter([kafka_batch(rows[1:2])]))
     assert (nothing.staged.rows, nothing.staged.left_out) == (0, 1)
     with Store.open(tmp_path / "s") as store:
-        published = store.sink.publish_once([told.staged, nothing.staged])
+        published = store.sink.publish_anonymous([told.staged, nothing.staged])
         assert (published.rows, published.left_out) == (4, 6)
-        published = store.sink.publish_once([nothing.staged])
+        published = store.sink.publish_anonymous([nothing.staged])
         assert (published.rows, published.left_out) == (0, 1)
         bodies = [message.body for message in store.messages("t")]
     assert sorted(bodies) == [b"1", b"1", b"3", b"3"]

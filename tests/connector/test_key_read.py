@@ -11,7 +11,7 @@ from pyrocket import Store
 from pyrocket.errors import OptionError, TopicNotFoundError
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.options.lookup import Lookup
+from pyspark_pyrocket.options.lookup import KeyLookup
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import key_lookup
@@ -159,8 +159,8 @@ def test_words_that_no_message_can_have_are_refused(option, text):
     ],
 )
 def test_words_are_separated_by_commas_or_a_json_list(text, words):
-    assert parse(keys=text).lookup == Lookup(keys=words)
-    assert parse(msgId=text).lookup == Lookup(ids=words)
+    assert parse(keys=text).lookup == KeyLookup(keys=words)
+    assert parse(msgId=text).lookup == KeyLookup(ids=words)
 
 
 def test_json_that_is_none_is_named():

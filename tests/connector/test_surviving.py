@@ -4,7 +4,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from pyrocket import MessageFilter, ScanTally, Store, Wanted
+from pyrocket import LookupRequest, MessageFilter, ScanTally, Store
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     RecordDamagedError,
@@ -189,7 +189,7 @@ def located(store, monkeypatch):
     store.update_topic("t", read_queues=2, write_queues=2)
     rows = batch([f"{n:0200}".encode() for n in range(60)], 1, keys=keys, tags=tags)
     store.append_batch(rows, topic="t")
-    (places,) = store.locate(Wanted(topics=["t"], keys=["k"])).places
+    (places,) = store.locate(LookupRequest(topics=["t"], keys=["k"])).places
     return places
 
 

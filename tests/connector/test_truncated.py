@@ -113,7 +113,7 @@ def test_a_stream_that_has_read_beyond_what_was_durable_waits_for_a_recovery(box
     forget(box.path)
     reboot(path)
     page = words(path)
-    page.distrust()
+    page.invalidate()
     page.close()
     if queues == "cut":
         for file in queue_files(path):

@@ -11,8 +11,8 @@ import pyarrow as pa
 from crash.nursery import wait_for
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.lock import Turns
-from pyrocket.disk.shared_state import StatePage
+from pyrocket.disk.lock import WriteLock
+from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import OffsetOutOfRangeError, SinkError
 from support.halves import send_for_ever  # noqa: F401  a task of its own
 from support.sinks import numbered, stage_tasks
@@ -66,7 +66,7 @@ def produce_in_threads(path, diaries, producer, count, seed, threads=2):
 
 def take_turns(folder, ready, moment, result):
     """Take turns for two seconds, from when the file `moment` says; leave how many there were."""
-    turns = Turns(Path(folder) / "mutex", Path(folder) / "turnstile", lambda: 0)
+    turns = WriteLock(Path(folder) / "mutex", Path(folder) / "turnstile", lambda: 0)
     Path(ready).touch()
     begin = float(wait_for(Path(moment)).read_text())
     time.sleep(max(0, begin - time.monotonic()))
@@ -81,7 +81,7 @@ def take_turns(folder, ready, moment, result):
 def hold_turn(path, ready):
     """Take a turn and never give it back."""
     store = Store.open(path)
-    with store._writing().section():
+    with store._writing().exclusive():
         Path(ready).touch()
         time.sleep(60)
 
@@ -165,9 +165,9 @@ def die_at_step(step, half, trace):
 
     for name in STEPS:
         setattr(io, name, instead(name, getattr(io, name)))
-    fulfil, set_word = StatePage.fulfil, StatePage.__setitem__
-    StatePage.fulfil = lambda page: instead("fulfil", fulfil)(page)
-    StatePage.__setitem__ = lambda page, word, value: instead(f"word {word}", set_word)(
+    apply_intent, set_word = SharedState.apply_intent, SharedState.__setitem__
+    SharedState.apply_intent = lambda page: instead("apply_intent", apply_intent)(page)
+    SharedState.__setitem__ = lambda page, word, value: instead(f"word {word}", set_word)(
         page, word, value
     )
 

@@ -162,7 +162,7 @@ def _trust_words(root):
     """Let the copy's words be true: otherwise a copy is known by its inode."""
     layout = Layout(root)
     page = words(root)
-    page.vouch(load_identity(layout, SMALL).key, lock_identity(layout.lock))
+    page.validate_state(load_identity(layout, SMALL).key, lock_identity(layout.lock))
     page.close()
 
 

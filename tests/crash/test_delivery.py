@@ -48,7 +48,7 @@ def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor
         if status == 0:
             break
     assert status == 0
-    assert "fulfil" in (tmp_path / "trace").read_text().split()
+    assert "apply_intent" in (tmp_path / "trace").read_text().split()
     if other:
         other.close()
 

@@ -274,7 +274,7 @@ def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
         if status == 0:
             break
     assert status == 0
-    assert "fulfil" in (tmp_path / "trace").read_text().split()
+    assert "apply_intent" in (tmp_path / "trace").read_text().split()
     clock.now += HOUR
     with Store.open(path, config=CONFIG, clock=clock) as store:
         deliver_all(store)

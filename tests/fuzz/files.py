@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.index_file import Geometry, key_hash
@@ -33,7 +33,7 @@ FOLDER = "PYROCKET_FUZZ_FOLDER"
 LOG_BYTES = 4096
 ENTRIES = 4
 GEOMETRY = Geometry(slots=4, items=16)
-MOST_BYTES = 4096
+MAX_BYTES = 4096
 WHOLE_LOG = 2**63 - 1
 NOW = 1_700_000_000_000
 _NAMES = ("20231114221320000", "20231114221320001")
@@ -72,7 +72,7 @@ def new_layout(name):
 
 
 def _log(layout):
-    return CommitLog(FileRun(layout.commit_log, LOG_BYTES, layout.scratch, writable=False))
+    return CommitLog(FileQueue(layout.commit_log, LOG_BYTES, layout.scratch, writable=False))
 
 
 def log(data):
@@ -123,7 +123,7 @@ def queue(data):
     for at in (0, 1):
         part = data[at * ENTRIES * 20 :][: ENTRIES * 20].ljust(ENTRIES * 20, b"\0")
         (layout.consume_queue("t", 0) / file_name(at * ENTRIES * 20)).write_bytes(part)
-    run = FileRun(layout.consume_queue("t", 0), ENTRIES * 20, layout.scratch)
+    run = FileQueue(layout.consume_queue("t", 0), ENTRIES * 20, layout.scratch)
     known, log_ = ConsumeQueue("t", 0, run), _log(layout)
     bound = LOG_BYTES if data[-1:] > b"\x80" else WHOLE_LOG
     try:

@@ -2,14 +2,14 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from support.stores import SMALL, queue_files
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_who_cleans_beside_another_cleaning_misses_no_file(aged, open_store, monkeypatch, dry_run):
     """Files may go between the look at the folder and the look at them."""
-    other, real, starts = open_store(), FileRun.starts, []
+    other, real, starts = open_store(), FileQueue.starts, []
 
     def list_and_clean(self):
         found = real(self)
@@ -18,7 +18,7 @@ def test_who_cleans_beside_another_cleaning_misses_no_file(aged, open_store, mon
             other.clean(hours=30)
         return found
 
-    monkeypatch.setattr(FileRun, "starts", list_and_clean)
+    monkeypatch.setattr(FileQueue, "starts", list_and_clean)
     assert not aged.clean(hours=30, dry_run=dry_run).removals
     assert starts
 

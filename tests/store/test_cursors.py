@@ -35,7 +35,7 @@ def with_delayed(path, count=5, **options):
 
 
 def move(store, moves):
-    with store._writing().section():
+    with store._writing().exclusive():
         store._writing().move(moves)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.config import (
     DELAY_LEVELS,
-    MOST_DELAY_LEVELS,
+    MAX_DELAY_LEVELS,
     StoreConfig,
     parse_delay_levels,
     parse_duration,
@@ -59,7 +59,7 @@ def test_levels_that_make_no_sense_are_refused(text):
 
 
 def test_every_level_has_a_cursor():
-    assert MOST_DELAY_LEVELS == shared_state.MOST_DELAY_LEVELS
+    assert MAX_DELAY_LEVELS == shared_state.MAX_DELAY_LEVELS
     assert StoreConfig(delay_levels=" ".join(["1d"] * 64)).delay_levels_ms == (86_400_000,) * 64
 
 

@@ -180,7 +180,7 @@ def test_due_times_of_delayed_messages_are_no_hashes(store):
     where = MessageFilter.parse(tags="A")
     rows = rows_of(store.scan("SCHEDULE_TOPIC_XXXX", 0, 0, 1, ["body"], where=where))
     assert rows == [{"body": b"later"}]
-    (row,) = store.scan_together("SCHEDULE_TOPIC_XXXX", [(0, 0, 1)], ["body"], where=where)["body"]
+    (row,) = store.scan_many("SCHEDULE_TOPIC_XXXX", [(0, 0, 1)], ["body"], where=where)["body"]
     assert row.as_py() == b"later"
 
 

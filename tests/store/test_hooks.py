@@ -85,7 +85,7 @@ def test_services_are_called_after_a_turn_and_may_take_one_themselves(tmp_path):
         called = []
 
         def service():
-            with store._writing().try_section():
+            with store._writing().try_exclusive():
                 called.append(store.max_offset("t", 0))
 
         hooks(store).after_section.append(service)
@@ -97,7 +97,7 @@ def test_services_are_called_before_a_clean_end_and_only_then(tmp_path):
     called = []
     for clean in (False, True):
         store = filled(tmp_path, 1)
-        hooks(store).before_rest.append(lambda clean=clean: called.append(clean))
+        hooks(store).before_clean_shutdown.append(lambda clean=clean: called.append(clean))
         store.close(clean=clean)
     assert called == [True]
     with Store.open(tmp_path, read_only=True) as store:

@@ -9,11 +9,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from pyrocket import Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig, Wanted
+from pyrocket import LookupRequest, Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig
 from pyrocket.engine.group_admin import AtTime, Groups
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.sink import Sink
-from pyrocket.services.transactions.model import HalfPlace
+from pyrocket.services.transactions.model import HalfMessageRef
 from pyrocket.services.transactions.transactions import Transactions
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
@@ -83,7 +83,7 @@ def reads(store):
         "Store.estimate_bytes": (store.estimate_bytes, span),
         "Store.holds": (store.holds, {"mark": store.mark({"t": {0: 3}})}),
         "Store.mark": (store.mark, {"offsets": {"t": {0: 3}}}),
-        "Store.locate": (store.locate, {"wanted": Wanted(topics=("t",), keys=("k",))}),
+        "Store.locate": (store.locate, {"wanted": LookupRequest(topics=("t",), keys=("k",))}),
         "Store.log_span": (store.log_span, span),
         "Store.lost_queues": (store.lost_queues, {"topic": "t"}),
         "Store.max_offset": (store.max_offset, {"topic": "t", "queue_id": 0}),
@@ -114,12 +114,12 @@ def reads(store):
         "Store.scan_places": (
             store.scan_places,
             {
-                "places": store.locate(Wanted(topics=("t",), keys=("k",))).places[0],
+                "places": store.locate(LookupRequest(topics=("t",), keys=("k",))).places[0],
                 "columns": ("body",),
             },
         ),
-        "Store.scan_together": (
-            store.scan_together,
+        "Store.scan_many": (
+            store.scan_many,
             {"topic": "t", "ranges": [(0, 0, 2)], "columns": ("body",)},
         ),
         "Store.topic": (store.topic, {"name": "t"}),
@@ -161,7 +161,7 @@ def calls_of_parts(store):
         "Groups.topics": (groups.topics, {"group": "g"}),
         "Transactions.end": (
             transactions.end,
-            {"place": HalfPlace(0, 0, "pg", "x"), "state": UNKNOWN, "from_check": False},
+            {"place": HalfMessageRef(0, 0, "pg", "x"), "state": UNKNOWN, "from_check": False},
         ),
         "Transactions.send_half": (
             transactions.send_half,
@@ -181,7 +181,7 @@ def calls_of_parts(store):
         "Sink.discard": (sink.discard, {"staged": []}),
         "Sink.last": (sink.last, {"identity": "q", "target": "t"}),
         "Sink.publish": (sink.publish, {"batch": batch_of(0), "staged": []}),
-        "Sink.publish_once": (sink.publish_once, {"staged": []}),
+        "Sink.publish_anonymous": (sink.publish_anonymous, {"staged": []}),
         "Sink.stage": (sink.stage, {"batch": batch_of(9), "partition": 0, "attempt": 0}),
         "SinkBatch": (
             SinkBatch,
@@ -255,8 +255,8 @@ def test_hostile_fields_of_messages_and_wishes_are_refused_with_a_way_out(store,
             for one in fields(Message)
         ),
         *(
-            (store.locate, {"wanted": replace(Wanted(topics=("t",)), **{one.name: value})})
-            for one in fields(Wanted)
+            (store.locate, {"wanted": replace(LookupRequest(topics=("t",)), **{one.name: value})})
+            for one in fields(LookupRequest)
         ),
         (store.append, {"message": Message(topic="t", body=b"x", properties={"a": value})}),
         (store.append, {"message": Message(topic="t", body=b"x", keys=[value])}),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket import MessageFilter, Places, Store, Wanted
+from pyrocket import LookupRequest, MessageFilter, MessageLocations, Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry, key_hash
@@ -16,7 +16,7 @@ from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues import scattered_reads
 from support.stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot
 
-ONE_KEY = Wanted(topics=["t"], keys=["k"])
+ONE_KEY = LookupRequest(topics=["t"], keys=["k"])
 
 
 @pytest.fixture(params=["indexed", "tail", "no index"])
@@ -51,19 +51,19 @@ def test_many_keys_are_looked_up_at_once(some):
     store, _ = some(
         [message(b"%d" % at, keys=[f"k{at}", "all"], queue_id=at % 2) for at in range(60)]
     )
-    assert read(store, Wanted(topics=["t"], keys=["k7", "k30", "k31", "none"])) == [
+    assert read(store, LookupRequest(topics=["t"], keys=["k7", "k30", "k31", "none"])) == [
         b"30",
         b"7",
         b"31",
     ]
-    assert len(read(store, Wanted(topics=["t"], keys=["all", "k3"]))) == 60
-    assert read(store, Wanted(topics=["t"], keys=["k"])) == []
-    assert read(store, Wanted(topics=[], keys=["all"])) == []
+    assert len(read(store, LookupRequest(topics=["t"], keys=["all", "k3"]))) == 60
+    assert read(store, LookupRequest(topics=["t"], keys=["k"])) == []
+    assert read(store, LookupRequest(topics=[], keys=["all"])) == []
 
 
 def test_a_message_with_two_of_the_keys_comes_once(some):
     store, _ = some([message(b"x", keys=["a", "b", "a"])])
-    assert read(store, Wanted(topics=["t"], keys=["a", "b"])) == [b"x"]
+    assert read(store, LookupRequest(topics=["t"], keys=["a", "b"])) == [b"x"]
 
 
 def test_keys_are_compared_to_the_letter(some):
@@ -71,28 +71,28 @@ def test_keys_are_compared_to_the_letter(some):
     store, _ = some([message(key.encode(), keys=[key]) for key in odd])
     assert key_hash("t", "Aa") == key_hash("t", "BB")
     for key in odd:
-        assert read(store, Wanted(topics=["t"], keys=[key])) == [key.encode()]
+        assert read(store, LookupRequest(topics=["t"], keys=[key])) == [key.encode()]
 
 
 def test_topics_are_told_apart(some):
     store, _ = some([message(b"%d" % at, topic="tuv"[at % 3], keys=["k"]) for at in range(9)])
-    found = read(store, Wanted(topics=["t", "u"], keys=["k"]), "topic", "body")
+    found = read(store, LookupRequest(topics=["t", "u"], keys=["k"]), "topic", "body")
     assert found == [("t", b"0"), ("t", b"3"), ("t", b"6"), ("u", b"1"), ("u", b"4"), ("u", b"7")]
 
 
 def test_ids_of_both_kinds_are_found(some):
     store, sent = some([message(b"%d" % at, keys=["k"]) for at in range(20)])
     ids = [sent[3].msg_id, sent[5].offset_msg_id, sent[6].offset_msg_id.lower(), "nothing"]
-    assert read(store, Wanted(topics=["t"], ids=ids)) == [b"3", b"5", b"6"]
-    assert read(store, Wanted(topics=["other"], ids=ids)) == []
+    assert read(store, LookupRequest(topics=["t"], ids=ids)) == [b"3", b"5", b"6"]
+    assert read(store, LookupRequest(topics=["other"], ids=ids)) == []
     strange = "C0A8010500002A9F" + sent[3].offset_msg_id[16:]
-    assert read(store, Wanted(topics=["t"], ids=[strange])) == []
+    assert read(store, LookupRequest(topics=["t"], ids=[strange])) == []
 
 
 def test_an_id_is_no_key_and_a_key_no_id(some):
     store, sent = some([message(b"0"), message(b"1", keys=["key"])])
-    assert read(store, Wanted(topics=["t"], ids=["key"])) == []
-    assert read(store, Wanted(topics=["t"], keys=[sent[0].msg_id])) == [b"0"]
+    assert read(store, LookupRequest(topics=["t"], ids=["key"])) == []
+    assert read(store, LookupRequest(topics=["t"], keys=[sent[0].msg_id])) == [b"0"]
 
 
 def test_a_window_is_exact_to_the_millisecond(open_store, clock):
@@ -191,7 +191,9 @@ def test_places_of_another_queue_are_refused(open_store):
     for wrong in (
         replace(places, topic="u"),
         replace(places, queue_id=1),
-        Places.of("t", 0, places.queue_offsets + 1, places.positions, np.zeros(4, np.int64)),
+        MessageLocations.of(
+            "t", 0, places.queue_offsets + 1, places.positions, np.zeros(4, np.int64)
+        ),
     ):
         with pytest.raises(StoreDamagedError):
             list(store.scan_places(wrong, ["body"]))
@@ -201,7 +203,7 @@ def test_places_of_another_queue_are_refused(open_store):
 
 def test_places_within_a_range_of_offsets():
     at = np.array([2, 5, 9])
-    places = Places.of("t", 0, at, at * 100, np.full(3, 10))
+    places = MessageLocations.of("t", 0, at, at * 100, np.full(3, 10))
     assert places.within(2, 6).queue_offsets.tolist() == [2, 5]
     assert places.within(3, 5).queue_offsets.tolist() == []
     assert places.within(9, 2).queue_offsets.tolist() == []
@@ -253,4 +255,4 @@ def test_what_is_found_is_what_a_scan_finds(tmp_path_factory, messages, wanted, 
             for one in store.read("t", queue, 0, 100)
             if wanted & set(one.keys)
         ]
-        assert read(store, Wanted(topics=["t"], keys=wanted)) == expected
+        assert read(store, LookupRequest(topics=["t"], keys=wanted)) == expected

@@ -4,7 +4,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import HALF_CURSOR, NEXT_DUE, OP_CURSOR, level_word
-from pyrocket.engine.message_encoder import Route
+from pyrocket.engine.message_encoder import TopicRoute
 from pyrocket.errors import StoreUnavailableError
 from support.dying import DeathError, DyingAt
 from support.stores import SMALL, bodies, filled, message, words
@@ -15,9 +15,9 @@ MOVES = {level_word(3): 17, HALF_CURSOR: 4}
 def send_and_move(store, moves=MOVES):
     """Append one message and move the words with it, as a service does."""
     writer = store._writing()
-    to = Route("t", store.topic("t").write_queues)
+    to = TopicRoute("t", store.topic("t").write_queues)
     encoded = store._sender._outgoing.encode_message(message(b"moved"), to).record
-    with writer.section():
+    with writer.exclusive():
         writer.append([encoded], moves=moves)
 
 
@@ -71,7 +71,7 @@ def test_failed_append_moves_nothing_then_or_later(tmp_path, monkeypatch):
 
 def test_words_move_without_messages(tmp_path):
     with filled(tmp_path, 3) as store:
-        with store._writing().section():
+        with store._writing().exclusive():
             store._writing().move({OP_CURSOR: 9, HALF_CURSOR: 5})
         page = words(tmp_path)
         assert (page[OP_CURSOR], page[HALF_CURSOR]) == (9, 5)

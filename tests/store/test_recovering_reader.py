@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 from pyrocket import Message, Store
 from pyrocket.disk.lock import FileLock
-from pyrocket.disk.shared_state import STATE_FORMAT, StatePage
+from pyrocket.disk.shared_state import STATE_FORMAT, SharedState
 from pyrocket.engine import reader, recovery
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index.queues import rebuild, scanner
@@ -103,9 +103,9 @@ def test_where_no_durable_end_is_known_a_reader_waits_for_a_recovery(root, monke
 
 
 def test_verify_notes_a_recovery_that_has_not_ended(root):
-    page = StatePage(root / "pyrocket/state", writable=True)
+    page = SharedState(root / "pyrocket/state", writable=True)
     assert not [one for one in verify(root).findings if one.code == "NOT_RECOVERED"]
-    page.distrust()
+    page.invalidate()
     page.close()
     report = verify(root)
     assert report.ok
@@ -125,7 +125,7 @@ def test_a_reader_sees_whole_queues_before_and_after_a_recovery(root, monkeypatc
         return restore_cursors(*arguments)
 
     monkeypatch.setattr(recovery, "restore_cursors", slow)
-    page = StatePage(root / "pyrocket/state", writable=True)
+    page = SharedState(root / "pyrocket/state", writable=True)
     with Store.open(root, read_only=True) as looking:
         assert looking.max_offset("T", 0) == 100
         page[0] = 0
@@ -145,8 +145,8 @@ def test_a_recovery_that_never_ends_is_named(root, monkeypatch, can_tell):
     monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.1)
     if not can_tell:
         monkeypatch.setattr(reader, "is_locked", lambda path: None)
-    page = StatePage(root / "pyrocket/state", writable=True)
-    page.distrust()
+    page = SharedState(root / "pyrocket/state", writable=True)
+    page.invalidate()
     page.close()
     with Store.open(root, read_only=True) as store:
         with alone(root), pytest.raises(StoreUnavailableError, match="STORE_RECOVERING"):
@@ -159,12 +159,12 @@ def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(ro
     """Its range was taken before; the entries are cut and written anew while it reads."""
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
     entries = queue_file.read_bytes()
-    page = StatePage(root / "pyrocket/state", writable=True)
+    page = SharedState(root / "pyrocket/state", writable=True)
     monkeypatch.setattr(scanner, "_ENTRIES_AT_ONCE", 10)
     with Store.open(root, read_only=True) as looking:
         batches = looking.scan("T", 0, 0, 100, ["queueOffset"])
         rows = next(batches).num_rows
-        page.distrust()
+        page.invalidate()
         queue_file.write_bytes(bytes(len(entries)))
 
         def finish():
@@ -187,7 +187,7 @@ def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(ro
 def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root, monkeypatch):
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
     entries, real = queue_file.read_bytes(), scanner.read_messages
-    page = StatePage(root / "pyrocket/state", writable=True)
+    page = SharedState(root / "pyrocket/state", writable=True)
 
     def finish():
         queue_file.write_bytes(entries)
@@ -197,7 +197,7 @@ def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root,
 
     def begin(*arguments):
         monkeypatch.setattr(reader, "read_messages", real)
-        page.distrust()
+        page.invalidate()
         queue_file.write_bytes(bytes(len(entries)))
         timer.start()
         return real(*arguments)

@@ -72,7 +72,7 @@ def test_only_known_views_are_planned(topic, view):
 def test_what_another_method_returned_is_asked_for_by_name(topic):
     text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.holds(5))
     assert "Store.mark" in text
-    text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.sink.publish_once(["x"]))
+    text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.sink.publish_anonymous(["x"]))
     assert "Stager.finish" in text
 
 

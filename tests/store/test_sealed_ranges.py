@@ -76,7 +76,7 @@ def test_a_record_whose_checksum_was_hidden_is_damaged_to_readers_and_verify(sto
         with pytest.raises(StoreDamagedError, match="checksum mismatch of the whole record"):
             reader.read("t", 0, 0)
         with pytest.raises(StoreDamagedError):
-            reader.scan_together("t", [(0, 0, 2)], verify_crc=True) or scan(reader, "t", 0)
+            reader.scan_many("t", [(0, 0, 2)], verify_crc=True) or scan(reader, "t", 0)
 
 
 def test_recovery_ends_the_log_before_a_record_whose_checksum_was_hidden(store, path, open_store):

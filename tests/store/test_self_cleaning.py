@@ -79,7 +79,7 @@ def test_cleaning_waits_for_nobody(aged, path, clock, monkeypatch):
 
 
 def aged_turn(path):
-    return Store.open(path)._writing().section()
+    return Store.open(path)._writing().exclusive()
 
 
 def test_a_full_disk_refuses_appends_until_there_is_room(aged, path, clock, monkeypatch):

@@ -8,7 +8,7 @@ import shlex
 import pytest
 from click.testing import CliRunner
 from pyrocket import Message, Store
-from pyrocket.disk.os_errors import way_out
+from pyrocket.disk.os_errors import os_error_remedy
 from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
 from pyrocket.tools.cli import main
 from support.stores import filled, overwrite, queue_files
@@ -79,5 +79,5 @@ def test_what_is_in_the_place_of_a_file_is_not_said_to_be_a_full_disk(path):
     ],
 )
 def test_the_way_out_of_an_error_is_that_of_its_number(number, what):
-    assert what in way_out(OSError(number, os.strerror(number)), "try again")
-    assert "Free space" in way_out(OSError("without a number"), "try again")
+    assert what in os_error_remedy(OSError(number, os.strerror(number)), "try again")
+    assert "Free space" in os_error_remedy(OSError("without a number"), "try again")

@@ -5,7 +5,7 @@ import os
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.shared_state import PUBLISHED, StatePage
+from pyrocket.disk.shared_state import PUBLISHED, SharedState
 from pyrocket.errors import StoreFailedError
 from support.stores import (
     SMALL,
@@ -36,14 +36,14 @@ class Journal:
         self.steps, self._stop_before = [], stop_before
         for name in ("write_at", "sync"):
             monkeypatch.setattr(io, name, self._instead(name, getattr(io, name)))
-        set_word = StatePage.__setitem__
+        set_word = SharedState.__setitem__
 
         def note(page, word, value):
             if word == PUBLISHED:
                 self._note("published", value)
             set_word(page, word, value)
 
-        monkeypatch.setattr(StatePage, "__setitem__", note)
+        monkeypatch.setattr(SharedState, "__setitem__", note)
 
     def _instead(self, name, real):
         def operation(descriptor, *rest):

@@ -17,7 +17,7 @@ from support.stores import SMALL, batch, bodies, filled, numbered, reboot
 
 WINDOW = 64 * 1024
 LOG_FILE = 1024 * 1024
-MOST = 64 * 1024 * 1024
+MAX = 64 * 1024 * 1024
 
 
 @pytest.fixture
@@ -112,5 +112,5 @@ def test_a_window_has_64_mib_at_most():
         record_walk.WINDOW_BYTES,
         kept_window.KEPT_BYTES,
     )
-    assert max(windows) <= MOST
+    assert max(windows) <= MAX
     assert scanner.SLICE_BYTES <= scanner.WINDOW_BYTES

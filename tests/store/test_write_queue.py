@@ -5,7 +5,7 @@ import time
 
 import pytest
 from pyrocket.disk import io
-from pyrocket.disk.shared_state import PUBLISHED, StatePage
+from pyrocket.disk.shared_state import PUBLISHED, SharedState
 from pyrocket.errors import MessageError, StoreUnavailableError, TopicNotFoundError
 from support.stores import batch, bodies, message
 
@@ -62,7 +62,7 @@ def crowd(store, monkeypatch):
 
 def test_those_who_wait_are_published_together_in_their_order(crowd, monkeypatch):
     store = crowd.store
-    published, set_word = [], StatePage.__setitem__
+    published, set_word = [], SharedState.__setitem__
 
     def note(page, word, value):
         if word == PUBLISHED:
@@ -71,7 +71,7 @@ def test_those_who_wait_are_published_together_in_their_order(crowd, monkeypatch
 
     for number in range(6):
         crowd.do(number, lambda number=number: store.append(message(b"%d" % number)))
-    monkeypatch.setattr(StatePage, "__setitem__", note)
+    monkeypatch.setattr(SharedState, "__setitem__", note)
     answers = crowd.finish()
     assert len(published) == 2, "the first alone, then all others"
     assert [answers[number].queue_offset for number in range(6)] == list(range(6))

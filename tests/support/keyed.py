@@ -8,11 +8,11 @@ import pyarrow as pa
 from golden.values import LOOPBACK_V6
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checkpoint import decode_checkpoint
-from pyrocket.formats.index_file import HEADER_BYTES, Geometry, KeyHeader, name_after, table_name
+from pyrocket.formats.index_file import HEADER_BYTES, Geometry, IndexHeader, name_after, table_name
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import STORE_HOST, encode_record
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.index.keys.index_file import IndexFile
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.log.record_walk import walk
@@ -69,7 +69,7 @@ def append_records(store, fields):
     data = pa.py_buffer(bytearray(b"".join(records)))
     queues, tags = np.zeros(len(records), np.int32), np.zeros(len(records), np.int64)
     writer = store._writing()
-    with writer.section():
+    with writer.exclusive():
         writer.append([EncodedBatch("t", data, bounds, queues, tags, born_v6=True)])
 
 
@@ -101,7 +101,7 @@ def crash(store, path):
     reboot(path)
 
 
-class OpenedKeyFile(KeyFile):
+class OpenedKeyFile(IndexFile):
     """A file by an open descriptor, wherever its name is now."""
 
     def __init__(self, descriptor):
@@ -148,18 +148,18 @@ class Refused:
         while index.path(name).exists() or name <= self._last_name:
             name = name_after(name)
         self._last_name = name
-        before = KeyHeader()
+        before = IndexHeader()
         if self.made:
             before = self._header(self.made[-1])
         elif index.names():
             before = index.header(index.names()[-1])
-        start = KeyHeader(*(before.end_timestamp,) * 2, *(before.end_offset,) * 2)
+        start = IndexHeader(*(before.end_timestamp,) * 2, *(before.end_offset,) * 2)
         index.path("x").parent.mkdir(exist_ok=True)
         index.path(name).write_bytes(start.encode().ljust(GEOMETRY.file_bytes, b"\0"))
         return os.open(index.path(name), os.O_RDWR)
 
     def _header(self, descriptor):
-        return KeyHeader.decode(os.pread(descriptor, HEADER_BYTES, 0))
+        return IndexHeader.decode(os.pread(descriptor, HEADER_BYTES, 0))
 
     def _is_full(self, descriptor):
         return self._header(descriptor).count >= GEOMETRY.items

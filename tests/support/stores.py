@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import StatePage
+from pyrocket.disk.shared_state import SharedState
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
@@ -68,14 +68,14 @@ def bodies(store, topic="t"):
 
 def words(path):
     """The shared words, writable."""
-    return StatePage(Layout(path).state, writable=True)
+    return SharedState(Layout(path).state, writable=True)
 
 
 def reboot(path):
     """Make the words those of another boot, and of no clean end: nobody trusts them."""
     page = words(path)
     page[_BOOT_WORD] = page[_BOOT_WORD] ^ 1
-    page.stir()
+    page.mark_dirty()
     page.close()
 
 
@@ -146,5 +146,5 @@ def append_as_broker(store, topic, properties, tags_code, *, body=b"parked", bor
         tags_codes=np.array([tags_code], np.int64),
     )
     writer = store._writing()
-    with writer.section():
+    with writer.exclusive():
         writer.append([encoded])

@@ -43,7 +43,7 @@ class Timing:
         raise AssertionError("there is no end of it")
 
     def next_due(self):
-        with self.writer.try_section():
+        with self.writer.try_exclusive():
             return self.service.next_due(self.writer, self.clock.now)
 
     def bodies(self, topic="t", queue_id=0):
@@ -87,5 +87,5 @@ def park(timing, properties, body=b"x"):
         queue_ids=np.zeros(1, np.int32),
         tags_codes=np.zeros(1, np.int64),
     )
-    with timing.writer.section():
+    with timing.writer.exclusive():
         timing.writer.append([one])

@@ -17,7 +17,7 @@ from pyspark_pyrocket.arrow_types import bounds_of, bytes_of
 _FILLERS = pa.array([b"", b"\0", b"\0\0"], pa.binary())
 _SIGN, _ZERO = ord("="), ord("A")
 _ALPHABET = (ascii_letters + digits + "+/").encode()
-_MOST_BYTES = 2**31 - 1
+_MAX_BYTES = 2**31 - 1
 
 Ints = npt.NDArray[np.int64]
 
@@ -28,7 +28,7 @@ def encode_column(column: pa.BinaryArray) -> pa.StringArray:
     lengths = np.diff(bounds_of(plain))
     fillers = -lengths % 3
     ends = np.cumsum((lengths + fillers) // 3 * 4)
-    if len(ends) and ends[-1] > _MOST_BYTES:
+    if len(ends) and ends[-1] > _MAX_BYTES:
         raise pa.ArrowCapacityError(f"{ends[-1]} bytes of base64 do not fit into one batch")
     filled = pc.binary_join_element_wise(plain, _FILLERS.take(pa.array(fillers)), b"")
     encoded = bytearray(binascii.b2a_base64(bytes_of(filled).data, newline=False))

@@ -69,7 +69,7 @@ _USUAL = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?Z?", 
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
-_MOST_SECONDS = (1 << 43) - 1
+_MAX_SECONDS = (1 << 43) - 1
 
 DECODER = json.JSONDecoder(parse_float=Number, parse_int=Whole, parse_constant=Number)
 """Keeps numbers as text: what they mean is for the wanted type to say."""
@@ -189,7 +189,7 @@ def _date(value: Any) -> int:
 def _timestamp(value: Any) -> int:
     """Return microseconds since 1970; a whole number is in seconds; without a zone it is UTC."""
     if isinstance(value, Number):
-        return _whole(value, _MOST_SECONDS) * 1_000_000
+        return _whole(value, _MAX_SECONDS) * 1_000_000
     quick = _usual(value)
     if quick is not None:
         return quick

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import STREAM, Option
 
 _MAX_ROWS, _MAX_BYTES = "maxOffsetsPerTrigger", "maxBytesPerTrigger"
@@ -64,7 +64,7 @@ class Admission:
     max_delay_ms: int = DEFAULT_DELAY_MS
 
     @classmethod
-    def parse(cls, given: Given) -> "Admission":
+    def parse(cls, given: OptionReader) -> "Admission":
         """Read the limits of a stream; a batch has none."""
         by_default = given.query == STREAM and not (_MAX_ROWS in given or _MAX_BYTES in given)
         rows = None if _is_lifted(given, _MAX_ROWS) else given.whole(_MAX_ROWS)
@@ -100,7 +100,7 @@ class Admission:
         return f"at most {' and '.join(most)} at a time" if most else "all that is there at once"
 
 
-def _is_lifted(given: Given, option: str) -> bool:
+def _is_lifted(given: OptionReader, option: str) -> bool:
     return given.is_lifted(option) or set(given.text(option)) == {"0"}
 
 

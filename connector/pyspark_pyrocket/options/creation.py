@@ -3,7 +3,7 @@
 from pyrocket import StoreConfig
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import SINK, STREAM, Option
 
 ROWS = (
@@ -28,12 +28,12 @@ ROWS = (
 )
 
 
-def creates(given: Given) -> bool:
+def creates(given: OptionReader) -> bool:
     """Tell whether the store and its topics are made when they are missing."""
     return given.boolean("createIfMissing", default=given.query == SINK)
 
 
-def source_creates(given: Given) -> bool:
+def source_creates(given: OptionReader) -> bool:
     """Tell the same for a read, which may have to leave the store alone."""
     wanted = creates(given)
     if wanted and given.boolean("readOnly", default=False):
@@ -45,7 +45,7 @@ def source_creates(given: Given) -> bool:
     return wanted
 
 
-def directory_mode(given: Given) -> int | None:
+def directory_mode(given: OptionReader) -> int | None:
     """Return the permissions of a new store's directory, or None where the umask says them."""
     if "directoryMode" not in given:
         return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyrocket import StoreConfig
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import SINK, Option
 
 FAIL, DROP, PUBLISH, ACCEPT = "fail", "drop", "publish", "accept"
@@ -66,7 +66,7 @@ ROWS = (
 )
 
 
-def on_replay_difference(given: Given, delivery: str) -> str:
+def on_replay_difference(given: OptionReader, delivery: str) -> str:
     """Return FAIL, DROP or PUBLISH."""
     if "onReplayDifference" in given and delivery != EXACTLY_ONCE:
         raise OptionError(
@@ -78,12 +78,12 @@ def on_replay_difference(given: Given, delivery: str) -> str:
     return given.one_of("onReplayDifference", (FAIL, DROP, PUBLISH))
 
 
-def on_batch_gap(given: Given) -> str:
+def on_batch_gap(given: OptionReader) -> str:
     """Return FAIL or ACCEPT."""
     return given.one_of("onBatchGap", (FAIL, ACCEPT))
 
 
-def timer_max_delay_ms(given: Given) -> int:
+def timer_max_delay_ms(given: OptionReader) -> int:
     """Return how far ahead due times may lie."""
     length = given.duration_ms("timerMaxDelay")
     return StoreConfig().timer_max_delay_ms if length is None else length
@@ -97,7 +97,7 @@ class Transaction:
     version: int
 
 
-def transaction_of(given: Given, delivery: str, *, streaming: bool) -> Transaction | None:
+def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Transaction | None:
     """Return what makes a write the same one again, or None where the user gave nothing."""
     named = [option for option in ("txnAppId", "txnVersion") if option in given]
     if not named:

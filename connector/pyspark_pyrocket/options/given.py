@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pyrocket import parse_duration, parse_size
 from pyrocket.errors import OptionError
 
-_MOST = 2**63 - 1
+_MAX = 2**63 - 1
 NONE = frozenset({"none", "unlimited"})
 """What lifts a limit."""
 
 
 @dataclass(frozen=True)
-class Given:
+class OptionReader:
     """Option → text, by the names of the table, and the kind of query that they are for."""
 
     values: dict[str, str]
@@ -43,7 +43,7 @@ class Given:
         if option not in self:
             return None
         text = self.text(option)
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= _MOST):
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= _MAX):
             raise self.wrong(option, f"Write a whole number of at least {least}.")
         return int(text)
 
@@ -54,7 +54,7 @@ class Given:
         size = parse_size(self.text(option))
         if size is None:
             raise self.wrong(option, "Write bytes, as in 1048576, 512k, 64m or 2g.")
-        if not 1 <= size <= _MOST:
+        if not 1 <= size <= _MAX:
             raise self.wrong(option, "Write at least one byte, and fewer than 2^63.")
         return size
 

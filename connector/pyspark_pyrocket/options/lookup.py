@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pyspark_pyrocket.options import jsontext
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import BATCH, Option
 
 _STREAMS = "A stream reads what comes: filter its DataFrame."
@@ -30,14 +30,14 @@ ROWS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lookup:
+class KeyLookup:
     """keys: what messages have one of. ids: which they are. At most one of the two is given."""
 
     keys: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, given: Given) -> "Lookup":
+    def parse(cls, given: OptionReader) -> "KeyLookup":
         """Read what to look up."""
         given.refuse_together("keys", "msgId", "An id is enough to find a message: keep one.")
         for option in ("keys", "msgId"):
@@ -54,7 +54,7 @@ class Lookup:
         return f"{len(words)} {kind}{'s' if len(words) > 1 else ''}"
 
 
-def _words(given: Given, option: str) -> tuple[str, ...]:
+def _words(given: OptionReader, option: str) -> tuple[str, ...]:
     if option not in given:
         return ()
     text = given.text(option)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import READS, Option
 
 FAIL, SKIP, TO_EARLIEST, TO_LATEST = "fail", "skip", "earliest", "latest"
@@ -37,7 +37,7 @@ class LossPolicy:
     policy: str = FAIL
 
     @classmethod
-    def parse(cls, given: Given) -> "LossPolicy":
+    def parse(cls, given: OptionReader) -> "LossPolicy":
         """Read what to do about a loss; two options that disagree are refused."""
         policy = given.one_of("onDataLoss", _POLICIES)
         if "failOnDataLoss" not in given:

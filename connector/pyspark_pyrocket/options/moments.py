@@ -19,7 +19,7 @@ _ISO = re.compile(
 
 
 @dataclass(frozen=True)
-class Moment:
+class Timestamp:
     """A time: `ms` since the epoch or, if `relative`, from the moment at which a query begins.
 
     note: what the user should be told of how it was read, or an empty string.
@@ -34,7 +34,7 @@ class Moment:
         return now_ms + self.ms if self.relative else self.ms
 
 
-def read_moment(where: str, value: object) -> Moment:
+def read_moment(where: str, value: object) -> Timestamp:
     """Return the time that a user wrote as text or as a number of JSON. Raises OptionError."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -49,24 +49,24 @@ def read_moment(where: str, value: object) -> Moment:
     return moment
 
 
-def _number(where: str, text: str) -> Moment | None:
+def _number(where: str, text: str) -> Timestamp | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         return None
     ms = int(text)
     if 0 < ms < _SECONDS_BELOW:
         date = (_EPOCH + timedelta(milliseconds=ms)).date()
-        return Moment(ms, note=f"{where}: {ms} ms are in {date}; were seconds meant?")
-    return Moment(ms)
+        return Timestamp(ms, note=f"{where}: {ms} ms are in {date}; were seconds meant?")
+    return Timestamp(ms)
 
 
-def _relative(text: str) -> Moment | None:
+def _relative(text: str) -> Timestamp | None:
     if text.lower() == "now":
-        return Moment(0, relative=True)
+        return Timestamp(0, relative=True)
     length = parse_duration(text[1:].strip().lower()) if text.startswith("-") else None
-    return None if length is None else Moment(-length, relative=True)
+    return None if length is None else Timestamp(-length, relative=True)
 
 
-def _iso(where: str, text: str) -> Moment | None:
+def _iso(where: str, text: str) -> Timestamp | None:
     # Not `fromisoformat` of the text: which forms that takes depends on Python's version.
     found = _ISO.fullmatch(text)
     if found is None:
@@ -83,4 +83,4 @@ def _iso(where: str, text: str) -> Moment | None:
     # Store times are whole milliseconds: the first one that is not before.
     parts = fraction.ljust(3, "0")
     up = int(parts[:3]) + any(digit != "0" for digit in parts[3:])
-    return Moment((time - _EPOCH) // timedelta(milliseconds=1) + up, note=note)
+    return Timestamp((time - _EPOCH) // timedelta(milliseconds=1) + up, note=note)

@@ -7,7 +7,7 @@ from pyrocket import QueueOffsets
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.by_queue import ByQueue, exactly, parse_by_queue
-from pyspark_pyrocket.options.moments import Moment, read_moment
+from pyspark_pyrocket.options.moments import Timestamp, read_moment
 
 EARLIEST, LATEST = -2, -1
 """What Kafka's source writes for them in its JSON."""
@@ -82,8 +82,8 @@ class TimeChoice:
     """
 
     option: str
-    moment: Moment | None = None
-    queues: ByQueue[Moment] = field(default_factory=dict)
+    moment: Timestamp | None = None
+    queues: ByQueue[Timestamp] = field(default_factory=dict)
     without: int | None = LATEST
 
     @classmethod
@@ -100,7 +100,7 @@ class TimeChoice:
             without=without,
         )
 
-    def moments(self) -> list[Moment]:
+    def moments(self) -> list[Timestamp]:
         """Return all times that are named."""
         if self.moment is not None:
             return [self.moment]

@@ -7,7 +7,7 @@ from pyrocket.errors import OptionError
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options.ddl import parse_ddl
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import ALL, READS, SINK, Option
 
 BINARY, STRING, JSON = "binary", "string", "json"
@@ -122,7 +122,7 @@ class Payload:
     bad_topic: str = ""
 
     @classmethod
-    def parse(cls, given: Given) -> "Payload":
+    def parse(cls, given: OptionReader) -> "Payload":
         """Read which columns are wanted."""
         value_format = given.one_of("valueFormat", ("", BINARY, STRING, JSON))
         _check_belongs(given, value_format)
@@ -143,12 +143,12 @@ class Payload:
         )
 
 
-def is_kafka_mode(given: Given) -> bool:
+def is_kafka_mode(given: OptionReader) -> bool:
     """Tell whether Kafka's columns are the default."""
     return given.one_of("schemaMode", ("rocketmq", "kafka")) == "kafka"
 
 
-def value_column(given: Given) -> str:
+def value_column(given: OptionReader) -> str:
     """Return the struct column that holds the fields of bodies, or an empty string."""
     name = given.text("valueColumn")
     if "valueColumn" in given and not name:
@@ -156,7 +156,7 @@ def value_column(given: Given) -> str:
     return name
 
 
-def encodes_json(given: Given) -> bool:
+def encodes_json(given: OptionReader) -> bool:
     """Tell whether a write makes bodies of a DataFrame's columns."""
     encodes = given.query == SINK and given.one_of("valueFormat", ("", JSON)) == JSON
     if "valueColumn" in given and not encodes:
@@ -164,17 +164,17 @@ def encodes_json(given: Given) -> bool:
     return encodes
 
 
-def null_body(given: Given) -> str:
+def null_body(given: OptionReader) -> str:
     """Return what a write does with rows without a body: FAIL, EMPTY or DROP."""
     return given.one_of("nullBody", (FAIL, EMPTY, DROP))
 
 
-def key_encoding(given: Given) -> str:
+def key_encoding(given: OptionReader) -> str:
     """Return how a write stores the column `key`: TEXT or BASE64."""
     return given.one_of("keyEncoding", (TEXT, BASE64))
 
 
-def _headers(given: Given) -> bool:
+def _headers(given: OptionReader) -> bool:
     wanted = given.boolean("includeHeaders", default=False)
     if wanted and not is_kafka_mode(given):
         raise OptionError(
@@ -185,7 +185,7 @@ def _headers(given: Given) -> bool:
     return wanted
 
 
-def _check_belongs(given: Given, value_format: str) -> None:
+def _check_belongs(given: OptionReader, value_format: str) -> None:
     for option in ("valueSchema", "valueColumn"):
         if option in given and value_format != JSON:
             raise _needs(option, "valueFormat=json")
@@ -194,7 +194,7 @@ def _check_belongs(given: Given, value_format: str) -> None:
             raise _needs(option, "valueFormat=string or valueFormat=json")
 
 
-def _mode(given: Given, value_format: str) -> str:
+def _mode(given: OptionReader, value_format: str) -> str:
     modes = [PERMISSIVE, DROPMALFORMED, FAILFAST]
     if value_format != JSON:
         modes.reverse()
@@ -205,7 +205,7 @@ def _mode(given: Given, value_format: str) -> str:
     return mode
 
 
-def _schema(given: Given, corrupt: str) -> tuple[StructType | None, bool]:
+def _schema(given: OptionReader, corrupt: str) -> tuple[StructType | None, bool]:
     """Return the fields to read, and whether the column of corrupt records is among the given."""
     if "valueSchema" not in given:
         return None, False
@@ -216,7 +216,7 @@ def _schema(given: Given, corrupt: str) -> tuple[StructType | None, bool]:
     return StructType([field for field in schema if field.name != corrupt]), bool(named)
 
 
-def _bad_topic(given: Given) -> str:
+def _bad_topic(given: OptionReader) -> str:
     topic = given.text("badRecordsTopic")
     if "badRecordsTopic" in given:
         check_topic_name(topic)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyrocket import check_group_name
 from pyrocket.errors import GroupNameError, OptionError
 
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import BATCH, READS, STREAM, Option
 
 ROWS = (
@@ -56,7 +56,7 @@ class Progress:
     read_only: bool = False
 
     @classmethod
-    def parse(cls, given: Given) -> "Progress":
+    def parse(cls, given: OptionReader) -> "Progress":
         """Read the names of groups, and refuse a commit that may not write."""
         progress = cls(
             group=_group(given, "group"),
@@ -74,7 +74,7 @@ class Progress:
         return progress
 
 
-def _check_group_is_used(given: Given) -> None:
+def _check_group_is_used(given: OptionReader) -> None:
     """Refuse a group that nothing asks for: who names one wants it to matter."""
     asks = ("startingOffsets", "endingOffsets")
     asked = any(given.text(option).lower() == "committed" for option in asks)
@@ -87,7 +87,7 @@ def _check_group_is_used(given: Given) -> None:
         )
 
 
-def _group(given: Given, option: str) -> str:
+def _group(given: OptionReader, option: str) -> str:
     if option not in given:
         return ""
     name = given.text(option)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from pyspark_pyrocket.options.admission import Admission
 from pyspark_pyrocket.options.creation import source_creates
-from pyspark_pyrocket.options.lookup import Lookup
+from pyspark_pyrocket.options.lookup import KeyLookup
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.option import READ
 from pyspark_pyrocket.options.payload import Payload
@@ -35,7 +35,7 @@ class ReadOptions:
     admission: Admission = field(default_factory=Admission)
     splitting: Splitting = field(default_factory=Splitting)
     selection: Selection = field(default_factory=Selection)
-    lookup: Lookup = field(default_factory=Lookup)
+    lookup: KeyLookup = field(default_factory=KeyLookup)
     payload: Payload = field(default_factory=Payload)
     progress: Progress = field(default_factory=Progress)
     view: str = MESSAGES
@@ -56,7 +56,7 @@ class ReadOptions:
             admission=Admission.parse(given),
             splitting=Splitting.parse(given),
             selection=Selection.parse(given),
-            lookup=Lookup.parse(given),
+            lookup=KeyLookup.parse(given),
             payload=Payload.parse(given),
             progress=Progress.parse(given),
             view=view.name,

@@ -7,7 +7,7 @@ from pyrocket import Retention
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.creation import creates
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import SINK, Option
 
 ROWS = (
@@ -79,7 +79,7 @@ class RetentionOptions:
                 )
 
 
-def retention_of(given: Given) -> RetentionOptions | None:
+def retention_of(given: OptionReader) -> RetentionOptions | None:
     """Return what the options say, None without any."""
     texts = tuple((name, given.text(name)) for name in _ARGUMENTS if name in given)
     if not texts:
@@ -100,7 +100,7 @@ def retention_of(given: Given) -> RetentionOptions | None:
     return RetentionOptions(hours, total_bytes, _clean_hours(given), texts)
 
 
-def _clean_hours(given: Given) -> tuple[int, ...]:
+def _clean_hours(given: OptionReader) -> tuple[int, ...]:
     if "cleanTime" not in given:
         return Retention().at_hours
     hours = [hour.strip() for hour in given.text("cleanTime").replace(";", ",").split(",")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pyrocket import MessageFilter
 from pyrocket.errors import InvalidInputError, OptionError
 
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import READS, Option
 
 ROWS = (
@@ -45,7 +45,7 @@ class Selection:
     sql: str = ""
 
     @classmethod
-    def parse(cls, given: Given) -> "Selection":
+    def parse(cls, given: OptionReader) -> "Selection":
         """Read which messages are wanted."""
         given.refuse_together("tags", "subExpression", "They mean the same: keep one.")
         option = "subExpression" if "subExpression" in given else "tags"
@@ -88,7 +88,7 @@ def _filter(option: str, tags: str, sql: str) -> MessageFilter:
         ) from None
 
 
-def _refuse_other_views(option: str, given: Given) -> None:
+def _refuse_other_views(option: str, given: OptionReader) -> None:
     view = given.text("view", "messages")
     if view.lower() != "messages":
         raise OptionError(

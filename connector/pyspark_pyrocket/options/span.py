@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.offsets import (
     EARLIEST,
     LATEST,
@@ -104,7 +104,7 @@ class Span:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, given: Given) -> "Span":
+    def parse(cls, given: OptionReader) -> "Span":
         """Read where to start and, of a batch, where to end."""
         starting, ending = _starting(given), _ending(given)
         notes = [*_ignored(given, _STARTS), *_ignored(given, _ENDS)]
@@ -125,7 +125,7 @@ class Span:
         return begin, end
 
 
-def _starting(given: Given) -> Place:
+def _starting(given: OptionReader) -> Place:
     option = _winner(given, _STARTS)
     count = given.whole("lastN")
     if count is not None:
@@ -145,7 +145,7 @@ def _starting(given: Given) -> Place:
     return _starting_offsets(given)
 
 
-def _starting_offsets(given: Given) -> Place:
+def _starting_offsets(given: OptionReader) -> Place:
     default = "latest" if given.query == STREAM else "earliest"
     text = given.text("startingOffsets", default)
     if text.lower() == "committed":
@@ -160,7 +160,7 @@ def _starting_offsets(given: Given) -> Place:
     return choice
 
 
-def _ending(given: Given) -> Place:
+def _ending(given: OptionReader) -> Place:
     option = _winner(given, _ENDS)
     if option in _PARSE and option in given:
         return _PARSE[option](option, given.text(option))
@@ -176,16 +176,16 @@ def _ending(given: Given) -> Place:
     return choice
 
 
-def _winner(given: Given, order: tuple[str, ...]) -> str:
+def _winner(given: OptionReader, order: tuple[str, ...]) -> str:
     return next((option for option in order if option in given), order[-1])
 
 
-def _ignored(given: Given, order: tuple[str, ...]) -> list[str]:
+def _ignored(given: OptionReader, order: tuple[str, ...]) -> list[str]:
     winner, *losers = [option for option in order if option in given] or [""]
     return [f"{option} is ignored: {winner} is given" for option in losers]
 
 
-def _group(given: Given, option: str) -> str:
+def _group(given: OptionReader, option: str) -> str:
     group = given.text("group") or given.text("commitToGroup")
     if not group:
         raise OptionError(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import READS, Option
 
 ROWS = (
@@ -48,7 +48,7 @@ class Splitting:
     max_bytes: int | None = None
 
     @classmethod
-    def parse(cls, given: Given) -> "Splitting":
+    def parse(cls, given: OptionReader) -> "Splitting":
         """Read how tasks are cut."""
         return cls(
             coalesce=given.boolean("coalesceQueues", default=True),

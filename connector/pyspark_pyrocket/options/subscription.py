@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.by_queue import parse_topics
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import ALL, READS, Option
 from pyspark_pyrocket.options.target import TABLE_TRAP
 
@@ -67,7 +67,7 @@ class Subscription:
     queues: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, given: Given, *, needed: bool = True) -> "Subscription":
+    def parse(cls, given: OptionReader, *, needed: bool = True) -> "Subscription":
         """Read which topics are asked for; without any raise OptionError if they are needed."""
         modes = [mode for mode in _MODES if mode in given]
         if len(modes) > 1:
@@ -96,7 +96,7 @@ class Subscription:
         return [queue for queue in queues if wanted is None or queue in wanted]
 
 
-def one_topic(given: Given) -> str:
+def one_topic(given: OptionReader) -> str:
     """Return the option `topic`, which names one."""
     name = given.text("topic")
     if not name or "," in name:
@@ -104,7 +104,7 @@ def one_topic(given: Given) -> str:
     return name
 
 
-def _topics(given: Given, *, needed: bool) -> tuple[str, ...]:
+def _topics(given: OptionReader, *, needed: bool) -> tuple[str, ...]:
     if "topic" in given:
         return (one_topic(given),)
     if "subscribe" not in given:
@@ -125,7 +125,7 @@ def _topics(given: Given, *, needed: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _pattern(given: Given) -> str:
+def _pattern(given: OptionReader) -> str:
     pattern = given.text("subscribePattern")
     try:
         re.compile(pattern)
@@ -140,12 +140,12 @@ def _pattern(given: Given) -> str:
     return pattern
 
 
-def _assigned(given: Given) -> dict[str, tuple[int, ...]]:
+def _assigned(given: OptionReader) -> dict[str, tuple[int, ...]]:
     topics = parse_topics("assign", given.text("assign"), '{"topic":[0,2]}')
     return {topic: _queues(given, topic, value) for topic, value in topics.items()}
 
 
-def _queues(given: Given, topic: str, value: object) -> tuple[int, ...]:
+def _queues(given: OptionReader, topic: str, value: object) -> tuple[int, ...]:
     queues = value if isinstance(value, list) else []
     good = queues and all(type(queue) is int and queue >= 0 for queue in queues)
     if not good or len(set(queues)) < len(queues):

@@ -26,7 +26,7 @@ from pyspark_pyrocket.options import (
     view,
 )
 from pyspark_pyrocket.options.foreign import ForeignOption, foreign_option
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import READ, SINK, Option
 from pyspark_pyrocket.options.target import Request, split_target
 
@@ -61,10 +61,10 @@ _BEGINNING = 6
 """A name is near by difflib's ratio; less will do where as many first letters are the same."""
 
 
-def given_options(request: Request, query: str) -> tuple[str, Given]:
+def given_options(request: Request, query: str) -> tuple[str, OptionReader]:
     """Return the store's path and what the user gave; refuse what `query` does not have."""
     path, rest = split_target(request)
-    return path, Given(known_options(rest, query), query)
+    return path, OptionReader(known_options(rest, query), query)
 
 
 def known_options(given: Mapping[str, str], query: str) -> dict[str, str]:

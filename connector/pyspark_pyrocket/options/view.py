@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options import payload, span
-from pyspark_pyrocket.options.given import Given
+from pyspark_pyrocket.options.given import OptionReader
 from pyspark_pyrocket.options.option import BATCH, READS, Option
 
 MESSAGES, SCHEDULED, HALF = "messages", "scheduled", "half"
@@ -50,7 +50,7 @@ class View:
     skips_damage: bool = False
 
     @classmethod
-    def parse(cls, given: Given) -> "View":
+    def parse(cls, given: OptionReader) -> "View":
         """Read which view is asked for; refuse what does not go with it."""
         name = given.one_of("view", VIEWS)
         if name != MESSAGES:
@@ -68,12 +68,12 @@ class View:
         return cls(name, given.one_of("onDamage", ("fail", "skip")) == "skip")
 
 
-def _refuse_all(given: Given, view: str, options: Iterable[Option], why: str) -> None:
+def _refuse_all(given: OptionReader, view: str, options: Iterable[Option], why: str) -> None:
     for option in options:
         _refuse(given, view, option.name, why)
 
 
-def _refuse(given: Given, view: str, option: str, why: str) -> None:
+def _refuse(given: OptionReader, view: str, option: str, why: str) -> None:
     if option in given:
         raise OptionError(
             f"Option {option!r} is given with view={view}, which {why}.",

@@ -60,7 +60,7 @@ class StagedWriter(DataSourceArrowWriter):
         store = open_for_writing(self._sink)
         try:
             if self._sink.options.transaction is None:
-                published = store.sink.publish_once(staged)
+                published = store.sink.publish_anonymous(staged)
             else:
                 published = _publish(store, self._sink, self._batch, staged)
             log_left_out(self._sink, published.left_out)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-from pyrocket import Located, Places, Store, Wanted
+from pyrocket import LookupRequest, LookupResult, MessageLocations, Store
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.columns.projection import Projection
@@ -35,7 +35,7 @@ class PlacesPartition(InputPartition):
 
     path: str
     store: str
-    places: tuple[Places, ...]
+    places: tuple[MessageLocations, ...]
 
 
 def located_partitions(store: Store, options: ReadOptions) -> list[PlacesPartition]:
@@ -43,7 +43,7 @@ def located_partitions(store: Store, options: ReadOptions) -> list[PlacesPartiti
     bounds = read_bounds(store, options)
     start, end = find_span(store, options, bounds, Losses(options.loss))
     begin_ms, end_ms = options.span.time_range(store.now())
-    wanted = Wanted(
+    wanted = LookupRequest(
         topics=tuple(bounds),
         keys=options.lookup.keys,
         ids=options.lookup.ids,
@@ -88,7 +88,9 @@ def _scan(
         yield from read_places(store, places, loss, scan)
 
 
-def _within(places: Places, start: QueueNumbers, end: QueueNumbers) -> Places | None:
+def _within(
+    places: MessageLocations, start: QueueNumbers, end: QueueNumbers
+) -> MessageLocations | None:
     """Return those that lie in the span of the read; None if there are none."""
     first = start.get(places.topic, {}).get(places.queue_id)
     if first is None:
@@ -97,9 +99,9 @@ def _within(places: Places, start: QueueNumbers, end: QueueNumbers) -> Places | 
     return kept if len(kept) else None
 
 
-def _tasks(places: list[Places]) -> Iterator[tuple[Places, ...]]:
+def _tasks(places: list[MessageLocations]) -> Iterator[tuple[MessageLocations, ...]]:
     """Yield as many places as a task takes, queue by queue."""
-    task: list[Places] = []
+    task: list[MessageLocations] = []
     messages = stored = 0
     for queue in places:
         for first in range(0, len(queue), TASK_MESSAGES):
@@ -115,7 +117,9 @@ def _tasks(places: list[Places]) -> Iterator[tuple[Places, ...]]:
         yield tuple(task)
 
 
-def _log(options: ReadOptions, located: Located, kept: list[Places], bounds: Bounds) -> None:
+def _log(
+    options: ReadOptions, located: LookupResult, kept: list[MessageLocations], bounds: Bounds
+) -> None:
     """Tell what was used, and how much was left unread."""
     log_to_stderr()
     all_messages = sum(

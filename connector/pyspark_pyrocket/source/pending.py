@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyrocket import PendingPart, Store
+from pyrocket import PendingRange, Store
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.columns.projection import Projection
@@ -24,7 +24,7 @@ class PendingPartition(InputPartition):
     path: str
     store: str
     topics: tuple[str, ...]
-    parts: tuple[PendingPart, ...]
+    parts: tuple[PendingRange, ...]
 
 
 def pending_partitions(store: Store, options: ReadOptions) -> list[PendingPartition]:
@@ -56,8 +56,8 @@ def pending_batches(
         yield from store.scan_pending(part, partition.topics, columns, verify_crc=verify_crc)
 
 
-def _grouped(parts: list[PendingPart]) -> Iterator[tuple[PendingPart, ...]]:
-    group: list[PendingPart] = []
+def _grouped(parts: list[PendingRange]) -> Iterator[tuple[PendingRange, ...]]:
+    group: list[PendingRange] = []
     messages = 0
     for part in parts:
         if group and messages + part.messages > _TASK_MESSAGES:

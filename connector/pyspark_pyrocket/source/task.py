@@ -53,13 +53,13 @@ def _scan(
     tally = ScanTally()
     where = selection.where
     scan = partial(store.scan, verify_crc=verify_crc, where=where)
-    scan_together = partial(store.scan_together, verify_crc=verify_crc, where=where, tally=tally)
+    scan_many = partial(store.scan_many, verify_crc=verify_crc, where=where, tally=tally)
     for few in together(partition.ranges):
         places = [(each.queue_id, each.start, each.end) for each in few]
         batch = None
         # A damaged record is for the policy, which goes by the range it is in.
         with suppress(RecordDamagedError):
-            batch = scan_together(few[0].topic, places, columns) if len(few) > 1 else None
+            batch = scan_many(few[0].topic, places, columns) if len(few) > 1 else None
         if batch is not None:
             yield batch
             continue

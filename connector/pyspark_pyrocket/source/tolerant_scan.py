@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
-from pyrocket import Places, QueueOffsets, ScanTally
+from pyrocket import MessageLocations, QueueOffsets, ScanTally
 from pyrocket.errors import (
     DataLossError,
     OffsetOutOfRangeError,
@@ -39,7 +39,7 @@ class Scan(Protocol):
 class PlacesScan(Protocol):
     """Scans the messages at some places."""
 
-    def __call__(self, places: Places, *, tally: ScanTally) -> Iterator[pa.RecordBatch]:
+    def __call__(self, places: MessageLocations, *, tally: ScanTally) -> Iterator[pa.RecordBatch]:
         """Yield those that are wanted; count in `tally` how far it has come."""
         ...
 
@@ -75,7 +75,7 @@ def read_range(
 
 
 def read_places(
-    store: Ranges, places: Places, loss: LossPolicy, scan: PlacesScan
+    store: Ranges, places: MessageLocations, loss: LossPolicy, scan: PlacesScan
 ) -> Iterator[pa.RecordBatch]:
     """Do what `read_range` does with the messages of one queue at single places."""
     left = [places] if len(places) else []
@@ -117,8 +117,8 @@ def _all_or_nothing(
 
 
 def _with_way_out(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:
-    way_out = f"{error.remedy} {GO_ON}".lstrip()
-    return OffsetOutOfRangeError(error.message, remedy=way_out, code=error.code)
+    os_error_remedy = f"{error.remedy} {GO_ON}".lstrip()
+    return OffsetOutOfRangeError(error.message, remedy=os_error_remedy, code=error.code)
 
 
 def _read_on(

@@ -10,7 +10,7 @@ import socket
 from pyrocket import Store
 from pyrocket.errors import StoreNotFoundError, StoreNotSharedError
 
-_MOST = 8
+_MAX = 8
 """Open stores per process; a query has one or two."""
 
 _open: dict[str, tuple[int, Store]] = {}
@@ -24,7 +24,7 @@ def shared_store(path: str) -> Store:
         if _is_at(path, known[0]):
             return known[1]
         forget(path)
-    while len(_open) >= _MOST:
+    while len(_open) >= _MAX:
         forget(next(iter(_open)))
     store = Store.open(path, read_only=True)
     _open[path] = (os.open(path, os.O_RDONLY | os.O_DIRECTORY), store)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.os_errors import way_out
+from pyrocket.disk.os_errors import os_error_remedy
 from pyrocket.disk.sparse import data_from
 from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavailableError
 
@@ -121,7 +121,7 @@ def telling_apart(source: Path, target: Path) -> Iterator[None]:
             raise
         raise StoreUnavailableError(
             f"{source} could not be read: {error}.",
-            remedy=way_out(error, "try again"),
+            remedy=os_error_remedy(error, "try again"),
             code="READ_FAILED",
         ) from error
 

@@ -27,7 +27,7 @@ _BLOCK = 1 << 20
 _TIME_SLACK_MS = 1000
 
 
-class FileRun:
+class FileQueue:
     """The files of one folder. Safe to share between threads."""
 
     def __init__(

@@ -16,7 +16,7 @@ import time
 from pyrocket.disk import io
 
 _WORD_BYTES = 4
-_MOST = 0x7FFFFFFF
+_MAX = 0x7FFFFFFF
 _LONGEST_SLEEP_NS = 5_000_000
 _WAIT_BITSET, _WAKE_BITSET = 9, 10
 ALL_KINDS = 0xFFFFFFFF
@@ -29,7 +29,7 @@ _CALL_NUMBER = (
 )
 
 
-class Bell:
+class SharedEvent:
     """The first word of an open file."""
 
     def __init__(self, descriptor: int) -> None:
@@ -58,10 +58,10 @@ class Bell:
         limit = ctypes.byref((ctypes.c_long * 2)(*until))
         _futex(self._address, _WAIT_BITSET, heard, limit, kind)
 
-    def ring(self, sleepers: int = _MOST, kinds: int = ALL_KINDS) -> None:
+    def ring(self, sleepers: int = _MAX, kinds: int = ALL_KINDS) -> None:
         """Wake so many of those of these kinds who sleep, who came first the first."""
         if self._map is not None:
-            self._words[0] = self._words[0] + 1 & _MOST
+            self._words[0] = self._words[0] + 1 & _MAX
             _futex(self._address, _WAKE_BITSET, sleepers, None, kinds)
 
     def close(self) -> None:

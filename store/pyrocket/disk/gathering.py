@@ -7,14 +7,14 @@ import os
 from itertools import groupby
 
 from pyrocket.disk import io
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name
 
 Piece = tuple[int, int]
 """An offset and a length; no piece straddles two files."""
 
 
-def gather(run: FileRun, pieces: list[Piece]) -> bytes:
+def gather(run: FileQueue, pieces: list[Piece]) -> bytes:
     """Return the pieces, which ascend, behind one another; fewer bytes where a file is short.
 
     The system is told of all pieces of a file first, so that a disk reads many at a time. Raises
@@ -26,7 +26,7 @@ def gather(run: FileRun, pieces: list[Piece]) -> bytes:
     return b"".join(found)
 
 
-def _of_one_file(run: FileRun, start: int, pieces: list[Piece]) -> list[bytes]:
+def _of_one_file(run: FileQueue, start: int, pieces: list[Piece]) -> list[bytes]:
     descriptor = io.open_file(run.folder / file_name(start), os.O_RDONLY)
     try:
         for offset, length in pieces if hasattr(os, "posix_fadvise") else ():

@@ -201,7 +201,7 @@ class Layout:
         return self.own / "state"
 
     @cached_property
-    def waiting_keys(self) -> Path:
+    def pending_keys(self) -> Path:
         """Keys of messages that are in no index file yet."""
         return self.own / "keys"
 

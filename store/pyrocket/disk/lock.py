@@ -2,9 +2,9 @@
 
 Locks are open-file-description locks: they die with the process, whatever kills it, and the JVM's
 locks conflict with them both ways. A child made by fork would share its parent's locks and keep
-them after the parent's death, so it closes them at once. Turns go through a turnstile (take T,
-take M, drop T): without it one busy writer starves all others. Who waits sleeps on a word in the
-lock's file (`bell`) until it is let go.
+them after the parent's death, so it closes them at once. Acquisitions pass a turnstile (take T,
+take M, drop T): without it one busy writer starves all others. A waiting process sleeps on a
+word in the lock's file (`futex`) until the lock is released.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.futex import ALL_KINDS, Bell
+from pyrocket.disk.futex import ALL_KINDS, SharedEvent
 from pyrocket.errors import StoreDamagedError, StoreFailedError, StoreLockedError
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -77,14 +77,14 @@ class BellLock(FileLock):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         assert self._descriptor is not None
-        self.bell = Bell(self._descriptor)
+        self.bell = SharedEvent(self._descriptor)
 
     def heard(self) -> int:
         """Return what to tell `sleep`; to be asked before the lock is tried."""
         return self.bell.heard()
 
     def sleep(self, heard: int, pause: float, kind: int = ALL_KINDS) -> None:
-        """Sleep until it may be free: see `Bell.sleep`."""
+        """Sleep until it may be free: see `SharedEvent.sleep`."""
         self.bell.sleep(heard, pause, kind)
 
     def release(self) -> None:
@@ -146,7 +146,7 @@ def lock_identity(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_ino
 
 
-class Turns:
+class WriteLock:
     """One at a time, threads and processes alike, in fair order."""
 
     def __init__(self, mutex: Path, turnstile: Path, holder: Callable[[], int]) -> None:

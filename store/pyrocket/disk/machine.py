@@ -45,7 +45,7 @@ def boot_id() -> bytes:
     return uuid.UUID(name.strip()).bytes
 
 
-class Moment(NamedTuple):
+class Timestamp(NamedTuple):
     """A moment that all processes of the machine order alike, however its clock is set.
 
     boot: of which the moment is, in hex; "" is no moment at all. ns: nanoseconds since then.
@@ -54,14 +54,14 @@ class Moment(NamedTuple):
     boot: str
     ns: int
 
-    def before(self, other: "Moment") -> bool:
+    def before(self, other: "Timestamp") -> bool:
         """Whether it surely was the earlier one: of moments of two boots nobody knows."""
         return bool(self.boot) and self.boot == other.boot and self.ns < other.ns
 
 
-def moment() -> Moment:
+def moment() -> Timestamp:
     """Return this moment."""
-    return Moment(boot_id().hex(), time.clock_gettime_ns(_SINCE_BOOT))
+    return Timestamp(boot_id().hex(), time.clock_gettime_ns(_SINCE_BOOT))
 
 
 def refuse_network_file_system(path: Path) -> None:

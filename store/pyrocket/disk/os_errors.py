@@ -100,7 +100,7 @@ def translated(
     if named is not None:
         return named
     message = what.format(root=root, error=error)
-    return StoreUnavailableError(message, remedy=way_out(error, then), code=code)
+    return StoreUnavailableError(message, remedy=os_error_remedy(error, then), code=code)
 
 
 def translating(operation: Callable[P, R]) -> Callable[P, R]:
@@ -189,7 +189,7 @@ def linked(path: str | Path) -> StoreDamagedError:
     )
 
 
-def way_out(error: OSError, then: str) -> str:
+def os_error_remedy(error: OSError, then: str) -> str:
     """Return what to do about an error before `then`, such as "try again"."""
     first = _FIRST.get(error.errno or 0, "Free space or repair the disk")
     return f"{first}, then {then}."

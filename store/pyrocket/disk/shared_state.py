@@ -69,15 +69,15 @@ APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, RESTED = 20, 21, 22, 23, 24
 KEY_FILE, KEY_FILE_INODE = 25, 26
 NEXT_DUE, TIMED, TIMER_DUE, TIMER_OFFSET, HALF_CURSOR, OP_CURSOR = range(27, 33)
 _INTENT_END, _INTENT_COUNT, _INTENT = 33, 34, 35
-MOST_MOVES = 16
-MOST_DELAY_LEVELS = 64
+MAX_MOVES = 16
+MAX_DELAY_LEVELS = 64
 _LEVELS = 127
 APPEND_NS, SYNCING, WANTED = range(192, 195)
 _OF_FLUSHES = APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, APPEND_NS, SYNCING, WANTED
 REST_SUM, _SUMMED = 200, 1 << 32
 _WRITTEN_BY = 511
 _AT_REST = slice(1, 5), slice(7, 8), slice(17, 19), slice(24, 25), slice(28, 34), slice(128, 192)
-"""What moves only after `stir`: not the words of the key index, of turns and of what is due."""
+"""What moves only after `mark_dirty`: not the fields of the key index, the lock and what is due."""
 
 NEVER = 2**62
 """As a time at which something is due: nothing is."""
@@ -90,12 +90,12 @@ _PLACE_WORDS = (_BOOT, _BOOT + 1, _DEVICE, _INODE)
 
 def level_word(level: int) -> int:
     """Return the word with the cursor of a delay level, counted from 1."""
-    if not 1 <= level <= MOST_DELAY_LEVELS:
+    if not 1 <= level <= MAX_DELAY_LEVELS:
         raise ValueError(f"there is no delay level {level}")
     return _LEVELS + level
 
 
-class StatePage:
+class SharedState:
     """The mapped words; `page[PUBLISHED]` reads one, assignment writes one."""
 
     def __init__(self, path: Path, *, writable: bool) -> None:
@@ -127,7 +127,7 @@ class StatePage:
                 raise
 
     @classmethod
-    def to_read(cls, path: Path) -> "StatePage | None":
+    def to_read(cls, path: Path) -> "SharedState | None":
         """Map the page for reading; None where there is none, or a damaged one."""
         try:
             page = cls(path, writable=False)
@@ -160,13 +160,13 @@ class StatePage:
 
     def cursors(self) -> dict[int, int]:
         """Return the services' cursors that have moved, by word."""
-        words = self._words[: _LEVELS + 1 + MOST_DELAY_LEVELS].tolist()
+        words = self._words[: _LEVELS + 1 + MAX_DELAY_LEVELS].tolist()
         levels = range(_LEVELS + 1, len(words))
         return {word: words[word] for word in (*CURSORS, *levels) if words[word]}
 
-    def intend(self, end: int, moves: Mapping[int, int]) -> None:
-        """Have words moved, all or none, iff `published` gets to `end`: see `fulfil`."""
-        if len(moves) > MOST_MOVES:
+    def record_intent(self, end: int, moves: Mapping[int, int]) -> None:
+        """Have words moved, all or none, iff `published` gets to `end`: see `apply_intent`."""
+        if len(moves) > MAX_MOVES:
             raise ValueError(f"{len(moves)} words are too many for one intent")
         for index, (word, value) in enumerate(moves.items()):
             self._words[_INTENT + 2 * index] = word
@@ -174,7 +174,7 @@ class StatePage:
         self._words[_INTENT_COUNT] = len(moves)
         self._words[_INTENT_END] = end
 
-    def fulfil(self) -> None:
+    def apply_intent(self) -> None:
         """Make the intended moves if what they belong to is published; drop them otherwise.
 
         Repeating it does no harm: nobody else moves these words before it is done.
@@ -190,19 +190,19 @@ class StatePage:
         if due_ms < self._words[NEXT_DUE]:
             self._words[NEXT_DUE] = due_ms
 
-    def is_true(self, store: bytes, lock: tuple[int, int]) -> bool:
+    def is_valid(self, store: bytes, lock: tuple[int, int]) -> bool:
         """Whether the words were written in this boot, for this store, and by us alone."""
         return bool(self._words[0] == STATE_FORMAT) and self._seal(store, lock) == [
             self._words[at] for at in self._seal_words()
         ]
 
-    def rest(self) -> None:
+    def mark_clean(self) -> None:
         """Say durably that these words are those of a clean end, in whatever boot they are read."""
         self._words[RESTED] = self._words[PUBLISHED]
         self._words[REST_SUM] = self._sum()
         self._map.flush()
 
-    def stir(self) -> None:
+    def mark_dirty(self) -> None:
         """Say that the words begin to move."""
         self._words[REST_SUM] = 0
         self._words[RESTED] = 0
@@ -222,7 +222,7 @@ class StatePage:
     def _sum(self) -> int:
         return zlib.crc32(b"".join(self._words[part].tobytes() for part in _AT_REST)) | _SUMMED
 
-    def rests(self, store: bytes, lock: tuple[int, int]) -> bool:
+    def is_clean(self, store: bytes, lock: tuple[int, int]) -> bool:
         """Whether a clean end left the words, and nobody, Java included, has written since."""
         words = self._words
         seal = dict(zip(self._seal_words(), self._seal(store, lock), strict=True))
@@ -249,7 +249,7 @@ class StatePage:
             return False
         return self._identity == (status.st_dev, status.st_ino)
 
-    def vouch(self, store: bytes, lock: tuple[int, int]) -> None:
+    def validate_state(self, store: bytes, lock: tuple[int, int]) -> None:
         """Declare the words true from now on."""
         for at, value in zip(self._seal_words(), self._seal(store, lock), strict=True):
             self._words[at] = value
@@ -257,7 +257,7 @@ class StatePage:
         self._words[_WRITTEN_BY] = _joined(VERSIONS["state"], *map(int, RELEASE.split(".")))
         self._words[0] = STATE_FORMAT
 
-    def distrust(self, lock: tuple[int, int] | None = None) -> None:
+    def invalidate(self, lock: tuple[int, int] | None = None) -> None:
         """Declare the words false while this process recovers; if it dies, the next one does.
 
         `lock` is the identity of the lock that it holds.

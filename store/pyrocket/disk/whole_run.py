@@ -1,12 +1,12 @@
 """A run of files as it is when last files that never got their length are taken for missing."""
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 
 
-class WholeRun(FileRun):
-    """For looking only: says before `FileRun.drop_empty_last` what will be there after it."""
+class WholeRun(FileQueue):
+    """For looking only: says before `FileQueue.drop_empty_last` what will be there after it."""
 
-    def __init__(self, run: FileRun) -> None:
+    def __init__(self, run: FileQueue) -> None:
         super().__init__(run.folder, run.file_bytes, run.folder, writable=False)
 
     def starts(self) -> list[int]:

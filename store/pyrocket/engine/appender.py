@@ -29,14 +29,14 @@ from pyrocket.disk.shared_state import (
     PUBLISHED,
     RESERVED,
     STORE_TIME,
-    StatePage,
+    SharedState,
 )
-from pyrocket.engine.placing import Placed, Placer, runs_of
+from pyrocket.engine.placing import OffsetAllocator, Placed, runs_of
 from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
 from pyrocket.formats.crc_room import with_crc_room
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
-from pyrocket.index.keys.pending_keys import MOST_NOTES
+from pyrocket.index.keys.pending_keys import MAX_NOTES
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flusher import failed_before, fsync_failed
@@ -66,7 +66,7 @@ class Appender:
         self,
         log: CommitLog,
         dispatcher: Dispatcher,
-        page: StatePage,
+        page: SharedState,
         clock: Clock,
         config: StoreConfig,
     ) -> None:
@@ -142,7 +142,7 @@ class Appender:
         if page[FAILED]:
             raise failed_before()
         self._erase_unpublished()
-        page.fulfil()
+        page.apply_intent()
         if page[DISPATCHED] < page[PUBLISHED]:
             self._dispatch_from_log()
 
@@ -163,8 +163,8 @@ class Appender:
     def _store_time(self) -> int:
         return max(self._clock(), self._page[STORE_TIME])
 
-    def _placer(self, start: int) -> Placer:
-        return Placer(self._log, self._dispatcher.next_offset, start)
+    def _placer(self, start: int) -> OffsetAllocator:
+        return OffsetAllocator(self._log, self._dispatcher.next_offset, start)
 
     @contextmanager
     def _erasing_on_failure(self) -> Iterator[None]:
@@ -223,9 +223,9 @@ class Appender:
         page = self._page
         page[STORE_TIME] = store_time
         if moves:
-            page.intend(end, moves)
+            page.record_intent(end, moves)
         page[PUBLISHED] = end
-        page.fulfil()
+        page.apply_intent()
         page[APPENDS] += count
 
     def _reveal(self, plan: Iterable[Placed], store_time: int) -> None:
@@ -263,8 +263,8 @@ class _Known:
     def note(self, placed: Placed) -> Placed:
         """Remember a chunk, and return it."""
         keys = placed.chunk.keys
-        self._keys += MOST_NOTES + 1 if keys is None else len(keys)
-        if self._keys > MOST_NOTES:
+        self._keys += MAX_NOTES + 1 if keys is None else len(keys)
+        if self._keys > MAX_NOTES:
             self.appended = None
         elif self.appended is not None:
             self.appended.append(_appended(placed))

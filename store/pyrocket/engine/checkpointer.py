@@ -17,7 +17,7 @@ from pyrocket.clock import Clock
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, StatePage
+from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, SharedState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
@@ -46,14 +46,14 @@ class Checkpointer:
         layout: Layout,
         queues: Queues,
         changed: ChangedQueues,
-        page: StatePage,
+        page: SharedState,
         clock: Clock,
         log_file_bytes: int,
         sync_index: Callable[[int], int],
         save: "Save",
         save_levels: Callable[[Mapping[int, int]], None],
     ) -> None:
-        """Make one; `sync_index` is `KeyBuilder.sync_full`.
+        """Make one; `sync_index` is `IndexBuilder.sync_full`.
 
         `save` keeps cursors, and where queues end below an offset of the log, durably; of the
         queues only those given may have changed since it was called last, None for any.

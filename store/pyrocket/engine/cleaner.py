@@ -29,11 +29,11 @@ from pyrocket.engine.retention_rules import (
     CleanReport,
     Kept,
     Removal,
+    hold_back,
     plan_cleaning,
-    split_held,
 )
 from pyrocket.errors import PyrocketError, StoreUnavailableError
-from pyrocket.index.keys.index_builder import KeyBuilder
+from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
@@ -63,7 +63,7 @@ class Cleaner:
         layout: Layout,
         log: CommitLog,
         queues: Queues,
-        keys: KeyBuilder,
+        keys: IndexBuilder,
         topics: Topics,
         clock: Clock,
         retention: Callable[[], Retention | None],
@@ -186,7 +186,7 @@ class Cleaner:
 
         None goes that holds what a service has to keep there; what it can move, it moves.
         """
-        removals, kept = split_held(removals, *self._hooks.held_from())
+        removals, kept = hold_back(removals, *self._hooks.held_from())
         if removals:
             for hook in self._hooks.before_removal:
                 hook(removals[-1].file.start + self._log.file_bytes)

@@ -74,7 +74,7 @@ class Parcel:
         )
 
 
-class Delays:
+class DelayRouter:
     """The delay levels of one store, and how far ahead due times may lie."""
 
     def __init__(self, config: StoreConfig) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.engine.message_encoder import Outgoing, Route, name_row
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, name_row
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import SendColumns
@@ -13,12 +13,12 @@ from pyrocket.metadata.topics import check_topic_name
 
 
 def encode_rows(
-    outgoing: Outgoing,
+    outgoing: MessageEncoder,
     batch: pa.RecordBatch,
     columns: SendColumns,
     topic: str | None,
     first_queue: int,
-    route_to: Callable[[str], Route],
+    route_to: Callable[[str], TopicRoute],
 ) -> list[EncodedBatch]:
     """Return the rows of a checked batch as records; `topic` wins over the column.
 

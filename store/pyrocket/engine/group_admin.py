@@ -81,7 +81,7 @@ class Groups:
     def create(self, group: str) -> GroupConfig:
         """Make a group with RocketMQ's defaults; one that exists is returned as it is."""
         check_group_name(group)
-        with self._writing().section():
+        with self._writing().exclusive():
             self._known.create(group)
         return self.get(group)
 
@@ -118,7 +118,7 @@ class Groups:
 
         Raises GroupNotFoundError.
         """
-        with self._writing().section():
+        with self._writing().exclusive():
             self.get(group)
             self._offsets.drop(group=group)
             self._known.remove(group)
@@ -127,7 +127,7 @@ class Groups:
         self, group: str, topic: str, find: Callable[[TopicConfig], Offsets], *, backwards: bool
     ) -> Offsets:
         check_group_name(group)
-        with self._writing().section():
+        with self._writing().exclusive():
             known = self._reader.topics.get(topic)
             offsets = find(known)
             if not offsets:

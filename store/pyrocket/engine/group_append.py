@@ -15,7 +15,7 @@ from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 
-_MOST_BYTES = 4 * 1024 * 1024
+_MAX_BYTES = 4 * 1024 * 1024
 """Of followers in one section; a leader's own batch may be of any size."""
 
 Check = Callable[[Writer, Sequence[EncodedBatch]], None]
@@ -37,7 +37,7 @@ class _Entry:
         return sum(batch.data.size for batch in self.batches)
 
 
-class WriteQueue:
+class GroupAppend:
     """The appends of one open store, in the order in which they came."""
 
     def __init__(self, check: Check) -> None:
@@ -63,14 +63,14 @@ class WriteQueue:
 
     def _next_group(self) -> list[_Entry]:
         group, size = [self._waiting.popleft()], 0
-        while self._waiting and size + self._waiting[0].size <= _MOST_BYTES:
+        while self._waiting and size + self._waiting[0].size <= _MAX_BYTES:
             group.append(self._waiting.popleft())
             size += group[-1].size
         return group
 
     def _serve(self, writer: Writer, group: list[_Entry]) -> None:
         try:
-            with writer.section():
+            with writer.exclusive():
                 for entry in group:
                     self._refuse_if_illegal(writer, entry)
                 self._append(writer, [entry for entry in group if not entry.done])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyrocket.disk.shared_state import StatePage
+from pyrocket.disk.shared_state import SharedState
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 
@@ -33,7 +33,7 @@ class Recovered:
 
     log: CommitLog
     queues: Queues
-    page: StatePage
+    page: SharedState
     clean: bool
 
 
@@ -65,8 +65,10 @@ class Hooks:
     after_section: list[Callable[[], None]] = field(default_factory=list)
     holds: dict[str, Callable[[], int]] = field(default_factory=dict)
     before_removal: list[Callable[[int], None]] = field(default_factory=list)
-    would_move: list[Callable[[int], set[tuple[str, int]]]] = field(default_factory=list)
-    before_rest: list[Callable[[], None]] = field(default_factory=list)
+    queues_touched_by_cleanup: list[Callable[[int], set[tuple[str, int]]]] = field(
+        default_factory=list
+    )
+    before_clean_shutdown: list[Callable[[], None]] = field(default_factory=list)
     leftovers: list[Callable[[bool], None]] = field(default_factory=list)
 
     def held_from(self) -> Hold:
@@ -76,4 +78,4 @@ class Hooks:
 
     def moved_by(self, log_start: int) -> set[tuple[str, int]]:
         """Return the queues that grow when the log is made to begin there."""
-        return set().union(*(queues(log_start) for queues in self.would_move))
+        return set().union(*(queues(log_start) for queues in self.queues_touched_by_cleanup))

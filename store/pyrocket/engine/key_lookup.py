@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
@@ -23,10 +23,10 @@ from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.record import HEADER, HEADER_BYTES, read_header
 from pyrocket.formats.record_decode import Record, decode_record
-from pyrocket.index.keys.index_coverage import KeySpan
-from pyrocket.index.keys.index_file_info import IndexFile
+from pyrocket.index.keys.index_coverage import IndexCoverage
+from pyrocket.index.keys.index_file_info import IndexFileInfo
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
-from pyrocket.index.keys.unindexed_tail import KeyTail
+from pyrocket.index.keys.unindexed_tail import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
@@ -53,18 +53,18 @@ class Candidates:
     walked: int
 
 
-class Lookup:
+class KeyLookup:
     """Looks messages up in one directory; never locks, never writes. Safe to share."""
 
     def __init__(self, layout: Layout, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
         config = reader.identity.config
-        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._log = CommitLog(run, reader.log.sealed)
         geometry = Geometry(config.index_slots, config.index_items)
         self._index = KeyIndex(layout, geometry)
-        self._span = KeySpan(self._log, self._index)
-        self._tail = KeyTail(self._log, layout.waiting_keys)
+        self._span = IndexCoverage(self._log, self._index)
+        self._tail = UnindexedTail(self._log, layout.pending_keys)
 
     @property
     def log(self) -> CommitLog:
@@ -93,7 +93,7 @@ class Lookup:
         """
         return self._with_files(partial(self._search, hashes, begin_ms, end_ms))
 
-    def _with_files(self, look: Callable[[int, Sequence[IndexFile]], _Found]) -> _Found:
+    def _with_files(self, look: Callable[[int, Sequence[IndexFileInfo]], _Found]) -> _Found:
         """Return what `look` returns for the log's end and the index files that count."""
         for _ in range(_ATTEMPTS):
             bound = self._reader.bound()
@@ -103,7 +103,7 @@ class Lookup:
         return look(self._reader.bound(), ())
 
     def _search(
-        self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFile]
+        self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFileInfo]
     ) -> Candidates:
         found = [*self._parts(hashes, begin_ms, end_ms, bound, files)]
         start, starts = self._tail_start(files), self._log.run.starts()
@@ -119,7 +119,7 @@ class Lookup:
         end_ms: int,
         max_messages: int,
         bound: int,
-        files: Sequence[IndexFile],
+        files: Sequence[IndexFileInfo],
     ) -> list[StoredMessage]:
         found: dict[int, StoredMessage] = {}
         seen: set[int] = set()
@@ -167,7 +167,7 @@ class Lookup:
                 return message
         raise _not_found(msg_id, self._layout)
 
-    def _files(self, bound: int) -> list[IndexFile]:
+    def _files(self, bound: int) -> list[IndexFileInfo]:
         """Return the index files that count. Raises StoreDamagedError."""
         if bound == WHOLE_LOG and self._layout.abort.exists():
             # Nobody has recovered this directory: what the next writer would remove is not used.
@@ -178,14 +178,14 @@ class Lookup:
         return self._span.unbroken([file for file in files if file.header.end_offset < end])
 
     def _parts(
-        self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFile]
+        self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFileInfo]
     ) -> Iterator[Ints]:
         """Yield log offsets, of a single hash newest first: the log's end, then the index."""
         start = self._tail_start(files)
         yield self._tail.search(hashes, start, max(start, bound), self._mark(bound))[::-1]
         yield from self._index.search(hashes, begin_ms, end_ms, files)
 
-    def _tail_start(self, files: Sequence[IndexFile]) -> int:
+    def _tail_start(self, files: Sequence[IndexFileInfo]) -> int:
         """Return from where on the index does not know the log."""
         end = files[-1].header.end_offset if files else 0
         return max(end, self._log.first_offset())

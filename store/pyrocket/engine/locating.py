@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.arguments import check_numbers, check_texts, check_type
-from pyrocket.engine.key_lookup import Lookup
-from pyrocket.engine.message_locations import Places
+from pyrocket.engine.key_lookup import KeyLookup
+from pyrocket.engine.message_locations import MessageLocations
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, to_text
@@ -31,7 +31,7 @@ _EVER = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class LookupRequest:
     """Messages of the topics that have one of the keys, or one of the ids.
 
     A key is a word of KEYS or a unique id; an id is a unique id or the broker's, which names a
@@ -46,14 +46,14 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Located:
+class LookupResult:
     """Where messages are, by topic and queue, and what it took to find them.
 
     index_files: files of the key index that were used. walked_bytes: of the log behind them.
     candidates: messages that were compared.
     """
 
-    places: tuple[Places, ...]
+    places: tuple[MessageLocations, ...]
     index_files: int
     walked_bytes: int
     candidates: int
@@ -76,12 +76,12 @@ class _Rows:
 class Locator:
     """Looks for many messages at once. Never locks, never writes. Safe to share."""
 
-    def __init__(self, lookup: Lookup, reader: Reader) -> None:
+    def __init__(self, lookup: KeyLookup, reader: Reader) -> None:
         self._lookup, self._reader = lookup, reader
 
-    def locate(self, wanted: Wanted) -> Located:
+    def locate(self, wanted: LookupRequest) -> LookupResult:
         """Return where the messages are. Raises StoreDamagedError at one that is damaged."""
-        check_type(Wanted, "Use a pyrocket.Wanted(topics=…, keys=…).", wanted=wanted)
+        check_type(LookupRequest, "Use a pyrocket.Wanted(topics=…, keys=…).", wanted=wanted)
         check_texts(topics=wanted.topics, keys=wanted.keys, ids=wanted.ids)
         check_numbers(begin_ms=wanted.begin_ms, end_ms=wanted.end_ms)
         hashes = _hashes(wanted)
@@ -94,7 +94,7 @@ class Locator:
             if (row := _matching(fields, wanted, named)) is not None
         ]
         places = tuple(self._readable(found)) if found else ()
-        return Located(places, hints.files, hints.walked, len(offsets))
+        return LookupResult(places, hints.files, hints.walked, len(offsets))
 
     def _named_places(self, ids: Collection[str], bound: int) -> Ints:
         """Return the log offsets, ascending, of messages whose brokers' ids are among the ids."""
@@ -120,7 +120,7 @@ class Locator:
             seen = int(rows[-1]) + 1
         _check_whole(offsets, seen, len(offsets), log.first_offset())
 
-    def _readable(self, found: list[_Rows]) -> Iterator[Places]:
+    def _readable(self, found: list[_Rows]) -> Iterator[MessageLocations]:
         """Yield what a reader of the queues would see, queue by queue."""
         topics = pa.chunked_array([rows.topics for rows in found]).combine_chunks()
         coded = topics.dictionary_encode()
@@ -135,16 +135,16 @@ class Locator:
             queue = names[codes[rows[0]]], int(queue_ids[rows[0]])
             kept = rows[self._reader.points_to(*queue, offsets[rows]) == at[rows]]
             if len(kept):
-                yield Places.of(*queue, offsets[kept], at[kept], sizes[kept])
+                yield MessageLocations.of(*queue, offsets[kept], at[kept], sizes[kept])
 
 
-def _hashes(wanted: Wanted) -> Ints:
+def _hashes(wanted: LookupRequest) -> Ints:
     words = pa.array([*wanted.keys, *wanted.ids], pa.string())
     parts = [key_hashes(pa.scalar(topic, pa.string()), words) for topic in wanted.topics]
     return np.unique(np.concatenate([np.zeros(0, np.int32), *parts]))
 
 
-def _matching(fields: RecordFields, wanted: Wanted, named: Ints) -> _Rows | None:
+def _matching(fields: RecordFields, wanted: LookupRequest, named: Ints) -> _Rows | None:
     """Return the records that are wanted; those at the places `named` are, if of the topics."""
     topics = to_text(fields.topics())
     stored = fields.store_timestamp
@@ -163,7 +163,7 @@ def _matching(fields: RecordFields, wanted: Wanted, named: Ints) -> _Rows | None
     )
 
 
-def _has_key(fields: RecordFields, wanted: Wanted) -> Bools:
+def _has_key(fields: RecordFields, wanted: LookupRequest) -> Bools:
     properties = PropertyColumns(fields.properties())
     has = is_among(properties.column(UNIQ_KEY), [*wanted.keys, *wanted.ids])
     if wanted.keys:

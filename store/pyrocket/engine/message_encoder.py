@@ -16,7 +16,7 @@ from pyrocket.config import (
     MAX_PROPERTIES_BYTES,
     StoreConfig,
 )
-from pyrocket.engine.delayed_routing import Delays, Destination, Parcel
+from pyrocket.engine.delayed_routing import DelayRouter, Destination, Parcel
 from pyrocket.engine.routing import order_by_queue, route
 from pyrocket.engine.unique_ids import UniqueIds
 from pyrocket.errors import MessageError
@@ -39,7 +39,7 @@ from pyrocket.message import Message
 
 
 @dataclass(frozen=True)
-class Route:
+class TopicRoute:
     """Where messages may go: the topic and its write queues."""
 
     topic: str
@@ -47,7 +47,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Letter:
+class EncodedMessage:
     """One encoded message: its record, its id, and the queue where it ends up."""
 
     record: EncodedBatch
@@ -55,18 +55,18 @@ class Letter:
     queue_id: int
 
 
-class Outgoing:
+class MessageEncoder:
     """Encodes for one store; safe to share between threads."""
 
     def __init__(self, config: StoreConfig, clock: Clock) -> None:
         self._clock = clock
-        self.delays = Delays(config)
+        self.delays = DelayRouter(config)
         self._ids = UniqueIds(clock)
         self._config = config
         self._turn = random.randrange(1 << 16)
 
     def encode_columns(
-        self, columns: SendColumns, route_to: Route, first_queue: int
+        self, columns: SendColumns, route_to: TopicRoute, first_queue: int
     ) -> list[EncodedBatch]:
         """Return the rows as records for one topic; those to be delivered later wait elsewhere.
 
@@ -90,7 +90,7 @@ class Outgoing:
         except MessageError as error:
             raise name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
 
-    def encode_message(self, message: Message, route_to: Route) -> Letter:
+    def encode_message(self, message: Message, route_to: TopicRoute) -> EncodedMessage:
         """Return one message as a record, which waits elsewhere if it is to be delivered later.
 
         Raises MessageError.
@@ -99,7 +99,7 @@ class Outgoing:
         queue_id = self.queue_of(message, route_to)
         to = self.delays.destination(message, route_to.topic, queue_id, self._clock())
         record, unique_id = self._encode(message, to)
-        return Letter(record, unique_id, queue_id)
+        return EncodedMessage(record, unique_id, queue_id)
 
     def encode_to(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
         """Return one message as a record for exactly that queue, and its id.
@@ -158,7 +158,7 @@ class Outgoing:
         config = self._config
         return with_crc_room(batch, config.log_file_bytes) if config.property_crc else batch
 
-    def queue_of(self, message: Message, route_to: Route) -> int:
+    def queue_of(self, message: Message, route_to: TopicRoute) -> int:
         """Return the queue that a checked message goes to. Raises MessageError."""
         if message.queue_id is not None:
             if not 0 <= message.queue_id < route_to.queues:

@@ -22,7 +22,7 @@ _Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Places:
+class MessageLocations:
     """Messages of one queue: their queue offsets, log offsets and sizes in the log.
 
     Each is int64 in native order, as bytes, ascending; so many are small to send to a task.
@@ -37,7 +37,7 @@ class Places:
     @classmethod
     def of(
         cls, topic: str, queue_id: int, offsets: Ints, log_offsets: Ints, sizes: Ints
-    ) -> "Places":
+    ) -> "MessageLocations":
         """Return the places that arrays name; these are sorted already."""
         arrays = (array.astype(np.int64).tobytes() for array in (offsets, log_offsets, sizes))
         return cls(topic, queue_id, *arrays)
@@ -60,15 +60,15 @@ class Places:
         """How much of the log they take."""
         return int(np.frombuffer(self.sizes, np.int64).sum())
 
-    def within(self, start: int, end: int) -> "Places":
+    def within(self, start: int, end: int) -> "MessageLocations":
         """Return those with queue offsets in [start, end)."""
         first, last = np.searchsorted(self.queue_offsets, [start, end]).tolist()
         return self[slice(first, max(first, last))]
 
-    def __getitem__(self, rows: slice) -> "Places":
+    def __getitem__(self, rows: slice) -> "MessageLocations":
         part = slice(8 * rows.start, 8 * rows.stop)
         fields = (self.offsets[part], self.log_offsets[part], self.sizes[part])
-        return Places(self.topic, self.queue_id, *fields)
+        return MessageLocations(self.topic, self.queue_id, *fields)
 
 
 def check_columns(columns: Sequence[str], known: Iterable[str]) -> None:
@@ -86,7 +86,7 @@ def check_columns(columns: Sequence[str], known: Iterable[str]) -> None:
 
 def scan_places(
     log: CommitLog,
-    places: Places,
+    places: MessageLocations,
     broker_name: str,
     columns: Sequence[str],
     *,
@@ -98,14 +98,14 @@ def scan_places(
 
     Raises OffsetOutOfRangeError where they were cleaned away, StoreDamagedError, SchemaError.
     """
-    check_type(Places, "Use what `Store.locate` returned.", places=places)
+    check_type(MessageLocations, "Use what `Store.locate` returned.", places=places)
     check_columns(columns, SCAN_COLUMNS)
     return _scan(log, places, broker_name, columns, verify_crc, where, tally)
 
 
 def _scan(
     log: CommitLog,
-    places: Places,
+    places: MessageLocations,
     broker_name: str,
     columns: Sequence[str],
     verify_crc: bool,
@@ -127,7 +127,7 @@ def _scan(
         tally.entries, tally.records = tally.entries + count, tally.records + count
 
 
-def _records(log: CommitLog, places: Places) -> Iterator[tuple[RecordFields, int]]:
+def _records(log: CommitLog, places: MessageLocations) -> Iterator[tuple[RecordFields, int]]:
     """Yield the records, checked, and the queue offset of the first of each part."""
     wanted, offsets = places.positions, places.queue_offsets
     seen = 0
@@ -143,7 +143,7 @@ def _records(log: CommitLog, places: Places) -> Iterator[tuple[RecordFields, int
         raise _missing(log, places, seen)
 
 
-def _missing(log: CommitLog, places: Places, row: int) -> PyrocketError:
+def _missing(log: CommitLog, places: MessageLocations, row: int) -> PyrocketError:
     """Return the error of a record that is not where it was."""
     at, offset = int(places.positions[row]), int(places.queue_offsets[row])
     where = f"offset {offset} of queue {places.queue_id} of {places.topic!r} (log offset {at})"

@@ -21,7 +21,7 @@ class Placed:
     queue_offsets: Ints
 
 
-class Placer:
+class OffsetAllocator:
     """Places chunks one behind the other from a log offset on. The caller is in a section."""
 
     def __init__(self, log: CommitLog, next_offset: Callable[[str, int], int], start: int) -> None:

@@ -19,10 +19,10 @@ from pyrocket.arguments import (
 )
 from pyrocket.clock import Clock
 from pyrocket.disk.durable import read_or_none
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import is_locked, lock_identity
-from pyrocket.disk.shared_state import NEXT_DUE, StatePage
+from pyrocket.disk.shared_state import NEXT_DUE, SharedState
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
@@ -57,12 +57,12 @@ class Reader:
     def __init__(self, layout: Layout, identity: Identity, clock: Clock) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
         config = identity.config
-        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._log = CommitLog(run, SealedLog(layout))
         self._queues = Queues(layout, config.queue_file_bytes, writable=False)
         self._scanner = Scanner(self._log, config.broker_name, self._settle)
         self.topics = Topics(layout, clock)
-        self._page: StatePage | None = None
+        self._page: SharedState | None = None
         self._shortfall = Shortfall(layout)
         self._durable_end: int | None = None
         self._structure = -1
@@ -87,7 +87,7 @@ class Reader:
         page = self._true_page()
         return None if page is None else page[NEXT_DUE]
 
-    def _look(self, page: StatePage) -> Position:
+    def _look(self, page: SharedState) -> Position:
         position = page.position()
         if position.structure != self._structure:
             # Files may have been removed and made again under the same names.
@@ -292,7 +292,7 @@ class Reader:
             return self._look(page).published
         return self.interrupted_end() or WHOLE_LOG
 
-    def _true_page(self) -> StatePage | None:
+    def _true_page(self) -> SharedState | None:
         if not self.identity.store_id and self._layout.identity.exists():
             # Only Java had written here when this was opened; a writer of ours has come since.
             self.identity = load_identity(self._layout, self.identity.config)
@@ -300,11 +300,11 @@ class Reader:
             return None
         page = self._page
         if page is None:
-            page = self._page = StatePage.to_read(self._layout.state)
+            page = self._page = SharedState.to_read(self._layout.state)
             if page is None:
                 return None
         lock = lock_identity(self._layout.lock)
-        if lock and page.is_true(self.identity.key, lock):
+        if lock and page.is_valid(self.identity.key, lock):
             self._durable_end = None
             return page
         if not page.is_at(self._layout.state):
@@ -333,7 +333,7 @@ class Reader:
         if page is not None and page.is_recovering(lock_identity(self._layout.lock)):
             self._await_recovery(page)
 
-    def _await_recovery(self, page: StatePage) -> bool:
+    def _await_recovery(self, page: SharedState) -> bool:
         """Return True when the recovery is over: the queues are cut and rebuilt meanwhile.
 
         False if it was interrupted. Where that cannot be told, it is waited for.

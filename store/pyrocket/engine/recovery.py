@@ -13,10 +13,10 @@ from pyrocket.disk.shared_state import (
     PUBLISHED,
     RESTED,
     STORE_TIME,
-    StatePage,
+    SharedState,
 )
 from pyrocket.engine.hooks import Hooks, Recovered
-from pyrocket.index.keys.index_builder import KeyBuilder
+from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.reached import ends_in_log
@@ -39,8 +39,8 @@ def recover_alone(
     log: CommitLog,
     queues: Queues,
     dispatcher: Dispatcher,
-    keys: KeyBuilder,
-    page: StatePage,
+    keys: IndexBuilder,
+    page: SharedState,
     now_ms: int,
     topics: Topics,
     hooks: Hooks,
@@ -79,8 +79,8 @@ def recover_alone(
         page[STORE_TIME] = now_ms
 
 
-def _begin(layout: Layout, page: StatePage) -> None:
-    page.distrust(lock_identity(layout.lock))
+def _begin(layout: Layout, page: SharedState) -> None:
+    page.invalidate(lock_identity(layout.lock))
     io.clear_directory(layout.scratch)
 
 
@@ -103,7 +103,7 @@ def note_progress(
 
 
 def queues_agree(
-    layout: Layout, log: CommitLog, queues: Queues, page: StatePage, topics: Topics
+    layout: Layout, log: CommitLog, queues: Queues, page: SharedState, topics: Topics
 ) -> bool:
     """Whether the queues look as if they had what was dispatched; the caller is alone.
 

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pyrocket.arguments import check_amount
 from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.retention_rules import (
     CleaningPlan,
     CleanReport,
     LogFile,
+    hold_back,
     plan_by_hand,
-    split_held,
 )
 from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
@@ -41,11 +41,11 @@ def preview(
     total_bytes: int | None,
 ) -> CleanReport:
     """Return what cleaning by hand would remove, and what stays; needs no turn."""
-    run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+    run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
     log = CommitLog(run)
     try:
         plan = planned_by_hand(log, config.retention, clock(), hours, total_bytes)
-        gone, kept = split_held(plan.removals, *hooks.held_from())
+        gone, kept = hold_back(plan.removals, *hooks.held_from())
         start = gone[-1].file.start + log.file_bytes if gone else log.first_offset()
         growing = hooks.moved_by(start) if gone else set()
         return CleanReport(

@@ -118,7 +118,7 @@ def plan_by_hand(
     return CleaningPlan(tuple(_join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond})))
 
 
-def split_held(
+def hold_back(
     removals: Sequence[Removal], held_from: int, held_by: str
 ) -> tuple[tuple[Removal, ...], tuple[Kept, ...]]:
     """Return what may go of the log's oldest files, and what stays for what lies at `held_from`."""

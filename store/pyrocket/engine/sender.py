@@ -9,8 +9,8 @@ from pyrocket.arguments import check_message_kinds, check_whole
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.engine.encoding import encode_rows
-from pyrocket.engine.group_append import WriteQueue
-from pyrocket.engine.message_encoder import Outgoing, Route
+from pyrocket.engine.group_append import GroupAppend
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
@@ -26,12 +26,12 @@ class Sender:
 
     def __init__(self, topics: Topics, config: StoreConfig, clock: Clock) -> None:
         self._topics, self._config = topics, config
-        self._outgoing = Outgoing(config, clock)
-        self._queue = WriteQueue(self._check_topics)
+        self._outgoing = MessageEncoder(config, clock)
+        self._queue = GroupAppend(self._check_topics)
         self._seen: tuple[int, dict[str, TopicConfig]] = (-1, {})
 
     @property
-    def outgoing(self) -> Outgoing:
+    def outgoing(self) -> MessageEncoder:
         """What encodes messages for this store."""
         return self._outgoing
 
@@ -95,7 +95,7 @@ class Sender:
         """Make the topics in which messages of the batches wait, where they are missing."""
         if not self._lacking(batches, self._known(writer)):
             return
-        with writer.section():
+        with writer.exclusive():
             for topic in self._lacking(batches, self._topics.all()):
                 self._topics.put(topic)
                 writer.structure_changed()
@@ -120,13 +120,13 @@ class Sender:
             return SendStatus.FLUSH_DISK_TIMEOUT
         return SendStatus.SEND_OK
 
-    def route(self, writer: Writer, name: str) -> Route:
+    def route(self, writer: Writer, name: str) -> TopicRoute:
         """Return where messages for a topic may go, which is made if that is configured.
 
         Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
         """
         topic = self._writable_topic(writer, name)
-        return Route(topic.name, topic.write_queues)
+        return TopicRoute(topic.name, topic.write_queues)
 
     def _writable_topic(self, writer: Writer, name: str) -> TopicConfig:
         check_topic_name(name)
@@ -145,7 +145,7 @@ class Sender:
         if not self._config.auto_create_topics:
             return self._topics.get(name)
         queues = self._config.default_queues
-        with writer.section():
+        with writer.exclusive():
             (topic,), there = self._topics.create([TopicConfig(name, queues, queues)])
             if not there:
                 writer.structure_changed()

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Protocol
 
 from pyrocket.clock import Clock
-from pyrocket.disk.shared_state import NEVER, NEXT_DUE, STORE_TIME, StatePage
+from pyrocket.disk.shared_state import NEVER, NEXT_DUE, STORE_TIME, SharedState
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError, StoreReadOnlyError
@@ -46,8 +46,8 @@ class Service(Protocol):
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
         """Do a part of what is due, a few MiB at most; return how much that was, 0 for nothing.
 
-        Called outside any turn: it takes its own by `writer.try_section()`, whose StoreLockedError
-        (LOCK_TIMEOUT) it need not catch.
+        Called without the write lock: it takes it by `writer.try_exclusive()`, whose
+        StoreLockedError (LOCK_TIMEOUT) it need not catch.
         """
         ...
 
@@ -122,7 +122,7 @@ class ServiceRunner:
         for thread in self._threads:
             thread.stop()
 
-    def wait_ms(self, page: StatePage) -> int:
+    def wait_ms(self, page: SharedState) -> int:
         """Return how long a thread may sleep, if nothing else is appended."""
         now = self._clock()
         if self._pauses(now):
@@ -133,10 +133,10 @@ class ServiceRunner:
         with suppress(StoreReadOnlyError):  # It is being closed.
             self.run_due(writing())
 
-    def _due(self, page: StatePage) -> int:
+    def _due(self, page: SharedState) -> int:
         return min(page[NEXT_DUE], self._own_due)
 
-    def _is_due(self, page: StatePage, now: int) -> bool:
+    def _is_due(self, page: SharedState, now: int) -> bool:
         # Behind the store's time the clock has been set back, and the word says too much.
         return not self._pauses(now) and (self._due(page) <= now or now < page[STORE_TIME])
 
@@ -155,7 +155,7 @@ class ServiceRunner:
             # what keeps the others from delivering, and they us.
             return done
         try:
-            with writer.try_section():
+            with writer.try_exclusive():
                 dues = [self._next_due(each, writer, now) for each in self._shared]
                 writer.page[NEXT_DUE] = min(dues, default=NEVER)
                 own = [self._next_due(each, writer, now) for each in self._own]
@@ -238,6 +238,6 @@ class ServiceThread:
             except StoreReadOnlyError:
                 return
             if time.monotonic() - tended >= TEND_SECONDS:
-                writer.tend()
+                writer.run_maintenance()
                 tended = time.monotonic()
             pause = 0 if self._runner.run_due(writer) else self._runner.wait_ms(writer.page)

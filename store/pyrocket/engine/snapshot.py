@@ -1,7 +1,7 @@
 """A consistent copy of a store in use, at about the cost of its last files.
 
 What is full never changes again and gets a second name (a hard link); a store that has to change
-such a file, as only a recovery does, replaces it by a copy first (`FileRun.write`). Of the files
+such a file, as only a recovery does, replaces it by a copy first (`FileQueue.write`). Of the files
 that grow, what lies below the end of the log at one moment is copied. That moment, the small files
 and the links are taken in one short turn; what is copied later cannot change meanwhile, unless
 topics or files come and go, and then all is done again.
@@ -25,7 +25,7 @@ from pathlib import Path
 from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
 from pyrocket.disk.durable import replace_file
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout, file_name, listed
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import (
@@ -134,7 +134,7 @@ class _Snapshot:
     ) -> None:
         self._layout, self._reader, self._draft, self._target = layout, reader, draft, target
         config = reader.identity.config
-        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._log = CommitLog(run)
         self._queues = Queues(layout, config.queue_file_bytes, writable=False)
         self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))

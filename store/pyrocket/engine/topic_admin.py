@@ -33,7 +33,7 @@ class TopicAdmin:
             check_type(TopicConfig, "Use a pyrocket.TopicConfig(name, 4, 4).", topic=topic)
             check_topic_name(topic.name)
             _check_perm(topic.name, topic.perm)
-        with self._writer.section():
+        with self._writer.exclusive():
             if not exist_ok:
                 self._check_new(topics)
             made, there = self._topics.create(topics)
@@ -58,7 +58,7 @@ class TopicAdmin:
         check_not_system(name)
         if perm is not None:
             _check_perm(name, perm)
-        with self._writer.section():
+        with self._writer.exclusive():
             known = self._topics.get(name)
             changed = replace(
                 known,
@@ -74,7 +74,7 @@ class TopicAdmin:
         System topics are refused: messages wait in them.
         """
         check_not_system(name)
-        with self._writer.section():
+        with self._writer.exclusive():
             queue_ids = self._queue_ids(self._topics.get(name))
             ends = {queue_id: self._writer.next_offset(name, queue_id) for queue_id in queue_ids}
             # In this order an end in the middle leaves a topic that can be deleted again, never

@@ -11,9 +11,9 @@ from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.durable import replace_file
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import Turns
+from pyrocket.disk.lock import WriteLock
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
 from pyrocket.disk.shared_state import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
 from pyrocket.engine.appender import Appender, Preface, Streamed
@@ -22,10 +22,10 @@ from pyrocket.engine.cleaner import Cleaner
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.recovery import note_progress, queues_agree, recover_alone
 from pyrocket.engine.retention_rules import CleanReport
-from pyrocket.engine.writer_session import Presence, last_holder, make_folders
+from pyrocket.engine.writer_session import WriterSession, last_holder, make_folders
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
-from pyrocket.index.keys.index_builder import KeyBuilder
+from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
@@ -54,10 +54,10 @@ class Writer:
     def _come_in(self, config: StoreConfig) -> None:
         layout, clock = self._layout, self._clock
         make_folders(layout, config.dir_mode)
-        self._turns = Turns(layout.mutex, layout.turnstile, lambda: last_holder(layout))
+        self._turns = WriteLock(layout.mutex, layout.turnstile, lambda: last_holder(layout))
         # All of it in one turn: two processes that make a store at once must make one.
         with self._turns.turn(self._timeout_ms):
-            self._presence = Presence(layout)
+            self._presence = WriterSession(layout)
             self.page = self._presence.page
             self._presence.sign()
             if not layout.looks_like_a_store:
@@ -67,7 +67,7 @@ class Writer:
             topics = Topics(layout, clock)
             self._wire(topics)
             agree = partial(queues_agree, layout, self._log, self._queues, self.page, topics)
-            if not self._presence.words_are_true(self.identity.key, self._log.ends_at, agree):
+            if not self._presence.state_is_valid(self.identity.key, self._log.ends_at, agree):
                 self._recover(topics)
             else:
                 self._log.check_whole(self.page[PUBLISHED])
@@ -79,13 +79,13 @@ class Writer:
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout
         turn = partial(getattr, self._turns, "number")
-        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, turn=turn)
+        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, turn=turn)
         self._sealed = SealedLog(layout)
         self._log = CommitLog(run, self._sealed)
         self._queues = Queues(layout, config.queue_file_bytes, writable=True, turn=turn)
         self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock, config)
-        self._keys = KeyBuilder(layout, self._log, self.page, config, self._clock)
+        self._keys = IndexBuilder(layout, self._log, self.page, config, self._clock)
         self._checkpointer = Checkpointer(
             layout,
             self._queues,
@@ -133,11 +133,11 @@ class Writer:
             topics,
             self._hooks,
         )
-        self._presence.vouch(self.identity.key)
+        self._presence.validate_state(self.identity.key)
         self._presence.share()
 
     @contextmanager
-    def section(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Hold the turn: the log and the tables are this process's alone.
 
         An OSError inside becomes StorePermissionError or StoreUnavailableError (WRITE_FAILED).
@@ -146,16 +146,16 @@ class Writer:
             yield
         self._flusher.tell_appended()
         self._keys.catch_up(lambda: self._turn(self._timeout_ms))
-        self._cleaner.run_if_due(self.try_section)
+        self._cleaner.run_if_due(self.try_exclusive)
         for hook in self._hooks.after_section:
             hook()
 
-    def tend(self) -> None:
+    def run_maintenance(self) -> None:
         """Index what was appended, and clean if it is time, where nobody writes meanwhile."""
-        self._keys.catch_up(self.try_section)
-        self._cleaner.run_if_due(self.try_section)
+        self._keys.catch_up(self.try_exclusive)
+        self._cleaner.run_if_due(self.try_exclusive)
 
-    def try_section(self) -> AbstractContextManager[None]:
+    def try_exclusive(self) -> AbstractContextManager[None]:
         """Hold the turn as `section` does, for a service: others' writes go before.
 
         Raises StoreLockedError (LOCK_TIMEOUT) at once where somebody has the turn.
@@ -222,8 +222,8 @@ class Writer:
     def move(self, moves: Mapping[int, int]) -> None:
         """Move words of services, all or none, whoever dies; the caller is in a section."""
         self._announce()
-        self.page.intend(self.page[PUBLISHED], moves)
-        self.page.fulfil()
+        self.page.record_intent(self.page[PUBLISHED], moves)
+        self.page.apply_intent()
 
     def _announce(self) -> None:
         """Say that the store is in use before the first byte is written."""
@@ -231,16 +231,16 @@ class Writer:
             return
         if not self._layout.abort.exists():
             replace_file(self._layout.abort, b"", self._layout.scratch)
-        self.page.stir()
+        self.page.mark_dirty()
         self._appended = True
 
     def clean(self, *, hours: float | None, total_bytes: int | None) -> CleanReport:
         """Remove by hand what exceeds the limits; see `Cleaner.clean`."""
-        return self._cleaner.clean(self.section, hours=hours, total_bytes=total_bytes)
+        return self._cleaner.clean(self.exclusive, hours=hours, total_bytes=total_bytes)
 
     def set_retention(self, retention: Retention | None) -> None:
         """Set how long messages are kept, durably, for this and all other writers."""
-        with self.section():
+        with self.exclusive():
             self._kept.keep(retention)
         self._cleaner.refresh()
 
@@ -302,7 +302,7 @@ class Writer:
         if not self._layout.abort.exists():
             return
         self._appender.roll_forward()
-        for hook in self._hooks.before_rest:
+        for hook in self._hooks.before_clean_shutdown:
             hook()
         self._flusher.flush()
         with failing_for_good(self.page):
@@ -310,7 +310,7 @@ class Writer:
             self._checkpointer.advance(end, stored, cursors, index_timestamp=self._keys.complete())
         save_transaction_cursors(self._layout, cursors)
         io.clear_directory(self._layout.scratch)
-        self.page.rest()
+        self.page.mark_clean()
         io.unlink(self._layout.abort)
         io.sync_directory(self._layout.root)
 

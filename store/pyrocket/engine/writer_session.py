@@ -12,17 +12,17 @@ from pyrocket.disk.fixed_names import check_fixed_names
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
-from pyrocket.disk.shared_state import FAILED, HOLDER, NEXT_DUE, PUBLISHED, StatePage
+from pyrocket.disk.shared_state import FAILED, HOLDER, NEXT_DUE, PUBLISHED, SharedState
 from pyrocket.errors import StoreFailedError, StoreLockedError
 
 
-class Presence:
+class WriterSession:
     """One process's presence as a writer; made in a turn. Raises StoreLockedError."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout, self._process = layout, os.getpid()
-        StatePage.create(layout.state, layout.scratch)
-        self.page = StatePage(layout.state, writable=True)
+        SharedState.create(layout.state, layout.scratch)
+        self.page = SharedState(layout.state, writable=True)
         self._lock = FileLock(layout.lock, content=b"lock")
         if not self._lock.try_lock(shared=True):
             self.close()
@@ -49,7 +49,7 @@ class Presence:
         """Whether this is the process that came in, and the directory still the same."""
         return os.getpid() == self._process and self.page.is_at(self._layout.state)
 
-    def words_are_true(
+    def state_is_valid(
         self, store: bytes, ends_at: Callable[[int], bool], agree: Callable[[], bool]
     ) -> bool:
         """Whether nothing is to be recovered: the same boot, or a clean end in an earlier one.
@@ -58,13 +58,13 @@ class Presence:
         as if they had all of it. Only who is alone asks: others' appends are not finished.
         """
         seal = store, self._lock_identity()
-        if self.page.is_true(*seal):
+        if self.page.is_valid(*seal):
             return not self.page[FAILED] and (not self._is_alone() or self._agrees(agree))
-        if self._layout.abort.exists() or not self.page.rests(*seal):
+        if self._layout.abort.exists() or not self.page.is_clean(*seal):
             return False
         if not ends_at(self.page[PUBLISHED]) or not self._agrees(agree):
             return False
-        self.page.vouch(*seal)
+        self.page.validate_state(*seal)
         return True
 
     def _agrees(self, agree: Callable[[], bool]) -> bool:
@@ -81,9 +81,9 @@ class Presence:
         finally:
             self.share()
 
-    def vouch(self, store: bytes) -> None:
+    def validate_state(self, store: bytes) -> None:
         """Declare the words true."""
-        self.page.vouch(store, self._lock_identity())
+        self.page.validate_state(store, self._lock_identity())
 
     def claim(self) -> bool:
         """Have the store alone, if nobody else is present."""
@@ -124,7 +124,7 @@ def make_folders(layout: Layout, mode: int | None) -> None:
 def last_holder(layout: Layout) -> int:
     """Return the process that took the last turn; 0 where nobody has."""
     try:
-        page = StatePage(layout.state, writable=False)
+        page = SharedState(layout.state, writable=False)
     except FileNotFoundError:
         return 0
     try:

@@ -89,7 +89,7 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class KeyHeader:
+class IndexHeader:
     """The first bytes of a file; times in epoch ms, `count` is the number of the next item."""
 
     begin_timestamp: int = 0
@@ -104,9 +104,9 @@ class KeyHeader:
         return np.array(tuple(vars(self).values()), HEADER).tobytes()
 
     @staticmethod
-    def decode(data: bytes) -> "KeyHeader":
+    def decode(data: bytes) -> "IndexHeader":
         """Return the header that `data` begins with; a count of 0 is read as 1, as in Java."""
-        header = KeyHeader(*np.frombuffer(data, HEADER, 1)[0].tolist())
+        header = IndexHeader(*np.frombuffer(data, HEADER, 1)[0].tolist())
         return header if header.count else replace(header, count=1)
 
 

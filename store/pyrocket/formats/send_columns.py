@@ -50,7 +50,7 @@ def refuse(
 
 
 _NONE = pa.scalar(None, pa.int64())
-_MOST_SECONDS = 2**53
+_MAX_SECONDS = 2**53
 _TICKS_PER_MS = {"us": 1000, "ns": 1_000_000}
 
 
@@ -121,7 +121,7 @@ def _to_ms(moment: pa.TimestampArray) -> pa.Int64Array:
     ticks = pc.max_element_wise(moment.cast(pa.int64()), 0, skip_nulls=False)
     unit = moment.type.unit
     if unit == "s":
-        return pc.multiply(pc.min_element_wise(ticks, _MOST_SECONDS, skip_nulls=False), 1000)
+        return pc.multiply(pc.min_element_wise(ticks, _MAX_SECONDS, skip_nulls=False), 1000)
     per_ms = _TICKS_PER_MS.get(unit, 1)
     whole = pc.divide(ticks, per_ms)
     begun = pc.less(pc.multiply(whole, per_ms), ticks)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import MessageError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
@@ -37,7 +37,7 @@ class CommitLog:
     `sealed` tells which records must have a checksum of their own.
     """
 
-    def __init__(self, run: FileRun, sealed: Sealed = not_sealed) -> None:
+    def __init__(self, run: FileQueue, sealed: Sealed = not_sealed) -> None:
         self.run, self.sealed = run, sealed
 
     @property
@@ -72,7 +72,7 @@ class CommitLog:
         return self.run.read(offset, size)
 
     def window(self, offset: int, size: int) -> tuple[pa.Buffer, int]:
-        """Map `size` bytes at `offset`, within one file; see `FileRun.window`."""
+        """Map `size` bytes at `offset`, within one file; see `FileQueue.window`."""
         return self.run.window(offset, size)
 
     def filled_window(self, offset: int, size: int) -> tuple[pa.Buffer, int]:

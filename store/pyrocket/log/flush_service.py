@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyrocket.config import StoreConfig
-from pyrocket.disk.shared_state import FLUSHED, PUBLISHED, StatePage
+from pyrocket.disk.shared_state import FLUSHED, PUBLISHED, SharedState
 from pyrocket.errors import StoreUnavailableError
 
 PAGE_BYTES = 4096
@@ -41,7 +41,7 @@ class FlushPolicy:
 class FlushService:
     """One thread of one open store; `flush` is called in it."""
 
-    def __init__(self, policy: FlushPolicy, page: StatePage, flush: Callable[[], None]) -> None:
+    def __init__(self, policy: FlushPolicy, page: SharedState, flush: Callable[[], None]) -> None:
         self._policy, self._page, self._flush = policy, page, flush
         self._dirty, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None

@@ -10,7 +10,7 @@ about, so it is never tried again: the store counts as failed until it is recove
 
 Who waits sleeps until the fsync that is for it has ended, and one of those that the next is for is
 woken first: the disk should not wait while many get up. If a leader dies, the others wake by
-themselves after a few ms (`Bell`).
+themselves after a few ms (`SharedEvent`).
 """
 
 import threading
@@ -33,7 +33,7 @@ from pyrocket.disk.shared_state import (
     SYNC_NS,
     SYNCING,
     WANTED,
-    StatePage,
+    SharedState,
 )
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log.commit_log import CommitLog
@@ -58,7 +58,7 @@ class Flusher:
     """Flushes one log; threads and processes share each other's fsyncs."""
 
     def __init__(
-        self, log: CommitLog, page: StatePage, lock: Path, timeout_ms: int, after_sync: AfterSync
+        self, log: CommitLog, page: SharedState, lock: Path, timeout_ms: int, after_sync: AfterSync
     ) -> None:
         self._log, self._page, self._timeout_ms = log, page, timeout_ms
         self._after_sync = after_sync
@@ -204,7 +204,7 @@ def failed_before() -> StoreFailedError:
 
 
 @contextmanager
-def failing_for_good(page: StatePage) -> Iterator[None]:
+def failing_for_good(page: SharedState) -> Iterator[None]:
     """Let nobody write any more if an fsync of the indexes fails."""
     try:
         yield

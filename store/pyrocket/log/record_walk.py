@@ -23,7 +23,7 @@ from pyrocket.log.commit_log import CommitLog
 
 WINDOW_BYTES = 16 * 1024 * 1024
 _HEAD_BYTES = HEADER_BYTES + 2 * HOST_V6_EXTRA
-_MOST_BESIDE_BODY = 1 << 17
+_MAX_BESIDE_BODY = 1 << 17
 """Header, topic and properties of any record take less."""
 
 
@@ -93,7 +93,7 @@ def _single(log: CommitLog, position: int, size: int) -> RecordFields | None:
     if len(head) < _HEAD_BYTES or not read_header(head).is_message:
         return None
     one = RecordFields(pa.py_buffer(head), position, np.array([0]), np.array([size]))
-    if size - int(one.body_length[0]) > _MOST_BESIDE_BODY:
+    if size - int(one.body_length[0]) > _MAX_BESIDE_BODY:
         return None
     buffer, base = log.filled_window(position, size)
     return RecordFields(buffer, base, np.array([position - base]), np.array([size]), log.sealed)

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from pyrocket.config import DELAY_LEVELS, MOST_DELAY_LEVELS, parse_delay_levels
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.config import DELAY_LEVELS, MAX_DELAY_LEVELS, parse_delay_levels
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.properties import DELAY, decode_properties
@@ -33,12 +33,12 @@ def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: in
     A level counts that the last entries of its queue agree on, at least two of them unless there
     is only one; the others are RocketMQ's.
     """
-    run = FileRun(layout.commit_log, log_file_bytes, layout.scratch, writable=False)
+    run = FileQueue(layout.commit_log, log_file_bytes, layout.scratch, writable=False)
     log, queues = CommitLog(run), Queues(layout, queue_file_bytes, writable=False)
     known = list(parse_delay_levels(DELAY_LEVELS))
     before = tuple(known)
     try:
-        for queue_id in range(MOST_DELAY_LEVELS):
+        for queue_id in range(MAX_DELAY_LEVELS):
             with suppress(StoreDamagedError, OSError):
                 delay = _agreed(log, queues.get(SCHEDULE_TOPIC, queue_id))
                 if delay:

@@ -25,7 +25,7 @@ from pyrocket.disk.foreign_directory import refuse_foreign, refuse_inside_store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles
-from pyrocket.disk.shared_state import StatePage
+from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import (
     InvalidInputError,
     OptionError,
@@ -136,7 +136,7 @@ def _check_versions(layout: Layout) -> None:
         with suppress(*_UNREAD):
             check_own_version(path, read_or_none(path) or b"")
     with suppress(*_UNREAD):
-        page = StatePage.to_read(layout.state)
+        page = SharedState.to_read(layout.state)
         if page is not None:
             page.close()
 

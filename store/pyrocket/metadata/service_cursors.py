@@ -13,13 +13,13 @@ from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
     HALF_CURSOR,
-    MOST_DELAY_LEVELS,
+    MAX_DELAY_LEVELS,
     NEXT_DUE,
     OP_CURSOR,
     TIMED,
     TIMER_DUE,
     TIMER_OFFSET,
-    StatePage,
+    SharedState,
     level_word,
 )
 from pyrocket.errors import StoreDamagedError
@@ -37,7 +37,7 @@ from pyrocket.index.queues.queue_table import Queues
 from pyrocket.metadata.delay_offsets import DelayOffsets
 from pyrocket.metadata.groups import GroupOffsets
 
-_LEVEL_WORDS = {level_word(level): level for level in range(1, MOST_DELAY_LEVELS + 1)}
+_LEVEL_WORDS = {level_word(level): level for level in range(1, MAX_DELAY_LEVELS + 1)}
 _NAMES = {
     "timed": TIMED,
     "timerDue": TIMER_DUE,
@@ -83,7 +83,7 @@ def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
             offsets.merge(TRANSACTION_GROUP, topic, at, lambda queue, old, new: new > old)
 
 
-def restore_cursors(layout: Layout, page: StatePage, queues: Queues) -> None:
+def restore_cursors(layout: Layout, page: SharedState, queues: Queues) -> None:
     """Set the words of the services after a recovery, none beyond its queue's end."""
     for word, at in saved_cursors(layout).items():
         page[word] = at
@@ -126,7 +126,7 @@ def read_cursors(layout: Layout) -> dict[int, int]:
 
 def _of_java(layout: Layout) -> dict[int, int]:
     levels = DelayOffsets(layout).read()
-    known = {level_word(n): at for n, at in levels.items() if 1 <= n <= MOST_DELAY_LEVELS}
+    known = {level_word(n): at for n, at in levels.items() if 1 <= n <= MAX_DELAY_LEVELS}
     groups = GroupOffsets(layout)
     for topic, word in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
         known[word] = groups.of(TRANSACTION_GROUP, topic).get(0, 0)

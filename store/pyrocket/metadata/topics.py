@@ -43,7 +43,7 @@ from pyrocket.metadata.json_table import Content, JsonTable
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 """On disk: never renumber."""
 
-_MOST_PERM = 2**31 - 1
+_MAX_PERM = 2**31 - 1
 """Brokers may know more of them."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -51,7 +51,7 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TABLE = "topicConfigTable"
 _DEFAULTS = {"order": False, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
 _NAMED_MOST = 10
-_MOST_QUEUES = 1 << 16
+_MAX_QUEUES = 1 << 16
 """Numbers beyond it are damage: nobody waits for so many queues to be looked at."""
 
 Entry = tuple[int, int, int]
@@ -325,7 +325,7 @@ def _check_settings(topic: TopicConfig) -> None:
                 remedy=f"Use 1 to {MAX_QUEUES}.",
                 code="QUEUE_COUNT",
             )
-    if not is_whole(topic.perm, 0, _MOST_PERM):
+    if not is_whole(topic.perm, 0, _MAX_PERM):
         raise InvalidInputError(
             f"topic {topic.name!r} cannot have the permission {topic.perm!r}.",
             remedy=f"Use {PERM_READ} for reading, {PERM_WRITE} for writing, their sum, or 0.",
@@ -367,7 +367,7 @@ def _parse(content: Content) -> dict[str, Entry]:
 def _entry_of(name: str, entry: Content) -> Entry:
     read, write = int(entry["readQueueNums"]), int(entry["writeQueueNums"])
     # Brokers may name topics after their hosts, with dots; but a name is a folder's, too.
-    if "/" in name or "\0" in name or name in (".", "..") or max(read, write) > _MOST_QUEUES:
+    if "/" in name or "\0" in name or name in (".", "..") or max(read, write) > _MAX_QUEUES:
         raise ValueError(f"no topic can be {name!r} with {max(read, write)} queues")
     return read, write, int(entry["perm"])
 

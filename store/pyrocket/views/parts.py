@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pyrocket.formats.pending_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
-from pyrocket.views.pending import PendingPart
+from pyrocket.views.pending import PendingRange
 
 ViewName = Literal["commitlog", "retry", "dlq", "groups", "topics"]
 
@@ -108,7 +108,7 @@ class SentBackPart:
 class WaitingPart:
     """Messages that wait to be put into retry topics; `groups` is whose topic each of these is."""
 
-    pending: PendingPart
+    pending: PendingRange
     groups: Mapping[str, str]
 
     @property

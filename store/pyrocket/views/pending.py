@@ -26,12 +26,12 @@ from pyrocket.index.queues.scanner import Slice
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import saved_cursors
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.half_messages import Undecided
+from pyrocket.services.transactions.half_messages import HalfMessages
 
 PendingKind = Literal["scheduled", "half"]
 """`scheduled` messages are delivered when they are due, `half` ones when they are committed."""
 
-MOST_MESSAGES = 16_384
+MAX_MESSAGES = 16_384
 """In one part of a plan."""
 
 _WIDEST_GAP = 256
@@ -39,7 +39,7 @@ _WIDEST_GAP = 256
 
 
 @dataclass(frozen=True, order=True)
-class PendingPart:
+class PendingRange:
     """Messages that wait in one queue: all of [start, end), or those at `offsets` alone.
 
     `offsets` are int64 in native order, ascending.
@@ -57,14 +57,14 @@ class PendingPart:
         return len(self.offsets) // 8 or self.end - self.start
 
 
-class Parked:
+class PendingMessages:
     """Plans and reads what waits in one store, which may be open for reading only."""
 
     def __init__(self, layout: Layout, reader: Reader, timers: Callable[[], TimerEntries]) -> None:
         """Make it; `timers` returns those that wait, see `formats.timer_entry`."""
         self._layout, self._reader, self._timers = layout, reader, timers
 
-    def plan(self, kind: PendingKind) -> list[PendingPart]:
+    def plan(self, kind: PendingKind) -> list[PendingRange]:
         """Return where the messages of a kind wait now, those of all topics."""
         if kind not in get_args(PendingKind):
             raise InvalidInputError(
@@ -78,10 +78,10 @@ class Parked:
         return [*self._levels(), *_chosen(TIMER_TOPIC, np.sort(timers))]
 
     def scan(
-        self, part: PendingPart, topics: Sequence[str], columns: Sequence[str], *, verify_crc: bool
+        self, part: PendingRange, topics: Sequence[str], columns: Sequence[str], *, verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield those of a part that are for one of the topics; the columns are checked at once."""
-        check_type(PendingPart, "Use what `Store.pending` returned.", part=part)
+        check_type(PendingRange, "Use what `Store.pending` returned.", part=part)
         check_texts(topics=topics, columns=columns)
         known = [name for name in PENDING_COLUMNS if name != DUE or part.topic != HALF_TOPIC]
         unknown = [name for name in columns if name not in known]
@@ -94,7 +94,7 @@ class Parked:
         return self._scan(part, topics, columns, verify_crc)
 
     def _scan(
-        self, part: PendingPart, topics: Sequence[str], columns: Sequence[str], verify_crc: bool
+        self, part: PendingRange, topics: Sequence[str], columns: Sequence[str], verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
         chosen = np.frombuffer(part.offsets, np.int64) if part.offsets else None
         broker = self._reader.identity.config.broker_name
@@ -110,18 +110,18 @@ class Parked:
                 yield batch
                 rows = rows[batch.num_rows :]
 
-    def _levels(self) -> Iterator[PendingPart]:
+    def _levels(self) -> Iterator[PendingRange]:
         count = len(self._reader.identity.config.delay_levels_ms)
         words = self._words()
         has = self._reader.offsets(TopicConfig(SCHEDULE_TOPIC, count, count))
         for queue_id, known in has.items():
             start = max(words.get(level_word(queue_id + 1), 0), known.minimum)
-            for first in range(start, known.maximum, MOST_MESSAGES):
-                end = min(first + MOST_MESSAGES, known.maximum)
-                yield PendingPart(SCHEDULE_TOPIC, queue_id, first, end)
+            for first in range(start, known.maximum, MAX_MESSAGES):
+                end = min(first + MAX_MESSAGES, known.maximum)
+                yield PendingRange(SCHEDULE_TOPIC, queue_id, first, end)
 
     def _halves(self) -> Ints:
-        undecided = Undecided(self._reader, Epochs(self._layout))
+        undecided = HalfMessages(self._reader, Epochs(self._layout))
         undecided.catch_up(self._words())
         return np.array([half.queue_offset for half in undecided], np.int64)
 
@@ -136,13 +136,13 @@ def _take(piece: Slice, rows: Ints) -> tuple[RecordFields, Ints]:
     return some, piece.tags_codes[rows]
 
 
-def _chosen(topic: str, offsets: Ints) -> Iterator[PendingPart]:
+def _chosen(topic: str, offsets: Ints) -> Iterator[PendingRange]:
     """Yield parts with these offsets of queue 0, which ascend."""
     wide = np.flatnonzero(np.diff(offsets) > _WIDEST_GAP) + 1
     for near in np.split(offsets, wide):
-        for first in range(0, len(near), MOST_MESSAGES):
-            some = near[first : first + MOST_MESSAGES]
+        for first in range(0, len(near), MAX_MESSAGES):
+            some = near[first : first + MAX_MESSAGES]
             start, end = int(some[0]), int(some[-1]) + 1
-            yield PendingPart(
+            yield PendingRange(
                 topic, 0, start, end, b"" if end - start == len(some) else some.tobytes()
             )

@@ -4,7 +4,7 @@ A consumer that fails sends the message back: the broker puts a copy into the to
 after a delay that grows (until then it waits like any delayed message), and after the last try into
 %DLQ%<group>. A copy keeps body and properties; RETRY_TOPIC names the topic that it was in first,
 ORIGIN_MESSAGE_ID the broker's id of the first message. Source:
-`SendMessageProcessor.asyncConsumerSendMsgBack`, `MixAll`, `KeyBuilder` for pop consumers of
+`SendMessageProcessor.asyncConsumerSendMsgBack`, `MixAll`, `IndexBuilder` for pop consumers of
 RocketMQ 5, whose retry topics name the topic too.
 """
 
@@ -28,11 +28,11 @@ from pyrocket.views.parts import (
     SentBackPart,
     WaitingPart,
 )
-from pyrocket.views.pending import Parked
+from pyrocket.views.pending import PendingMessages
 from pyrocket.views.tables import all_queues
 
 _PREFIXES = {"retry": RETRY_PREFIX, "dlq": DLQ_PREFIX}
-_MOST_MESSAGES = 65_536
+_MAX_MESSAGES = 65_536
 _OF_PROPERTIES = {ORIGIN_TOPIC: "RETRY_TOPIC", ORIGIN_ID: "ORIGIN_MESSAGE_ID"}
 _SYSTEM = "systemProperties"
 
@@ -59,15 +59,15 @@ def sent_back_parts(
         committed = offsets.get((topic, owner), {})
         for queue_id in queues[topic]:
             known = reader.system_offsets(topic, queue_id)
-            for start in range(known.minimum, known.maximum, _MOST_MESSAGES):
-                end = min(start + _MOST_MESSAGES, known.maximum)
+            for start in range(known.minimum, known.maximum, _MAX_MESSAGES):
+                end = min(start + _MAX_MESSAGES, known.maximum)
                 weight = reader.log_span(topic, queue_id, start, end).bytes
                 reached = committed.get(queue_id, 0)
                 yield SentBackPart(topic, owner, queue_id, start, end, reached, weight)
 
 
 def waiting_parts(
-    reader: Reader, groups: Groups, parked: Parked, group: str
+    reader: Reader, groups: Groups, parked: PendingMessages, group: str
 ) -> Iterator[WaitingPart]:
     """Yield where messages wait that will go to retry topics, and others."""
     owned = _owned(all_queues(reader), groups, "retry", group)
@@ -104,7 +104,7 @@ def scan_sent_back(
 
 
 def scan_waiting(
-    parked: Parked, part: WaitingPart, columns: Sequence[str], *, verify_crc: bool
+    parked: PendingMessages, part: WaitingPart, columns: Sequence[str], *, verify_crc: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield those of a part that will go to the retry topics; queue offset is where they wait."""
     asked = [*_asked(columns), *(name for name in (DUE,) if name in columns)]

@@ -22,7 +22,7 @@ from pyrocket.views.parts import (
     ViewPart,
     WaitingPart,
 )
-from pyrocket.views.pending import Parked
+from pyrocket.views.pending import PendingMessages
 from pyrocket.views.retries import (
     scan_sent_back,
     scan_waiting,
@@ -42,7 +42,7 @@ class Views:
     waits to be; `dlq`, what they have given up; `groups`, one row a queue; `topics`.
     """
 
-    def __init__(self, reader: Reader, groups: Groups, parked: Parked) -> None:
+    def __init__(self, reader: Reader, groups: Groups, parked: PendingMessages) -> None:
         self._reader, self._groups, self._parked = reader, groups, parked
 
     def plan(

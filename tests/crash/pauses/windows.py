@@ -148,7 +148,7 @@ def _patch_page(module):
         if _publishing and word in names:
             reach("reserved" if word == module.RESERVED else f"after {names[word]}")
 
-    _around(module.StatePage, "__setitem__", before, after)
+    _around(module.SharedState, "__setitem__", before, after)
 
 
 def _patch_io(module):

@@ -123,12 +123,12 @@ def test_half_messages_are_seen_until_they_are_decided(tmp_path):
     [("half", ["dueTimestamp"]), ("scheduled", ["nope"]), ("scheduled", [])],
 )
 def test_columns_that_are_not_there_are_refused_at_once(open_store, kind, columns):
-    from pyrocket import PendingPart
+    from pyrocket import PendingRange
 
     store = open_store()
     topic = {"half": "RMQ_SYS_TRANS_HALF_TOPIC", "scheduled": "SCHEDULE_TOPIC_XXXX"}[kind]
     with pytest.raises(SchemaError) as caught:
-        store.scan_pending(PendingPart(topic, 0, 0, 1), ["t"], columns)
+        store.scan_pending(PendingRange(topic, 0, 0, 1), ["t"], columns)
     assert caught.value.code == "COLUMN_UNKNOWN"
 
 

@@ -43,7 +43,7 @@ def park_again(store, level=1, **properties):
     queue = np.array([level - 1], np.int32)
     changes = Changes(properties=block)
     batch = copy_records(piece.records, np.array([0]), SCHEDULE_TOPIC, queue, changes)
-    with store._writing().section():
+    with store._writing().exclusive():
         store._writing().append([replace(batch, delays=np.array([1000]))])
 
 

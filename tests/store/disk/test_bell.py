@@ -9,12 +9,12 @@ import time
 
 import pytest
 from pyrocket.disk import futex, io
-from pyrocket.disk.lock import Turns
+from pyrocket.disk.lock import WriteLock
 
 RING = """
 import os, sys
-from pyrocket.disk.futex import Bell
-Bell(os.open(sys.argv[1], os.O_RDWR)).ring(1)
+from pyrocket.disk.futex import SharedEvent
+SharedEvent(os.open(sys.argv[1], os.O_RDWR)).ring(1)
 """
 
 needs_futex = pytest.mark.skipif(futex._CALL_NUMBER is None, reason="no futex on this system")
@@ -36,7 +36,7 @@ def sleeps_long(monkeypatch):
 @needs_futex
 def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
     monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 999_000_000)
-    ours = futex.Bell(word)
+    ours = futex.SharedEvent(word)
     heard, sleeps = ours.heard(), 0
     ringer = subprocess.Popen([sys.executable, "-c", RING, tmp_path / "word"])
     while ours.heard() == heard:
@@ -48,7 +48,7 @@ def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
 
 @needs_futex
 def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
-    ours = futex.Bell(word)
+    ours = futex.SharedEvent(word)
     heard = ours.heard()
     ours.ring()
     began = time.monotonic()
@@ -58,7 +58,7 @@ def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
 
 @needs_futex
 def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
-    ours, awake = futex.Bell(word), []
+    ours, awake = futex.SharedEvent(word), []
     asleep = threading.Barrier(3)
 
     def sleep(kind):
@@ -84,7 +84,7 @@ def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
 @needs_futex
 def test_nobody_sleeps_for_long(word, monkeypatch):
     """Whoever was to ring may have died."""
-    ours, began = futex.Bell(word), time.monotonic()
+    ours, began = futex.SharedEvent(word), time.monotonic()
     ours.sleep(ours.heard(), 60)
     monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 20 * 10**9)
     ours.sleep(ours.heard(), 60, most_ns=1000)
@@ -94,7 +94,7 @@ def test_nobody_sleeps_for_long(word, monkeypatch):
 @needs_futex
 def test_turns_are_handed_on_at_once(tmp_path, sleeps_long):
     def turns():
-        return Turns(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0)
+        return WriteLock(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0)
 
     order = []
 
@@ -132,7 +132,9 @@ def full_disk(monkeypatch):
 @pytest.mark.parametrize("lacking", [no_futex, full_disk])
 def test_without_a_bell_who_waits_looks_now_and_then(tmp_path, monkeypatch, lacking):
     lacking(monkeypatch)
-    first, second = (Turns(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0) for _ in range(2))
+    first, second = (
+        WriteLock(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0) for _ in range(2)
+    )
     taken = threading.Event()
 
     def take():

@@ -6,7 +6,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none, replace_file
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.machine import refuse_network_file_system
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError, UnsupportedError
@@ -16,7 +16,7 @@ SIZE = 4096
 
 @pytest.fixture
 def run(tmp_path):
-    one = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
+    one = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp")
     yield one
     one.close()
 
@@ -67,7 +67,7 @@ def test_foreign_names_are_refused_by_name(run, tmp_path, name):
 
 
 def test_file_removed_and_made_again_by_another_is_opened_anew(run, tmp_path):
-    other = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
+    other = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp")
     run.create(0)
     run.write(0, b"old")
     assert other.read(0, 3) == b"old"
@@ -80,7 +80,7 @@ def test_file_removed_and_made_again_by_another_is_opened_anew(run, tmp_path):
 
 def test_file_that_another_removed_is_made_again(run, tmp_path):
     """A writer whose append failed kept files open that the next writer's turn removed."""
-    other = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
+    other = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp")
     run.create(0)
     run.write(0, b"old")
     other.remove(0)
@@ -98,7 +98,7 @@ def test_short_file_is_an_error_and_no_crash(run, tmp_path):
 
 
 def test_zero_leaves_holes_alone(run, tmp_path):
-    big = FileRun(tmp_path / "big", 8 << 20, tmp_path / "tmp")
+    big = FileQueue(tmp_path / "big", 8 << 20, tmp_path / "tmp")
     big.create(0)
     big.write(5 << 20, b"x" * 10)
     big.write((5 << 20) - 5, b"y" * 5)

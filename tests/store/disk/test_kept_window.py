@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.kept_window import HUGE_PAGE_BYTES, KEPT_BYTES
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
@@ -22,7 +22,7 @@ on_linux = pytest.mark.skipif(
 
 @pytest.fixture
 def run(tmp_path):
-    one = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
+    one = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp")
     one.create(0)
     yield one
     one.close()
@@ -64,7 +64,7 @@ def test_no_more_is_mapped_than_a_long_window_needs(run, length):
 @on_linux
 def test_a_mapping_goes_with_the_file_that_was_removed(run):
     run.window(0, 10)
-    other = FileRun(run.folder, SIZE, run.folder.parent / "tmp")
+    other = FileQueue(run.folder, SIZE, run.folder.parent / "tmp")
     other.remove(0)
     with pytest.raises(FileNotFoundError):
         run.window(0, 10)
@@ -82,7 +82,7 @@ def test_a_mapping_goes_when_its_run_is_closed_or_removes_the_file(run, end):
 def test_a_window_shows_the_file_that_is_there_now(run):
     run.write(7, b"old")
     before, _ = run.window(7, 3)
-    other = FileRun(run.folder, SIZE, run.folder.parent / "tmp")
+    other = FileQueue(run.folder, SIZE, run.folder.parent / "tmp")
     other.remove(0)
     other.create(0, b"new", 7)
     other.close()
@@ -110,7 +110,7 @@ def test_a_file_cut_short_under_a_mapping_is_an_error_and_no_crash(run):
 def test_holes_around_a_window_stay_holes():
     """On a tmpfs that is full, touching a hole through a map is SIGBUS."""
     folder = Path("/dev/shm") / f"pyrocket-window-{os.getpid()}"
-    run = FileRun(folder / "run", SIZE, folder / "tmp")
+    run = FileQueue(folder / "run", SIZE, folder / "tmp")
     try:
         run.create(0)
         run.write(4 * MIB + 100, b"x" * MIB)
@@ -125,9 +125,9 @@ def test_holes_around_a_window_stay_holes():
 LIMITED = """
 import re, resource, sys
 from pathlib import Path
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 
-run = FileRun(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+run = FileQueue(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
 run.window(0, 1 << 20)
 run.close()
 used = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10

@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from pyrocket.disk.lock import FileLock, Turns, lock_identity
+from pyrocket.disk.lock import FileLock, WriteLock, lock_identity
 from pyrocket.errors import StoreFailedError, StoreLockedError
 
 
@@ -13,7 +13,7 @@ def turns(tmp_path):
     made = []
 
     def make():
-        made.append(Turns(tmp_path / "mutex", tmp_path / "turnstile", lambda: 4711))
+        made.append(WriteLock(tmp_path / "mutex", tmp_path / "turnstile", lambda: 4711))
         return made[-1]
 
     yield make

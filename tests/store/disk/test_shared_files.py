@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError, StoreFailedError
 from support.stores import (
@@ -28,7 +28,7 @@ SIZE = 3 * 1024 * 1024
 
 @pytest.fixture
 def run(tmp_path):
-    one = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp")
+    one = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp")
     yield one
     one.close()
 
@@ -68,7 +68,7 @@ def test_zeroing_nothing_leaves_a_shared_file_alone(run, linked):
 
 def test_others_notice_that_a_file_was_replaced(run, linked, tmp_path):
     """Its first name has gone to the copy, but a snapshot keeps the old file alive."""
-    reader = FileRun(tmp_path / "run", SIZE, tmp_path / "tmp", writable=False)
+    reader = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp", writable=False)
     assert reader.read(5, 3) == b"old"
     run.write(5, b"new")
     assert reader.read(5, 3) == b"new"

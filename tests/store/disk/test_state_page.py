@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from pyrocket.disk import shared_state
-from pyrocket.disk.shared_state import FAILED, PAGE_BYTES, PUBLISHED, RESERVED, StatePage
+from pyrocket.disk.shared_state import FAILED, PAGE_BYTES, PUBLISHED, RESERVED, SharedState
 
 STORE = bytes(range(16))
 LOCK = (123, 456)
@@ -13,14 +13,14 @@ LOCK = (123, 456)
 
 @pytest.fixture
 def place(tmp_path):
-    StatePage.create(tmp_path / "state", tmp_path / "tmp")
+    SharedState.create(tmp_path / "state", tmp_path / "tmp")
     return tmp_path / "state"
 
 
 @pytest.fixture
 def page(place):
-    one = StatePage(place, writable=True)
-    one.vouch(STORE, LOCK)
+    one = SharedState(place, writable=True)
+    one.validate_state(STORE, LOCK)
     yield one
     one.close()
 
@@ -28,19 +28,19 @@ def page(place):
 def test_new_page_is_allocated_and_not_true(place):
     assert place.stat().st_size == PAGE_BYTES
     assert place.stat().st_blocks > 0
-    assert not StatePage(place, writable=False).is_true(STORE, LOCK)
+    assert not SharedState(place, writable=False).is_valid(STORE, LOCK)
 
 
 def test_page_that_exists_is_never_replaced(page, place, tmp_path):
     page[PUBLISHED] = 77
     inode = place.stat().st_ino
-    StatePage.create(place, tmp_path / "tmp")
+    SharedState.create(place, tmp_path / "tmp")
     assert place.stat().st_ino == inode
-    assert StatePage(place, writable=False)[PUBLISHED] == 77
+    assert SharedState(place, writable=False)[PUBLISHED] == 77
 
 
 def test_words_are_seen_by_all_and_written_by_none_who_only_read(page, place):
-    reader = StatePage(place, writable=False)
+    reader = SharedState(place, writable=False)
     page[RESERVED] = -(2**63)
     assert reader[RESERVED] == -(2**63)
     with pytest.raises(TypeError):
@@ -49,27 +49,27 @@ def test_words_are_seen_by_all_and_written_by_none_who_only_read(page, place):
 
 
 def test_words_are_true_until_anything_about_them_differs(page, monkeypatch):
-    assert page.is_true(STORE, LOCK)
-    assert not page.is_true(STORE[::-1], LOCK)
-    assert not page.is_true(STORE, (124, 456))
-    assert not page.is_true(STORE, (123, 457))
+    assert page.is_valid(STORE, LOCK)
+    assert not page.is_valid(STORE[::-1], LOCK)
+    assert not page.is_valid(STORE, (124, 456))
+    assert not page.is_valid(STORE, (123, 457))
     with monkeypatch.context() as patch:
         patch.setattr(shared_state, "boot_id", lambda: bytes(16))
-        assert not page.is_true(STORE, LOCK)
-    page.distrust()
-    assert not page.is_true(STORE, LOCK)
+        assert not page.is_valid(STORE, LOCK)
+    page.invalidate()
+    assert not page.is_valid(STORE, LOCK)
     page[FAILED] = 1
-    page.vouch(STORE, LOCK)
-    assert page.is_true(STORE, LOCK)
+    page.validate_state(STORE, LOCK)
+    assert page.is_valid(STORE, LOCK)
     assert page[FAILED] == 0
 
 
 def test_copied_page_is_not_true(page, place, tmp_path):
     folder = tmp_path / "copy"
     folder.mkdir()
-    copy = StatePage(shutil.copy(place, folder / place.name), writable=False)
+    copy = SharedState(shutil.copy(place, folder / place.name), writable=False)
     assert copy[PUBLISHED] == page[PUBLISHED]
-    assert not copy.is_true(STORE, LOCK)
+    assert not copy.is_valid(STORE, LOCK)
     copy.close()
 
 
@@ -84,7 +84,7 @@ def test_page_knows_where_it_is(page, place, tmp_path):
 def test_no_reader_sees_half_a_word(page, place):
     """Two values that differ in every byte, written as fast as can be."""
     values, torn, done = (0, -1), set(), threading.Event()
-    reader = StatePage(place, writable=False)
+    reader = SharedState(place, writable=False)
 
     def watch():
         while not done.is_set():

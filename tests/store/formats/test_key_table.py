@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.index_file import (
     Geometry,
-    KeyHeader,
+    IndexHeader,
     build_items,
     is_table_name,
     key_hash,
@@ -69,10 +69,10 @@ def test_an_item_lies_on_disk_as_java_writes_it():
 
 @given(st.tuples(*[st.integers(0, 2**63 - 1)] * 4, *[st.integers(0, 2**31 - 1)] * 2))
 def test_a_header_is_read_as_it_was_written(fields):
-    header = KeyHeader(*fields)
+    header = IndexHeader(*fields)
     assert len(header.encode()) == 40
     expected = fields[5] or 1
-    assert KeyHeader.decode(header.encode()) == KeyHeader(*fields[:5], expected)
+    assert IndexHeader.decode(header.encode()) == IndexHeader(*fields[:5], expected)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE, build_entries
 from pyrocket.index.queues.consume_queue import ConsumeQueue
@@ -14,7 +14,7 @@ ALL = 2**63 - 1
 @pytest.fixture
 def make(tmp_path):
     def queue():
-        run = FileRun(tmp_path / "q", PER_FILE * 20, tmp_path / "tmp")
+        run = FileQueue(tmp_path / "q", PER_FILE * 20, tmp_path / "tmp")
         return ConsumeQueue("t", 0, run)
 
     return queue

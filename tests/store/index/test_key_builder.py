@@ -159,7 +159,7 @@ def test_index_files_below_a_cleaned_log_go(eager, open_store, path):
     for file in cleaned:
         file.unlink()
     writer = store._writing()
-    with writer.section():
+    with writer.exclusive():
         gone = writer._keys.remove_below(start)
     assert 0 < gone < len(names)
     assert index_of(path).names() == names[gone:]

@@ -10,7 +10,7 @@ from pyrocket.disk import io
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.index_file import ITEM, Geometry, key_hash
-from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.index.keys.index_file import IndexFile
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch
 from support.java_index import JavaIndex
@@ -22,7 +22,7 @@ WORDS = ("Aa", "BB", "k", "a longer word", "中文", "polygenelubricants", "")
 
 def make(path, geometry):
     path.write_bytes(bytes(geometry.file_bytes))
-    return KeyFile(path, geometry, writable=True)
+    return IndexFile(path, geometry, writable=True)
 
 
 def items(rows):
@@ -162,7 +162,7 @@ def test_a_file_of_another_length_is_named(tmp_path, length):
     path = tmp_path / "20261121014518383"
     path.write_bytes(bytes(length))
     with pytest.raises(StoreDamagedError, match=path.name) as caught:
-        KeyFile(path, Geometry(16, 1000))
+        IndexFile(path, Geometry(16, 1000))
     assert caught.value.code == "KEY_INDEX_DAMAGED"
     assert "index_slots" in caught.value.remedy
 

@@ -10,10 +10,10 @@ from itertools import product
 
 import pytest
 from pyrocket import Store
-from pyrocket.engine.locating import Wanted
+from pyrocket.engine.locating import LookupRequest
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
-from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.index.keys.index_file import IndexFile
 from pyrocket.index.keys.index_file_info import look_at
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
@@ -50,7 +50,7 @@ def flip(path, file, byte, bit):
 
 def missed(store, step=STEP):
     """Keys that are not found, ever or exactly when they were stored."""
-    wanted = Wanted(topics=["t"], keys=[f"k{number}" for number in range(COUNT)])
+    wanted = LookupRequest(topics=["t"], keys=[f"k{number}" for number in range(COUNT)])
     found = len(store.locate(wanted))
     names = [] if found == COUNT else [f"{COUNT - found} of all"]
     for number in ASKED:
@@ -152,20 +152,20 @@ def test_a_header_is_read_again_only_where_it_has_changed(tmp_path, monkeypatch)
     def none(*_):
         raise AssertionError
 
-    monkeypatch.setattr(KeyFile, "items", none)
+    monkeypatch.setattr(IndexFile, "items", none)
     assert list(index.files()) == known
 
 
 def test_a_header_that_is_torn_while_it_is_written_is_read_again(tmp_path, monkeypatch):
     index = index_of(make(tmp_path / "store"))
-    real, read = KeyFile.header, []
+    real, read = IndexFile.header, []
 
     def torn(file):
         header = real(file)
         read.append(header)
         return replace(header, end_offset=header.end_offset + 1) if len(read) == 1 else header
 
-    monkeypatch.setattr(KeyFile, "header", torn)
+    monkeypatch.setattr(IndexFile, "header", torn)
     name = index.names()[-1]
     with index.open(name) as file:
         assert not look_at(name, file).flaw

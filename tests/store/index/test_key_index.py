@@ -10,10 +10,10 @@ from golden.java import CLEAN, GOLDEN, TXCHECK
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.disk import io
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.index_file import Geometry, KeyHeader, key_hash
+from pyrocket.formats.index_file import Geometry, IndexHeader, key_hash
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
 from pyrocket.index.keys.key_items import KeyItems, key_items
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
@@ -86,7 +86,7 @@ def alike(words):
 @pytest.mark.parametrize(("name", "log_bytes"), [(CLEAN, 4096), (TXCHECK, 65536)])
 def test_java_s_own_index_is_rebuilt_byte_for_byte(tmp_path, name, log_bytes):
     """Delayed and half messages among them, each under the topic it is stored in."""
-    run = FileRun(GOLDEN / name / "commitlog", log_bytes, tmp_path, writable=False)
+    run = FileQueue(GOLDEN / name / "commitlog", log_bytes, tmp_path, writable=False)
     index = make(tmp_path, 100, 400)
     for records in walk(CommitLog(run), 0, WHOLE_LOG):
         index.append(key_items(records), NOW)
@@ -214,7 +214,7 @@ def test_files_are_sound_up_to_the_first_that_is_not(tmp_path):
         assert len(make(tmp_path).sound(WHOLE_LOG)) == 1
         with pytest.raises(StoreDamagedError, match=second.name):
             make(tmp_path).sound(WHOLE_LOG, strict=True)
-    second.write_bytes(KeyHeader(end_offset=1, count=9).encode().ljust(len(whole), b"\0"))
+    second.write_bytes(IndexHeader(end_offset=1, count=9).encode().ljust(len(whole), b"\0"))
     assert len(make(tmp_path).sound(WHOLE_LOG, strict=True)) == 1, (
         "it ends before the first one does"
     )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyrocket import Store
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.index_file import Geometry
@@ -13,7 +13,7 @@ from pyrocket.formats.pending_keys import NotesHeader
 from pyrocket.index.keys import index_builder, pending_keys, unindexed_tail
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
-from pyrocket.index.keys.pending_keys import KeyNotes
+from pyrocket.index.keys.pending_keys import PendingKeys
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
@@ -23,7 +23,7 @@ from support.stores import SMALL, batch, message, numbered, overwrite, words
 
 def from_log(path, folder):
     """The bytes of an index that is built from the log alone."""
-    log = CommitLog(FileRun(path / "commitlog", SMALL.log_file_bytes, folder, writable=False))
+    log = CommitLog(FileQueue(path / "commitlog", SMALL.log_file_bytes, folder, writable=False))
     index = KeyIndex(Layout(folder), Geometry(SMALL.index_slots, SMALL.index_items))
     for run in walk(log, log.first_offset(), WHOLE_LOG):
         index.append(key_items(run), 0)
@@ -33,7 +33,7 @@ def from_log(path, folder):
 
 def noted(path):
     """The range that is noted, and how many notes there are."""
-    notes = KeyNotes(Layout(path).waiting_keys)
+    notes = PendingKeys(Layout(path).pending_keys)
     header = notes.header()
     notes.close()
     return header
@@ -49,7 +49,7 @@ LIMITS = st.fixed_dictionaries(
         "SLICE_BYTES": st.sampled_from([1, 10**9]),
         "PUT_ITEMS": st.sampled_from([7, 10**9]),
         "AT_ONCE_BYTES": st.sampled_from([1, 10**9]),
-        "MOST_NOTES": st.sampled_from([0, 9, 40, 10**9]),
+        "MAX_NOTES": st.sampled_from([0, 9, 40, 10**9]),
     }
 )
 
@@ -80,7 +80,7 @@ def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
             patch.setattr(index_builder, name, value)
-        patch.setattr(pending_keys, "MOST_NOTES", limits["MOST_NOTES"])
+        patch.setattr(pending_keys, "MAX_NOTES", limits["MAX_NOTES"])
         stores = [Store.open(path, create=True, config=one) for one in (SMALL, SMALL, OFF)]
         for topic in "tu":
             stores[0].create_topic(topic, read_queues=1, write_queues=1)
@@ -92,7 +92,7 @@ def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits
         for store in stores[::-1]:
             store.close()
     assert contents(path) == from_log(path, folder)
-    assert not Layout(path).waiting_keys.exists(), "a closed store has nothing that waits"
+    assert not Layout(path).pending_keys.exists(), "a closed store has nothing that waits"
 
 
 def test_what_is_noted_is_never_looked_for_in_the_log(open_store, path, monkeypatch):
@@ -131,8 +131,8 @@ def test_enough_notes_are_put_at_once(store, path, monkeypatch):
 
 
 def test_an_append_of_too_many_keys_is_left_to_the_log(store, path, monkeypatch):
-    monkeypatch.setattr(pending_keys, "MOST_NOTES", 90)
-    monkeypatch.setattr(index_builder, "MOST_NOTES", 90)
+    monkeypatch.setattr(pending_keys, "MAX_NOTES", 90)
+    monkeypatch.setattr(index_builder, "MAX_NOTES", 90)
     fill(store, 10)
     fill(store, 31, 10)
     assert noted(path).total == 30
@@ -152,7 +152,7 @@ def test_after_a_recovery_nothing_is_noted(open_store, path):
     assert noted(path).total == 300
     crash(store, path)
     store = open_store()
-    assert not Layout(path).waiting_keys.exists()
+    assert not Layout(path).pending_keys.exists()
     fill(store, 1, 100)
     assert noted(path).total == 3
     check_queries(store, 101)
@@ -163,16 +163,16 @@ def test_after_a_recovery_nothing_is_noted(open_store, path):
 
 def test_a_torn_or_foreign_header_is_none(store, path):
     fill(store)
-    whole = Layout(path).waiting_keys.read_bytes()
+    whole = Layout(path).pending_keys.read_bytes()
     assert NotesHeader.decode(whole[:32]) == noted(path)
     for at in range(32):
-        overwrite(Layout(path).waiting_keys, bytes([whole[at] ^ 1]), at)
+        overwrite(Layout(path).pending_keys, bytes([whole[at] ^ 1]), at)
         assert noted(path) == (0, 0, 0)
         check_queries(store, 100)
-        overwrite(Layout(path).waiting_keys, whole[at : at + 1], at)
+        overwrite(Layout(path).pending_keys, whole[at : at + 1], at)
     assert NotesHeader.decode(b"") is None
     assert NotesHeader.decode(NotesHeader(5, 4, 1).encode()) is None
-    Layout(path).waiting_keys.write_bytes(whole[:-1])
+    Layout(path).pending_keys.write_bytes(whole[:-1])
     check_queries(store, 100)
     fill(store, 1, 100)
     expected = java(store)
@@ -181,7 +181,7 @@ def test_a_torn_or_foreign_header_is_none(store, path):
 
 
 def test_a_reader_that_is_overtaken_by_new_notes_reads_the_log(tmp_path):
-    ours, theirs = KeyNotes(tmp_path / "keys", writable=True), KeyNotes(tmp_path / "keys")
+    ours, theirs = PendingKeys(tmp_path / "keys", writable=True), PendingKeys(tmp_path / "keys")
     assert theirs.header() == (0, 0, 0)
     ours.add(4096, 5000, bytes(48), keep=True)
     header = theirs.header()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 from pyrocket.disk import io
-from pyrocket.disk.shared_state import StatePage
+from pyrocket.disk.shared_state import SharedState
 from pyrocket.index.keys import index_builder
 from support.dying import DeathError, DyingAt
 from support.keyed import check_queries, contents, fill, java
@@ -52,8 +52,8 @@ def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
         dead, died = open_store(), False
         with monkeypatch.context() as patch:
             end = DyingAt(patch, step, half)
-            set_word = end.instead("word", StatePage.__setitem__)
-            patch.setattr(StatePage, "__setitem__", set_word)
+            set_word = end.instead("word", SharedState.__setitem__)
+            patch.setattr(SharedState, "__setitem__", set_word)
             try:
                 fill(dead, 5, 1000 * step)
             except DeathError:
@@ -66,6 +66,6 @@ def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
     with open_store(read_only=True) as reader:
         found = reader.query("t", "all", max_messages=10**6)
         assert len(found) == len(reader.read("t", 0, 0, 10**6))
-    with survivor._writing().section():
+    with survivor._writing().exclusive():
         survivor._writing()._keys.complete()
     assert contents(path) == java(survivor)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.formats.index_file import HEADER_BYTES, SLOT_BYTES, Geometry
 from pyrocket.index.keys import key_search
-from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.index.keys.index_file import IndexFile
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch, among
 from support.stores import overwrite
@@ -28,7 +28,7 @@ def make(tmp_path_factory):
             100 + np.arange(count),
             START + 1000 * np.arange(count),
         )
-        with KeyFile(path, GEOMETRY, writable=True) as file:
+        with IndexFile(path, GEOMETRY, writable=True) as file:
             file.put(items)
         return path
 
@@ -36,7 +36,7 @@ def make(tmp_path_factory):
 
 
 def parts(path, wanted, begin=0, end=2**63 - 1):
-    with KeyFile(path, GEOMETRY) as file:
+    with IndexFile(path, GEOMETRY) as file:
         found = KeySearch(file, GEOMETRY, np.unique(wanted).astype(np.int32), begin, end)
         for part in found.parts(file.header().count):
             yield from part.tolist()
@@ -71,8 +71,8 @@ def test_keys_are_found_however_long_their_chains_are(
 
 
 def test_a_search_that_stops_early_has_read_little(make, monkeypatch):
-    path, real, read = make([7] * 63), KeyFile.item, []
-    monkeypatch.setattr(KeyFile, "item", lambda *given: (read.append(given[1]), real(*given))[1])
+    path, real, read = make([7] * 63), IndexFile.item, []
+    monkeypatch.setattr(IndexFile, "item", lambda *given: (read.append(given[1]), real(*given))[1])
     found = parts(path, [7])
     assert (next(found), read) == (162, [63])
     assert [next(found) for _ in range(9)] == list(range(161, 152, -1))

@@ -3,7 +3,7 @@
 import pytest
 from pyrocket import Store
 from pyrocket.index.keys import index_coverage
-from pyrocket.index.keys.index_coverage import KeySpan
+from pyrocket.index.keys.index_coverage import IndexCoverage
 from pyrocket.tools.verify.verify import verify
 from support.keyed import fill, from_ipv6, index_of, keyless
 from support.stores import SMALL, filled, log_files, message, overwrite
@@ -11,7 +11,7 @@ from support.stores import SMALL, filled, log_files, message, overwrite
 
 def span_of(store, path):
     index = index_of(path)
-    return KeySpan(store._writing()._log, index), index
+    return IndexCoverage(store._writing()._log, index), index
 
 
 def counted(store, path):
@@ -158,7 +158,7 @@ def test_files_over_messages_from_hosts_with_ipv6_addresses_count(path):
 
 def test_a_writer_closes_where_files_never_count(path, monkeypatch, caplog):
     filled(path).close()
-    monkeypatch.setattr(KeySpan, "_is_true", lambda self, file: False)
+    monkeypatch.setattr(IndexCoverage, "_is_true", lambda self, file: False)
     with Store.open(path) as store:
         store.append(message(b"one more", keys=["k"]))
     assert "stays incomplete" in caplog.text

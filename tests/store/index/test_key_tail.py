@@ -6,7 +6,7 @@ from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import key_hash
 from pyrocket.index.keys import unindexed_tail
-from pyrocket.index.keys.unindexed_tail import KeyTail
+from pyrocket.index.keys.unindexed_tail import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from support.stores import SMALL, log_files, message, overwrite
 
@@ -28,7 +28,7 @@ def search(tail, key, *given):
 def test_what_does_not_fit_in_memory_is_found_all_the_same(some, monkeypatch, kept):
     monkeypatch.setattr(unindexed_tail, "KEPT_ITEMS", kept)
     log, offsets, end = some
-    tail = KeyTail(log)
+    tail = UnindexedTail(log)
     for _ in range(3):
         assert search(tail, "k", offsets[0], end, 1) == offsets[::-1]
         assert search(tail, "k99", offsets[0], end, 1) == [offsets[99]]
@@ -37,7 +37,7 @@ def test_what_does_not_fit_in_memory_is_found_all_the_same(some, monkeypatch, ke
 
 def test_it_goes_on_from_where_it_was(some, monkeypatch):
     log, offsets, _ = some
-    tail, walked = KeyTail(log), []
+    tail, walked = UnindexedTail(log), []
     real = unindexed_tail.walk
     monkeypatch.setattr(
         unindexed_tail,
@@ -52,7 +52,7 @@ def test_it_goes_on_from_where_it_was(some, monkeypatch):
 
 def test_what_has_been_indexed_since_is_let_go(some):
     log, offsets, end = some
-    tail = KeyTail(log)
+    tail = UnindexedTail(log)
     assert search(tail, "k", offsets[0], end, 1) == offsets[::-1]
     assert search(tail, "k", offsets[60], end, 1) == offsets[:59:-1]
     assert len(tail._known.offsets) == 3 * 40
@@ -61,7 +61,7 @@ def test_what_has_been_indexed_since_is_let_go(some):
 
 def test_another_mark_forgets_everything(some):
     log, offsets, end = some
-    tail = KeyTail(log)
+    tail = UnindexedTail(log)
     search(tail, "k", offsets[0], end, 1)
     overwritten = log.read(offsets[7], 200).replace(b"k7", b"kx")
     log.run.write(offsets[7], overwritten)
@@ -73,8 +73,8 @@ def test_a_log_that_breaks_off_is_damaged_but_not_one_whose_end_is_not_known(som
     log, offsets, end = some
     overwrite(log_files(path)[offsets[50] // 4096 - 1], b"\xff" * 8, offsets[50] % 4096)
     with pytest.raises(StoreDamagedError, match=str(end)):
-        search(KeyTail(log), "k", offsets[0], end, 1)
-    found = search(KeyTail(log), "k", offsets[0], WHOLE_LOG, None)
+        search(UnindexedTail(log), "k", offsets[0], end, 1)
+    found = search(UnindexedTail(log), "k", offsets[0], WHOLE_LOG, None)
     assert found == offsets[49::-1]
 
 
@@ -82,7 +82,7 @@ def test_a_start_that_is_cleaned_away_is_passed_over(some, path):
     log, offsets, end = some
     for file in log_files(path)[:2]:
         file.unlink()
-    found = search(KeyTail(log), "k", offsets[0], end, 1)
+    found = search(UnindexedTail(log), "k", offsets[0], end, 1)
     assert found == [offset for offset in offsets if offset >= 3 * 4096][::-1]
 
 

@@ -22,7 +22,7 @@ def test_published_messages_are_found_by_their_keys(store):
 def test_the_index_keeps_up_with_long_batches(path, store, monkeypatch, notes):
     for name, value in (("CATCH_UP_BYTES", 3000), ("SLICE_BYTES", 1), ("AT_ONCE_BYTES", 1)):
         monkeypatch.setattr(index_builder, name, value)
-    monkeypatch.setattr(appender, "MOST_NOTES", notes)
+    monkeypatch.setattr(appender, "MAX_NOTES", notes)
     page = words(path)
     for number in range(3):
         publish(store, number, ROWS, tasks=1, keys=KEYS)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.shared_state import NEVER, NEXT_DUE, PUBLISHED, StatePage
+from pyrocket.disk.shared_state import NEVER, NEXT_DUE, PUBLISHED, SharedState
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, SINK_TOPIC, TIMER_TOPIC
@@ -35,28 +35,28 @@ def journal(monkeypatch):
 
     for name in ("write_at", "sync"):
         monkeypatch.setattr(io, name, instead(name, getattr(io, name)))
-    set_word = StatePage.__setitem__
+    set_word = SharedState.__setitem__
 
     def note(page, word, value):
         if word == PUBLISHED:
             steps.append(("published", value))
         set_word(page, word, value)
 
-    monkeypatch.setattr(StatePage, "__setitem__", note)
+    monkeypatch.setattr(SharedState, "__setitem__", note)
     return steps
 
 
 @pytest.fixture
 def checkpoints_at_the_word(path, journal, monkeypatch):
     """What both checkpoints say each time the word that publishes is about to move."""
-    told, set_word = [], StatePage.__setitem__
+    told, set_word = [], SharedState.__setitem__
 
     def note(page, word, value):
         if word == PUBLISHED:
             told.append(checkpoints(path))
         set_word(page, word, value)
 
-    monkeypatch.setattr(StatePage, "__setitem__", note)
+    monkeypatch.setattr(SharedState, "__setitem__", note)
     return told
 
 
@@ -138,7 +138,7 @@ def test_published_rows_may_be_delayed(path, store, clock, monkeypatch):
     clock.now += 1000
     page = words(path)
     page[NEXT_DUE] = NEVER
-    told, set_word = [], StatePage.__setitem__
+    told, set_word = [], SharedState.__setitem__
 
     def note(page, word, value):
         if word == PUBLISHED:
@@ -146,7 +146,7 @@ def test_published_rows_may_be_delayed(path, store, clock, monkeypatch):
         set_word(page, word, value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StatePage, "__setitem__", note)
+        patch.setattr(SharedState, "__setitem__", note)
         store.sink.publish(one, staged)
     assert told == [clock.now + 4000]
     page.close()

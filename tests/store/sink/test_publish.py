@@ -104,7 +104,7 @@ def test_an_empty_batch_writes_one_small_file_and_needs_no_writer(path, reader):
     reader.sink.publish(numbered(0), [])
     before = snapshot(path)
     assert reader.sink.publish(numbered(1), [stage(reader, numbered(1), [])]).rows == 0
-    assert reader.sink.publish_once([]).rows == 0
+    assert reader.sink.publish_anonymous([]).rows == 0
     changed = {name for name, now in snapshot(path).items() if now != before.get(name)}
     assert changed == {f"pyrocket/sink/{query_key(QUERY)}"}
 
@@ -118,7 +118,7 @@ def test_publishing_needs_a_writer(reader):
 def test_a_batch_of_nobody_is_whole_and_not_remembered(store, reader):
     one = numbered(0)
     for _ in range(2):
-        told = store.sink.publish_once(stage_tasks(reader, one, ROWS))
+        told = store.sink.publish_anonymous(stage_tasks(reader, one, ROWS))
         assert (told.rows, told.dropped) == (40, False)
     assert all_bodies(store) == sorted(ROWS * 2)
     assert store.sink.last(one.identity, one.target) is None

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk.machine import Moment
+from pyrocket.disk.machine import Timestamp
 from pyrocket.errors import SinkError
 from pyrocket.formats import publish_record
 from pyrocket.formats.checked_json import decode_own
@@ -86,7 +86,7 @@ def test_a_run_that_is_overtaken_while_it_repeats_a_batch_does_not_take_over(
     """The other publishes the next batch between this one's look and its turn."""
     publish(store, 0, ROWS, "run-1")
     with Store.open(path, config=SMALL, clock=clock) as slow:
-        section, overtaking = slow._writer.section, ["run-1"]
+        section, overtaking = slow._writer.exclusive, ["run-1"]
 
         def overtaken():
             while overtaking:
@@ -114,7 +114,7 @@ def test_after_a_start_of_the_machine_every_run_is_new(path, store, clock, saved
     store.close()
     if not saved:
         (path / "pyrocket" / "sink.json").unlink()
-    early = Moment("another boot", 1)
+    early = Timestamp("another boot", 1)
     again = replace(numbered(0, "run-2"), began=early)
     with Store.open(path, config=SMALL, clock=clock) as store:
         assert store.sink.publish(again, stage_tasks(store, again, ROWS)).dropped

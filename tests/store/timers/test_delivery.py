@@ -108,9 +108,9 @@ def test_the_next_due_time_is_that_of_the_first_timer(timing, clock):
 
 
 def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, clock, monkeypatch):
-    monkeypatch.setattr(timer_service, "MOST_MESSAGES", 7)
-    monkeypatch.setattr(timer_service, "MOST_TAKEN", 11)
-    monkeypatch.setattr(timer_window, "_MOST", 5)
+    monkeypatch.setattr(timer_service, "MAX_MESSAGES", 7)
+    monkeypatch.setattr(timer_service, "MAX_TAKEN", 11)
+    monkeypatch.setattr(timer_window, "_MAX", 5)
     after = list(range(100))
     random.Random(1).shuffle(after)
     rows = batch([b"%02d" % n for n in after], 0, deliverTimestamp=times(clock, after))
@@ -124,7 +124,7 @@ def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, cl
 
 
 def test_an_append_delivers_no_more_than_its_bytes(timing, clock, monkeypatch):
-    monkeypatch.setattr(timer_copies, "MOST_BYTES", 1000)
+    monkeypatch.setattr(timer_copies, "MAX_BYTES", 1000)
     for number in range(10):
         timing.send(b"%d" % number * 300, number + 1)
     clock.now += 10
@@ -135,7 +135,7 @@ def test_an_append_delivers_no_more_than_its_bytes(timing, clock, monkeypatch):
 
 
 def test_an_append_is_for_few_topics(timing, clock, monkeypatch):
-    monkeypatch.setattr(timer_copies, "MOST_TOPICS", 2)
+    monkeypatch.setattr(timer_copies, "MAX_TOPICS", 2)
     for number in range(9):
         timing.send(b"%d" % number, 1, f"u{number}")
     clock.now += 1
@@ -208,7 +208,7 @@ def test_it_waits_for_nobody(path, clock):
     with Timing(path, clock) as one, Timing(path, clock) as other:
         one.send(b"x", 1)
         clock.now += 1
-        with one.writer.section(), pytest.raises(Exception, match="turn"):
+        with one.writer.exclusive(), pytest.raises(Exception, match="turn"):
             other.service.deliver_due(other.writer, clock.now)
         other.run()
         assert one.bodies() == [b"x"]

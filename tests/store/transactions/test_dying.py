@@ -49,7 +49,7 @@ def die_everywhere(tmp_path, patcher, clock, prepare, act):
 def reopened(path, clock):
     """The store after the first turn of whoever comes next."""
     store = Store.open(path, clock=clock)
-    with store._writing().section():
+    with store._writing().exclusive():
         return store
 
 

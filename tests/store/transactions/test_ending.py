@@ -3,7 +3,7 @@
 import pytest
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import GroupNameError, MessageError, StoreReadOnlyError, TransactionError
-from pyrocket.services.transactions.model import HalfPlace
+from pyrocket.services.transactions.model import HalfMessageRef
 from support.halves import (
     COMMIT,
     MINUTE,
@@ -30,7 +30,7 @@ def place(result, **changed):
         "queue_offset": result.queue_offset,
         "physical_offset": result.physical_offset,
     }
-    return HalfPlace(**known | changed)
+    return HalfMessageRef(**known | changed)
 
 
 def refused(store, where, state=COMMIT, **more):
@@ -91,7 +91,7 @@ def test_what_was_put_back_is_decided_by_either_place(store, one, clock):
     assert one.check_now() == 2
     store.transactions.end(place(results[0]), COMMIT)
     copy = halves(store)[3]
-    store.transactions.end(HalfPlace("pg", 3, copy.physical_offset), COMMIT)
+    store.transactions.end(HalfMessageRef("pg", 3, copy.physical_offset), COMMIT)
     assert bodies(store)[0] == [b"0", b"1"]
     for result in results:
         assert refused(store, place(result)) == "TRANSACTION_ENDED"

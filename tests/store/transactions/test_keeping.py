@@ -5,7 +5,7 @@ from pyrocket import Retention
 from pyrocket.disk import space
 from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.errors import TransactionError
-from pyrocket.services.transactions.model import HalfPlace
+from pyrocket.services.transactions.model import HalfMessageRef
 from support.halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer
 from support.stores import SMALL, batch, bodies, log_files, message, numbered, words
 
@@ -38,7 +38,7 @@ def clean(store, clock):
 def test_undecided_ones_are_put_back_before_their_file_goes(path, store, held, clock):
     with producer(held, "a", Listener(UNKNOWN)) as a:
         results = [a.send(message(b"%d" % n, flag=n)) for n in range(3)]
-        held.transactions.end(HalfPlace("a", 1, results[1].physical_offset), ROLLBACK)
+        held.transactions.end(HalfMessageRef("a", 1, results[1].physical_offset), ROLLBACK)
     clean(store, clock)
     left = held.transactions.pending()
     assert [half.queue_offset for half in left] == [3, 4]
@@ -49,7 +49,7 @@ def test_undecided_ones_are_put_back_before_their_file_goes(path, store, held, c
     page = words(path)
     assert page[HALF_CURSOR] == 3
     page.close()
-    held.transactions.end(HalfPlace("a", 3, left[0].physical_offset), COMMIT)
+    held.transactions.end(HalfMessageRef("a", 3, left[0].physical_offset), COMMIT)
     assert bodies(store)[0][-1] == b"0"
 
 
@@ -71,7 +71,7 @@ def test_what_was_decided_goes_with_its_file(store, held, clock):
     assert held.transactions.pending() == []
     assert halves(store) == []
     with pytest.raises(TransactionError) as caught:
-        held.transactions.end(HalfPlace("a", 0, result.physical_offset), COMMIT)
+        held.transactions.end(HalfMessageRef("a", 0, result.physical_offset), COMMIT)
     assert caught.value.code == "TRANSACTION_ENDED"
 
 

@@ -80,7 +80,7 @@ def append_again(store, record):
         queue_ids=np.zeros(1, np.int32),
         tags_codes=np.array([java_hash(tags)], np.int64),
     )
-    with store._writing().section():
+    with store._writing().exclusive():
         store._writing().append([batch])
 
 

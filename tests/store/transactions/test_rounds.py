@@ -8,7 +8,7 @@ from pyrocket.disk import io
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.services.transactions.producer import MOST_QUESTIONS, TransactionProducer
+from pyrocket.services.transactions.producer import MAX_QUESTIONS, TransactionProducer
 from support.halves import (
     COMMIT,
     MINUTE,
@@ -29,7 +29,7 @@ def test_no_more_is_asked_than_can_wait(store, one, clock):
         one.send(message(b"%d" % n))
     assert rounds(one, clock) == [3]
     assert len(halves(store)) == 8, "what cannot be asked is not counted"
-    assert MOST_QUESTIONS == 2000
+    assert MAX_QUESTIONS == 2000
 
 
 def test_many_are_asked_in_parts(store, one, listener, clock, monkeypatch):
@@ -127,7 +127,7 @@ def test_rocketmq_is_not_told_of_what_failed(store, one, clock, monkeypatch):
 def test_a_round_that_meets_a_writer_is_made_a_little_later(store, one, clock):
     one.send(message())
     clock.now += MINUTE
-    with store._writing().section():
+    with store._writing().exclusive():
         busy = threading.Thread(target=lambda: answers.append(one.check_now()))
         answers = []
         busy.start()

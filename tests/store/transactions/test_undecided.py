@@ -8,7 +8,7 @@ from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.services.transactions.model import HalfPlace
+from pyrocket.services.transactions.model import HalfMessageRef
 from support.halves import (
     COMMIT,
     MINUTE,
@@ -56,7 +56,7 @@ def put(store, topic, body, properties):
         queue_ids=np.zeros(1, np.int32),
         tags_codes=np.zeros(1, np.int64),
     )
-    with store._writing().section():
+    with store._writing().exclusive():
         store._writing().append([batch])
 
 
@@ -222,7 +222,7 @@ def test_a_message_with_a_delay_waits_once_it_is_committed(store, delay, topic, 
 
 
 def place_of(half):
-    return HalfPlace(half.properties["PGROUP"], half.queue_offset, half.physical_offset)
+    return HalfMessageRef(half.properties["PGROUP"], half.queue_offset, half.physical_offset)
 
 
 def cut_the_last_op(path):

@@ -11,7 +11,7 @@ from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, PlannedBatch
 
-_MOST_BATCHES = 10
+_MAX_BATCHES = 10
 
 
 def document(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def show_checkpoint(checkpoint: Checkpoint, bounds: Bounds | None = None) -> Non
     With the store's `bounds` also how much is left to read.
     """
     click.echo(f"query {checkpoint.query_id or 'without an id'} in {checkpoint.path}\n")
-    earlier = len(checkpoint.batches) - _MOST_BATCHES
+    earlier = len(checkpoint.batches) - _MAX_BATCHES
     if earlier > 0:
         click.echo(f"  … and {earlier} earlier micro-batches")
     for batch, before in _with_earlier(checkpoint):
@@ -108,7 +108,7 @@ def _show_offset(
 def _with_earlier(
     checkpoint: Checkpoint,
 ) -> Iterator[tuple[PlannedBatch, PlannedBatch | None]]:
-    first = max(len(checkpoint.batches) - _MOST_BATCHES, 0)
+    first = max(len(checkpoint.batches) - _MAX_BATCHES, 0)
     for at in range(first, len(checkpoint.batches)):
         yield checkpoint.batches[at], checkpoint.batches[at - 1] if at else None
 

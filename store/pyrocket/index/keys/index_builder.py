@@ -1,12 +1,12 @@
 """Keeping the key index up with the log.
 
-Every append notes its keys (`KeyNotes`). Whoever is writing puts the notes into the index from
+Every append notes its keys (`PendingKeys`). Whoever is writing puts the notes into the index from
 CATCH_UP_BYTES behind on, or PUT_ITEMS notes, in a turn of its own, and all of them before a clean
 end. What nobody has noted is indexed from the log, in slices of about SLICE_BYTES, a turn each, at
 most AT_ONCE_BYTES after one append: about 100 ms. The word INDEXED says how far the index is; the
 files say it too, and are believed where the two differ, because files can be removed: before each
-slice, and soon after the folder has changed (`KeyFiles`). Readers look through the rest themselves
-(`KeyTail`).
+slice, and soon after the folder has changed (`IndexFiles`). Readers look through the rest
+themselves (`UnindexedTail`).
 """
 
 import logging
@@ -18,14 +18,14 @@ from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors
-from pyrocket.disk.shared_state import DISPATCHED, INDEXED, STORE_TIME, StatePage
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED, STORE_TIME, SharedState
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.pending_keys import NotesHeader, encode_notes
 from pyrocket.formats.record_batch import Appended
-from pyrocket.index.keys.index_files import KeyFiles
+from pyrocket.index.keys.index_files import IndexFiles
 from pyrocket.index.keys.key_items import key_items
-from pyrocket.index.keys.pending_keys import MOST_NOTES, KeyNotes
+from pyrocket.index.keys.pending_keys import MAX_NOTES, PendingKeys
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, walk
 
@@ -39,31 +39,31 @@ SLICE_BYTES = 8 * 1024 * 1024
 AT_ONCE_BYTES = 64 * 1024 * 1024
 """Then the append returns, and the next one goes on; unless it was longer itself."""
 
-_MOST_AGAIN = 3
+_MAX_AGAIN = 3
 """So often a slice is built that was there before, until it is clear that none of them counts."""
 
 
-class KeyBuilder:
+class IndexBuilder:
     """Builds the key index of one store that is open for writing."""
 
     def __init__(
         self,
         layout: Layout,
         log: CommitLog,
-        page: StatePage,
+        page: SharedState,
         config: StoreConfig,
         clock: Clock,
     ) -> None:
         self._layout, self._log, self._page, self._clock = layout, log, page, clock
         geometry = Geometry(config.index_slots, config.index_items)
-        self._files = KeyFiles(layout, log, page, geometry)
+        self._files = IndexFiles(layout, log, page, geometry)
         self._index = self._files.index
-        self._notes = KeyNotes(layout.waiting_keys, writable=True)
+        self._notes = PendingKeys(layout.pending_keys, writable=True)
         self._enabled = config.key_index
         self._noted, self._left, self._keyless_until = 0, 0, 0
 
     def settle(self, *, clean: bool) -> None:
-        """Begin after a recovery: forget the notes, set INDEXED; see `KeyFiles.settle`."""
+        """Begin after a recovery: forget the notes, set INDEXED; see `IndexFiles.settle`."""
         self._notes.remove()
         self._files.settle(clean=clean)
 
@@ -81,7 +81,7 @@ class KeyBuilder:
         page, self._noted = self._page, 0
         found = [(one.physical_offsets, one.batch.keys) for one in appended]
         known = [(offsets, keys) for offsets, keys in found if keys is not None]
-        if len(known) < len(found) or sum(len(keys) for _, keys in known) > MOST_NOTES:
+        if len(known) < len(found) or sum(len(keys) for _, keys in known) > MAX_NOTES:
             return
         stored = page[STORE_TIME]
         notes = [encode_notes(offsets[keys.rows], stored, keys.hashes) for offsets, keys in known]
@@ -172,7 +172,7 @@ class KeyBuilder:
             before = self._page[INDEXED]
             self._build_slice()
             again += self._page[INDEXED] <= before
-            if again == _MOST_AGAIN:
+            if again == _MAX_AGAIN:
                 raise StoreDamagedError(
                     f"index files that were just built up to {before} do not count.",
                     remedy="Queries read the log instead; see what `pyrocket verify` says.",

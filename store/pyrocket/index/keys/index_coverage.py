@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, read_header
 from pyrocket.formats.record_decode import read_store_timestamp
-from pyrocket.index.keys.index_file_info import IndexFile
+from pyrocket.index.keys.index_file_info import IndexFileInfo
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.log.commit_log import CommitLog
@@ -24,7 +24,7 @@ _Place = tuple[str, int] | None
 _NOTHING_MISSING = -1
 
 
-class KeySpan:
+class IndexCoverage:
     """Compares files with one log. Safe to share between threads.
 
     What lies between two files is looked at once: neither the log nor where a file begins changes.
@@ -33,9 +33,9 @@ class KeySpan:
     def __init__(self, log: CommitLog, index: KeyIndex) -> None:
         self._log, self._index = log, index
         self._missing: dict[tuple[_Place, _Place], int] = {}
-        self._true: dict[_Place, IndexFile] = {}
+        self._true: dict[_Place, IndexFileInfo] = {}
 
-    def unbroken(self, files: Sequence[IndexFile]) -> list[IndexFile]:
+    def unbroken(self, files: Sequence[IndexFileInfo]) -> list[IndexFileInfo]:
         """Return the first of the files, up to the first before which keys are missing.
 
         Where the log cannot be read they may be missing.
@@ -47,7 +47,7 @@ class KeySpan:
                 return list(files[:count])
             # The start of the log was cleaned away meanwhile.
 
-    def _unbroken_from(self, first: int, files: Sequence[IndexFile]) -> int:
+    def _unbroken_from(self, first: int, files: Sequence[IndexFileInfo]) -> int:
         for count, file in enumerate(files):
             begin, before = file.header.begin_offset, files[:count]
             end = before[-1].header.end_offset if before else 0
@@ -59,7 +59,7 @@ class KeySpan:
                 return count
         return len(files)
 
-    def _is_true(self, file: IndexFile) -> bool:
+    def _is_true(self, file: IndexFileInfo) -> bool:
         """Whether the records at which a file begins and ends were stored when its header says.
 
         Where the log does not tell, the times have to be as far apart as the items are.
@@ -86,7 +86,7 @@ class KeySpan:
         except FileNotFoundError:
             return None
 
-    def _lacks(self, before: Sequence[IndexFile], file: IndexFile, first: int) -> bool:
+    def _lacks(self, before: Sequence[IndexFileInfo], file: IndexFileInfo, first: int) -> bool:
         """Whether a record between the files, or the log's start and the file, is not indexed."""
         if before and before[-1].header.end_offset < first:
             before = ()
@@ -100,7 +100,7 @@ class KeySpan:
             self._missing[joint] = missing
         return missing != _NOTHING_MISSING
 
-    def _first_missing(self, before: Sequence[IndexFile], begin: int, first: int) -> int:
+    def _first_missing(self, before: Sequence[IndexFileInfo], begin: int, first: int) -> int:
         """Return where the first record lies of which keys are missing, or _NOTHING_MISSING."""
         if not before:
             return self._first_keyed(first, begin)
@@ -137,7 +137,7 @@ class KeySpan:
         return _NOTHING_MISSING
 
 
-def _place(file: IndexFile | None) -> _Place:
+def _place(file: IndexFileInfo | None) -> _Place:
     return (file.name, file.inode) if file is not None else None
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.formats.index_file import KeyHeader
+from pyrocket.formats.index_file import IndexHeader
 
 Made = Callable[[str, int], None]
 """Told the name and the inode of each file about to be there."""
 
 
-def install(path: Path, length: int, header: KeyHeader, scratch: Path, made: Made | None) -> None:
+def install(path: Path, length: int, header: IndexHeader, scratch: Path, made: Made | None) -> None:
     """Make the file at `path`, without items. Raises OSError, SyncError; nothing is left then."""
     io.make_directory(path.parent)
     io.make_directory(scratch)

@@ -31,7 +31,7 @@ from pyrocket.formats.index_file import (
     SLOT,
     SLOT_BYTES,
     Geometry,
-    KeyHeader,
+    IndexHeader,
     build_items,
     seconds_after,
 )
@@ -54,7 +54,7 @@ Fields = tuple[int, int, int, int]
 _PAGE_BYTES = 4096
 
 
-class KeyFile:
+class IndexFile:
     """The open file at `path`; to be closed. Raises StoreDamagedError (KEY_INDEX_DAMAGED)."""
 
     def __init__(self, path: Path, geometry: Geometry, *, writable: bool = False) -> None:
@@ -67,7 +67,7 @@ class KeyFile:
             self.close()
             raise damaged(path, f"it has {length} bytes, not {geometry.file_bytes}")
 
-    def __enter__(self) -> "KeyFile":
+    def __enter__(self) -> "IndexFile":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -77,9 +77,9 @@ class KeyFile:
         """Close the file."""
         os.close(self._descriptor)
 
-    def header(self) -> KeyHeader:
+    def header(self) -> IndexHeader:
         """Return the header as it is now. Raises StoreDamagedError where it makes no sense."""
-        header = KeyHeader.decode(os.pread(self._descriptor, HEADER_BYTES, 0))
+        header = IndexHeader.decode(os.pread(self._descriptor, HEADER_BYTES, 0))
         if not 1 <= header.count <= self._geometry.items or header.end_offset < 0:
             raise damaged(self.path, f"its header says {header}")
         return header
@@ -238,10 +238,10 @@ def _read_into(descriptor: int, view: memoryview, position: int) -> None:
         view, position = view[count:], position + count
 
 
-def _grown(header: KeyHeader, items: KeyItems, new_slots: int) -> KeyHeader:
+def _grown(header: IndexHeader, items: KeyItems, new_slots: int) -> IndexHeader:
     """Return the header behind the items."""
     first = header.count == 1
-    return KeyHeader(
+    return IndexHeader(
         begin_timestamp=int(items.times[0]) if first else header.begin_timestamp,
         end_timestamp=int(items.times[-1]),
         begin_offset=int(items.offsets[0]) if first else header.begin_offset,

@@ -2,21 +2,21 @@
 
 One flipped bit in a header hides all keys of a file from whoever believes it, or those behind it.
 So the header is compared with the first and the last item, whenever it has changed: its times to
-the second, because items know them to the second. `KeySpan` compares them with the log.
+the second, because items know them to the second. `IndexCoverage` compares them with the log.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.formats.index_file import ITEM, KeyHeader, seconds_after
-from pyrocket.index.keys.index_file import KeyFile
+from pyrocket.formats.index_file import ITEM, IndexHeader, seconds_after
+from pyrocket.index.keys.index_file import IndexFile
 
 _LOOKS = 3
 
 
 @dataclass(frozen=True)
-class IndexFile:
+class IndexFileInfo:
     """A file as it was when somebody looked; `inode` tells it from others of its name.
 
     flaw: what the header says of the log that its items deny; "" where they agree. times_fit:
@@ -25,12 +25,12 @@ class IndexFile:
 
     name: str
     inode: int
-    header: KeyHeader
+    header: IndexHeader
     flaw: str = ""
     times_fit: bool = True
 
 
-def look_at(name: str, file: KeyFile, known: IndexFile | None = None) -> IndexFile:
+def look_at(name: str, file: IndexFile, known: IndexFileInfo | None = None) -> IndexFileInfo:
     """Look at an open file, one with `known`'s header only at that. Raises StoreDamagedError.
 
     A header may be read while it is being written: it is read again where it makes no sense.
@@ -45,13 +45,13 @@ def look_at(name: str, file: KeyFile, known: IndexFile | None = None) -> IndexFi
             first, last = file.items(1, 2)[0], file.items(header.count - 1, header.count)[0]
         flaw, fit = _flaw(header, first, last), _times_fit(header, int(last["seconds"]))
         if looks == _LOOKS or (fit and not flaw):
-            return IndexFile(name, file.inode, header, flaw, fit)
+            return IndexFileInfo(name, file.inode, header, flaw, fit)
 
 
 _NO_ITEM = np.zeros(1, ITEM)[0]
 
 
-def _flaw(header: KeyHeader, first: np.void, last: np.void) -> str:
+def _flaw(header: IndexHeader, first: np.void, last: np.void) -> str:
     if header.count == 1:
         moved = header.begin_offset != header.end_offset
         moved |= header.begin_timestamp != header.end_timestamp
@@ -66,7 +66,7 @@ def _flaw(header: KeyHeader, first: np.void, last: np.void) -> str:
     return ""
 
 
-def _times_fit(header: KeyHeader, seconds: int) -> bool:
+def _times_fit(header: IndexHeader, seconds: int) -> bool:
     """Whether the last item is as much later as the header says; RocketMQ counts none from 0."""
     begin, end = header.begin_timestamp, header.end_timestamp
     if header.count == 1:

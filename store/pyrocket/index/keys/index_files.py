@@ -5,7 +5,7 @@ file that is not full, and others that its checkpoint does not vouch for, and bu
 the place on at which it recovers, perhaps for seconds. So the last file is continued only if it is
 the one that a writer of ours made (the words KEY_FILE) or found after a broker's clean end; others
 count only if they are full, which nobody changes any more; and none counts behind a gap
-(`KeySpan`). What does not count is removed: a broker that still builds it does no harm then.
+(`IndexCoverage`). What does not count is removed: a broker that still builds it does no harm then.
 """
 
 import os
@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import DISPATCHED, INDEXED, KEY_FILE, KEY_FILE_INODE, StatePage
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED, KEY_FILE, KEY_FILE_INODE, SharedState
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record import read_header
-from pyrocket.index.keys.index_coverage import KeySpan
-from pyrocket.index.keys.index_file_info import IndexFile
+from pyrocket.index.keys.index_coverage import IndexCoverage
+from pyrocket.index.keys.index_file_info import IndexFileInfo
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.log.checkpoint_file import read_checkpoint
@@ -27,16 +27,18 @@ from pyrocket.log.commit_log import CommitLog
 _HEAD_BYTES = 8
 
 
-class KeyFiles:
+class IndexFiles:
     """The files of one store that is open for writing; all but `have_changed` need the turn.
 
     `names` are those that counted at the last look, and those made since.
     """
 
-    def __init__(self, layout: Layout, log: CommitLog, page: StatePage, geometry: Geometry) -> None:
+    def __init__(
+        self, layout: Layout, log: CommitLog, page: SharedState, geometry: Geometry
+    ) -> None:
         self._layout, self._log, self._page = layout, log, page
         self.index = KeyIndex(layout, geometry, self._made)
-        self._span = KeySpan(log, self.index)
+        self._span = IndexCoverage(log, self.index)
         self._folder, self._changed = str(layout.index), 0
         self.names: list[str] = []
 
@@ -78,7 +80,7 @@ class KeyFiles:
         """Append to the files that count; see `KeyIndex.append`."""
         self.names = self.index.append(items, now_ms, self.names)
 
-    def _sound(self) -> list[IndexFile]:
+    def _sound(self) -> list[IndexFileInfo]:
         """Return the first files, as far as they agree with the log."""
         self._changed = self._last_change()
         files = self._span.unbroken(self.index.sound(self._page[DISPATCHED]))
@@ -86,7 +88,7 @@ class KeyFiles:
             files.pop()
         return files
 
-    def _ours(self, files: list[IndexFile]) -> list[IndexFile]:
+    def _ours(self, files: list[IndexFileInfo]) -> list[IndexFileInfo]:
         """Return the first files, up to one that is not full; that one only if it is ours."""
         made = self._page[KEY_FILE], self._page[KEY_FILE_INODE]
         for count, file in enumerate(files):
@@ -94,7 +96,7 @@ class KeyFiles:
                 return files[: count + (_identity(file) == made)]
         return files
 
-    def _begin(self, files: list[IndexFile]) -> None:
+    def _begin(self, files: list[IndexFileInfo]) -> None:
         """Keep these files as ours and go on behind them: the last record may lack items."""
         self._keep(files)
         self._lower_checkpoint()
@@ -103,7 +105,7 @@ class KeyFiles:
         end = files[-1].header.end_offset if files else 0
         self._page[INDEXED] = max(end, self._log.first_offset())
 
-    def _keep(self, files: list[IndexFile]) -> None:
+    def _keep(self, files: list[IndexFileInfo]) -> None:
         self.names = [file.name for file in files]
         self.index.keep(self.names)
 
@@ -132,5 +134,5 @@ class KeyFiles:
 _NONE = 0, 0
 
 
-def _identity(file: IndexFile) -> tuple[int, int]:
+def _identity(file: IndexFileInfo) -> tuple[int, int]:
     return int(file.name), file.inode

@@ -1,7 +1,7 @@
 """The key index: a run of index files, the newest of which grows.
 
 Only whoever has the turn appends. The files say themselves how far they go; whether one goes on
-where the one before it ended tells `KeySpan`. Source: `IndexService`.
+where the one before it ended tells `IndexCoverage`. Source: `IndexService`.
 """
 
 import os
@@ -17,14 +17,14 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import (
     Geometry,
-    KeyHeader,
+    IndexHeader,
     is_table_name,
     name_after,
     table_name,
 )
 from pyrocket.index.keys.index_draft import Made, install
-from pyrocket.index.keys.index_file import SLACK_MS, KeyFile
-from pyrocket.index.keys.index_file_info import IndexFile, look_at
+from pyrocket.index.keys.index_file import SLACK_MS, IndexFile
+from pyrocket.index.keys.index_file_info import IndexFileInfo, look_at
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch
 
@@ -39,7 +39,7 @@ class KeyIndex:
     def __init__(self, layout: Layout, geometry: Geometry, made: Made | None = None) -> None:
         self._folder, self._scratch = layout.index, layout.scratch
         self._geometry, self._made = geometry, made
-        self._known_files: dict[tuple[str, int], IndexFile] = {}
+        self._known_files: dict[tuple[str, int], IndexFileInfo] = {}
 
     def names(self) -> list[str]:
         """Return the names of the files, oldest first; others in the folder are none of ours."""
@@ -54,7 +54,7 @@ class KeyIndex:
         except FileNotFoundError:
             return []
 
-    def files(self) -> Iterator[IndexFile]:
+    def files(self) -> Iterator[IndexFileInfo]:
         """Yield the files, oldest first. Raises StoreDamagedError at one that cannot be used.
 
         What is full no longer changes, and is opened once. A file may go meanwhile.
@@ -71,7 +71,7 @@ class KeyIndex:
             if file is not None:
                 yield file
 
-    def _look_again(self, name: str, known: IndexFile | None) -> IndexFile | None:
+    def _look_again(self, name: str, known: IndexFileInfo | None) -> IndexFileInfo | None:
         with suppress(FileNotFoundError), self.open(name) as opened:
             return look_at(name, opened, known)
         return None
@@ -80,16 +80,16 @@ class KeyIndex:
         """Return where a file is."""
         return self._folder / name
 
-    def open(self, name: str, *, writable: bool = False) -> KeyFile:
+    def open(self, name: str, *, writable: bool = False) -> IndexFile:
         """Open one file. Raises StoreDamagedError (KEY_INDEX_DAMAGED), FileNotFoundError."""
-        return KeyFile(self.path(name), self._geometry, writable=writable)
+        return IndexFile(self.path(name), self._geometry, writable=writable)
 
-    def header(self, name: str) -> KeyHeader:
+    def header(self, name: str) -> IndexHeader:
         """Return the header of one file."""
         with self.open(name) as file:
             return file.header()
 
-    def is_full(self, header: KeyHeader) -> bool:
+    def is_full(self, header: IndexHeader) -> bool:
         """Whether a file with this header is one that no longer changes."""
         return header.count >= self._geometry.items
 
@@ -120,7 +120,7 @@ class KeyIndex:
         items = items[self._known(items, names) :]
         while len(items):
             if not names:
-                names.append(self._create(KeyHeader(), "", now_ms))
+                names.append(self._create(IndexHeader(), "", now_ms))
             with self.open(names[-1], writable=True) as file:
                 done = file.put(items)
                 header = file.header()
@@ -151,12 +151,12 @@ class KeyIndex:
                 break
         return present
 
-    def _create(self, previous: KeyHeader, previous_name: str, now_ms: int) -> str:
+    def _create(self, previous: IndexHeader, previous_name: str, now_ms: int) -> str:
         """Make the file behind a full one, with whose end it begins; return its name."""
         name = table_name(now_ms)
         if name <= previous_name:
             name = name_after(previous_name)
-        begin = KeyHeader(
+        begin = IndexHeader(
             previous.end_timestamp,
             previous.end_timestamp,
             previous.end_offset,
@@ -166,7 +166,7 @@ class KeyIndex:
         return name
 
     def search(
-        self, wanted: Ints, begin_ms: int, end_ms: int, files: Sequence[IndexFile] | None = None
+        self, wanted: Ints, begin_ms: int, end_ms: int, files: Sequence[IndexFileInfo] | None = None
     ) -> Iterator[Ints]:
         """Yield log offsets of messages that may have keys with these hashes, part by part.
 
@@ -181,7 +181,7 @@ class KeyIndex:
                 found = KeySearch(file, self._geometry, wanted, begin_ms, end_ms)
                 yield from found.parts(known.header.count)
 
-    def _again(self, known: IndexFile) -> KeyFile:
+    def _again(self, known: IndexFileInfo) -> IndexFile:
         """Open a file that somebody has looked at. Raises IndexChangedError."""
         with suppress(FileNotFoundError):
             file = self.open(known.name)
@@ -207,13 +207,13 @@ class KeyIndex:
         gone = [name for name in self.names() if name not in names]
         return self._remove(gone[::-1])
 
-    def sound(self, log_end: int, *, strict: bool = False) -> list[IndexFile]:
+    def sound(self, log_end: int, *, strict: bool = False) -> list[IndexFileInfo]:
         """Return the first files, as far as they make sense for a log that ends at `log_end`.
 
         None counts behind one that is not full, at which the next one is made. Raises
         StoreDamagedError for one that cannot be used if `strict`; else it ends them.
         """
-        found: list[IndexFile] = []
+        found: list[IndexFileInfo] = []
         with nullcontext() if strict else suppress(StoreDamagedError):
             for file in self.files():
                 end, before = file.header.end_offset, found[-1].header.end_offset if found else 0
@@ -275,7 +275,7 @@ class KeyIndex:
         return len(names)
 
 
-def in_time(files: Sequence[IndexFile], begin_ms: int, end_ms: int) -> Iterator[IndexFile]:
+def in_time(files: Sequence[IndexFileInfo], begin_ms: int, end_ms: int) -> Iterator[IndexFileInfo]:
     """Yield the files that may know messages stored in [begin_ms, end_ms], newest first."""
     for known in reversed(files):
         # The last one may have grown since it was looked at.

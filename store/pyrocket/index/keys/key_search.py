@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import Geometry
-from pyrocket.index.keys.index_file import SLACK_MS, Fields, KeyFile
+from pyrocket.index.keys.index_file import SLACK_MS, Fields, IndexFile
 
 MAX_FOLLOWED = 1 << 16
 """Items of a file that are read one by one before the file is read as a whole."""
@@ -40,7 +40,7 @@ class KeySearch:
     """
 
     def __init__(
-        self, file: KeyFile, geometry: Geometry, wanted: Ints, begin_ms: int, end_ms: int
+        self, file: IndexFile, geometry: Geometry, wanted: Ints, begin_ms: int, end_ms: int
     ) -> None:
         self._file, self._geometry, self._wanted = file, geometry, wanted
         self._hashes = frozenset(wanted.tolist())

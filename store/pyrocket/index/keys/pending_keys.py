@@ -2,7 +2,7 @@
 
 Putting a batch into an index file costs a pass over its slots, 20 MB as RocketMQ sizes them, for a
 thousand messages as for a hundred thousand. So every append only notes its keys, behind those of
-the append before, whoever made that, and they are put together (`KeyBuilder`). Nothing is ever
+the append before, whoever made that, and they are put together (`IndexBuilder`). Nothing is ever
 said that is not so: notes count once the header, written after them, says so, and the header is
 made empty before others take their place. Whoever dies, or cannot write, leaves notes that end
 too early; the next append sees that they do not reach up to it and begins anew, and what lies in
@@ -22,13 +22,13 @@ from pyrocket.formats.pending_keys import (
 )
 from pyrocket.index.keys.key_items import KeyItems
 
-MOST_NOTES = 512 * 1024
+MAX_NOTES = 512 * 1024
 """12 MiB. An append with more keys is left to the log."""
 
 _NOTHING = NotesHeader(0, 0, 0)
 
 
-class KeyNotes:
+class PendingKeys:
     """The notes of one store. Only whoever has the turn writes; anybody may read."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
@@ -57,7 +57,7 @@ class KeyNotes:
             found = NotesHeader.decode(os.pread(self._file(), HEADER_BYTES, 0))
         except FileNotFoundError:
             return _NOTHING
-        return found if found is not None and found.total <= MOST_NOTES else _NOTHING
+        return found if found is not None and found.total <= MAX_NOTES else _NOTHING
 
     def add(self, start: int, end: int, notes: bytes, *, keep: bool) -> int:
         """Note all keys of the log's [start, end); return how many notes there are now.
@@ -68,7 +68,7 @@ class KeyNotes:
         # Where our own notes end, nobody has appended since, so nobody has noted anything.
         known = self._last if self._last.end == start else self.header()
         count = len(notes) // NOTE_BYTES
-        if not keep or known.end != start or known.total + count > MOST_NOTES:
+        if not keep or known.end != start or known.total + count > MAX_NOTES:
             known = NotesHeader(start, start, 0)
             io.write_at(self._file(), known.encode(), 0)
         grown, self._last = NotesHeader(known.start, end, known.total + count), _NOTHING

@@ -1,7 +1,7 @@
 """The end of the log that the key index does not know yet, looked through by the reader.
 
-Most of it writers have noted (`KeyNotes`), the rest is read. What has been looked through is kept,
-as hashes and offsets, so that the next query goes on there.
+Most of it writers have noted (`PendingKeys`), the rest is read. What has been looked through is
+kept, as hashes and offsets, so that the next query goes on there.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.key_items import KeyItems, key_items
 from pyrocket.index.keys.key_search import among
-from pyrocket.index.keys.pending_keys import KeyNotes
+from pyrocket.index.keys.pending_keys import PendingKeys
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, walk
@@ -47,7 +47,7 @@ class _Known:
         return _Known(self.mark, self.start, end, hashes, offsets)
 
 
-class KeyTail:
+class UnindexedTail:
     """Looks through one log. Safe to share between threads: what is known is replaced whole.
 
     `notes` is where writers note keys.
@@ -112,7 +112,7 @@ class KeyTail:
         if self._notes is None or end == WHOLE_LOG:
             return None
         # Opened each time: after a recovery there is another file.
-        with suppress(OSError), closing(KeyNotes(self._notes)) as notes:
+        with suppress(OSError), closing(PendingKeys(self._notes)) as notes:
             header = notes.header()
             first, last = max(header.start, start), min(header.end, end)
             items = notes.items(header) if first < last else None

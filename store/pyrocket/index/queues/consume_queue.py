@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError
 from pyrocket.formats.queue_entry import (
@@ -31,7 +31,7 @@ _WHOLE_LOG = 2**63 - 1
 class ConsumeQueue:
     """The entries of one queue of one topic. Safe to share between threads."""
 
-    def __init__(self, topic: str, queue_id: int, run: FileRun) -> None:
+    def __init__(self, topic: str, queue_id: int, run: FileQueue) -> None:
         self.topic, self.queue_id, self.run = topic, queue_id, run
         self._hint = 0
 

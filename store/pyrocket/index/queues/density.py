@@ -16,7 +16,7 @@ SYS_INNER_BATCH = 0xC0
 """5.x: one record that takes several queue offsets."""
 
 
-class Density:
+class OffsetContinuity:
     """Follows a log from some record on; the first of each queue may have any offset."""
 
     def __init__(self, first_offset: Callable[[str, int], int]) -> None:

@@ -4,7 +4,7 @@ Cleaning removes files from the first on, so the folder tells afterwards: what l
 that is now the first was cleaned away, and what did not is lost.
 """
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import (
     REBUILD_QUEUES,
@@ -20,7 +20,7 @@ BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
 FROM_A_BACKUP = "Restore it from a backup; `pyrocket verify` says what else is missing."
 
 
-def lost_file(queue: ConsumeQueue, log: FileRun, end: int) -> int | None:
+def lost_file(queue: ConsumeQueue, log: FileQueue, end: int) -> int | None:
     """Return where the log file begins that is missing, and holds the queue's next message.
 
     `end` is where the log ends as far as it is there. None if the queue ends there, too; what
@@ -35,7 +35,7 @@ def lost_file(queue: ConsumeQueue, log: FileRun, end: int) -> int | None:
     return None
 
 
-def no_log_file(log: FileRun, position: int, where: str) -> PyrocketError:
+def no_log_file(log: FileQueue, position: int, where: str) -> PyrocketError:
     """Return the error of who found no file at log offset `position`, of the message `where`.
 
     OffsetOutOfRangeError if it was cleaned away. StoreDamagedError (STORE_FILE_MISSING) if it is
@@ -70,13 +70,15 @@ def no_entry(queue: ConsumeQueue, offset: int) -> PyrocketError | None:
     return None
 
 
-def lacks_file(run: FileRun, start: int, remedy: str, what: str = "") -> StoreDamagedError:
+def lacks_file(run: FileQueue, start: int, remedy: str, what: str = "") -> StoreDamagedError:
     """Return the error that names a file that is not there (STORE_FILE_MISSING)."""
     message = f"{run.folder} lacks the file {file_name(start)}{what}."
     return StoreDamagedError(message, remedy=remedy, code="STORE_FILE_MISSING")
 
 
-def wrong_length(run: FileRun, start: int, remedy: str, what: str = "") -> StoreDamagedError | None:
+def wrong_length(
+    run: FileQueue, start: int, remedy: str, what: str = ""
+) -> StoreDamagedError | None:
     """Return the error that names a file that is short or long (STORE_FILE_LENGTH), or None.
 
     Raises FileNotFoundError.

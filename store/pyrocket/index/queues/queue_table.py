@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.errors import TopicNameError
 from pyrocket.index.queues.consume_queue import ConsumeQueue
@@ -27,7 +27,7 @@ class Queues:
         file_bytes: int,
         *,
         writable: bool,
-        run_type: type[FileRun] = FileRun,
+        run_type: type[FileQueue] = FileQueue,
         turn: Callable[[], int] = lambda: 0,
     ) -> None:
         """Make them all; `run_type` reads and writes the files of one, `turn` is its."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.shared_state import (
@@ -20,7 +20,7 @@ from pyrocket.disk.shared_state import (
     RESERVED,
     STORE_TIME,
     STRUCTURE,
-    StatePage,
+    SharedState,
 )
 from pyrocket.disk.whole_run import WholeRun
 from pyrocket.errors import (
@@ -30,7 +30,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.index.queues.clean_end import check_no_file_missing
-from pyrocket.index.queues.density import Density
+from pyrocket.index.queues.density import OffsetContinuity
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.settling import settle_queue
@@ -71,7 +71,7 @@ def recover(
     log: CommitLog,
     queues: Queues,
     dispatcher: Dispatcher,
-    page: StatePage,
+    page: SharedState,
     checkpoint: Checkpoint,
     *,
     clean: bool,
@@ -111,7 +111,7 @@ class _Recovery:
     log: CommitLog
     queues: Queues
     dispatcher: Dispatcher
-    page: StatePage
+    page: SharedState
     checkpoint: Checkpoint
     clean: bool
     topics: Container[str]
@@ -200,9 +200,9 @@ class _Recovery:
         return None
 
     def _density(self) -> Dense:
-        return Density(self.dispatcher.first_offset).follow
+        return OffsetContinuity(self.dispatcher.first_offset).follow
 
-    def _runs(self) -> Iterator[FileRun]:
+    def _runs(self) -> Iterator[FileQueue]:
         """Yield the files of every queue."""
         for key in self.queues.on_disk():
             yield self.queues.get(*key).run

@@ -7,14 +7,14 @@ topic from the last on. Those are not missing. All of it may raise FileNotFoundE
 import errno
 import os
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import REBUILD_QUEUES, VERIFY_FIRST
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.lost_files import FROM_A_BACKUP, lacks_file, lost_file, wrong_length
 
 
-def check_log_files(log: FileRun, end: int | None, *, torn: bool) -> None:
+def check_log_files(log: FileQueue, end: int | None, *, torn: bool) -> None:
     """Raise StoreDamagedError if a log file is missing, short or long (STORE_FILE_*).
 
     With `end`, those count that begin before it. In a `torn` log, of a broker that runs or was
@@ -32,7 +32,7 @@ def check_queue_files(queue: ConsumeQueue, *, torn: bool) -> None:
     _check_lengths(queue.run, None, REBUILD_QUEUES, torn=torn)
 
 
-def check_ends_in_log(queue: ConsumeQueue, log: FileRun) -> None:
+def check_ends_in_log(queue: ConsumeQueue, log: FileQueue) -> None:
     """Raise the same if the queue goes on in the file that would be the log's next.
 
     Only after a clean end: after any other a queue may be ahead of the log.
@@ -43,14 +43,14 @@ def check_ends_in_log(queue: ConsumeQueue, log: FileRun) -> None:
         raise lacks_file(log, gone, FROM_A_BACKUP)
 
 
-def _missing(run: FileRun, end: int | None) -> list[int]:
+def _missing(run: FileQueue, end: int | None) -> list[int]:
     """Return where files begin that are missing between two others, or before `end`."""
     found = _gaps(run, end)
     # Files may have gone while the folder was listed: then a second look finds no gap there.
     return sorted(found & _gaps(run, end)) if found else []
 
 
-def _gaps(run: FileRun, end: int | None) -> set[int]:
+def _gaps(run: FileQueue, end: int | None) -> set[int]:
     starts = _starts(run, end)
     if end is not None and not starts:
         if run.starts():
@@ -62,11 +62,11 @@ def _gaps(run: FileRun, end: int | None) -> set[int]:
     return {wanted for wanted, there in zip(due, behind, strict=False) if wanted < there}
 
 
-def _starts(run: FileRun, end: int | None) -> list[int]:
+def _starts(run: FileQueue, end: int | None) -> list[int]:
     return [start for start in run.starts() if end is None or start < end]
 
 
-def _check_lengths(run: FileRun, end: int | None, remedy: str, *, torn: bool) -> None:
+def _check_lengths(run: FileQueue, end: int | None, remedy: str, *, torn: bool) -> None:
     starts = _starts(run, end)
     if torn and starts and not (run.folder / file_name(starts[-1])).stat().st_size:
         starts.pop()

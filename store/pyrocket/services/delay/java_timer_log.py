@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from pyrocket.disk import io
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.java_timers import (
@@ -80,7 +80,7 @@ class UnitLog:
             chain(units, places)
         # Joined arrays have the machine's byte order.
         units = units.astype(UNIT)
-        run = FileRun(self._layout.timer_log, self._file_bytes, self._layout.scratch)
+        run = FileQueue(self._layout.timer_log, self._file_bytes, self._layout.scratch)
         first = 0
         while first < len(units):
             room = self._per_file - (count + first) % self._per_file

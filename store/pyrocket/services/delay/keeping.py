@@ -26,7 +26,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.delay.timer_queue import ordered
 from pyrocket.services.delay.waiting import Waiting
 
-_MOST_BYTES = 8 * 1024 * 1024
+_MAX_BYTES = 8 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 def copies_of_kept(log: CommitLog, waiting: Waiting, log_start: int) -> Iterator[EncodedBatch]:
     """Yield copies of what waits and lies before `log_start`, a few MiB each, in queue order."""
     entries, offsets, sizes = ordered(_to_keep(waiting, log_start))
-    parts = np.cumsum(sizes) // _MOST_BYTES
+    parts = np.cumsum(sizes) // _MAX_BYTES
     for part in np.unique(parts):
         rows = np.flatnonzero(parts == part)
         found = read_scattered(log, offsets[rows], sizes[rows])

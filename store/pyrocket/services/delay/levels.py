@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import MOST_MOVES, NEVER, level_word
+from pyrocket.disk.shared_state import MAX_MOVES, NEVER, level_word
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
@@ -26,9 +26,9 @@ from pyrocket.index.queues.scanner import Slice
 from pyrocket.metadata.service_cursors import Cursors, saved_cursors
 from pyrocket.services.delay.due_copies import Copies, due_copies
 
-MOST_MESSAGES = 4096
-MOST_BYTES = 8 * 1024 * 1024
-MOST_BATCHES = 256
+MAX_MESSAGES = 4096
+MAX_BYTES = 8 * 1024 * 1024
+MAX_BATCHES = 256
 """Of one append: it holds the turn, and others want to write."""
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class DelayLevels:
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
         """Deliver up to MOST_MESSAGES, each level's in their order; return how many were due."""
         parcel = _Parcel()
-        with writer.try_section():
+        with writer.try_exclusive():
             pending = list(self._pending(writer.page.cursors()))
             # A level that fills a parcel alone must not keep the others waiting.
             for level, start, end in sorted(pending, key=lambda one: one[0] < self._first_level):
@@ -98,7 +98,7 @@ class DelayLevels:
 
     def _take(self, parcel: "_Parcel", level: int, start: int, end: int, now_ms: int) -> None:
         """Put into the parcel what is due of a level, as far as there is room."""
-        end = min(end, start + MOST_MESSAGES - parcel.messages)
+        end = min(end, start + MAX_MESSAGES - parcel.messages)
         piece = self._piece(level, start, end)
         if piece is None:
             _log.error("the message of delay level %d at offset %d is damaged", level, start)
@@ -108,14 +108,14 @@ class DelayLevels:
         count = int(np.argmax(waits)) if waits.any() else len(waits)
         sums = np.cumsum(piece.records.sizes[:count])
         run = piece.records.head(
-            max(int(np.searchsorted(sums, MOST_BYTES - parcel.bytes, side="right")), min(count, 1))
+            max(int(np.searchsorted(sums, MAX_BYTES - parcel.bytes, side="right")), min(count, 1))
         )
         if len(run):
             copies = due_copies(
                 run,
                 self._reader.topics.all(),
                 file_bytes=self._reader.identity.config.log_file_bytes,
-                most_batches=MOST_BATCHES - len(parcel.batches),
+                most_batches=MAX_BATCHES - len(parcel.batches),
             )
             parcel.put(level, start, copies)
 
@@ -160,10 +160,10 @@ class _Parcel:
     @property
     def has_room(self) -> bool:
         return (
-            self.messages < MOST_MESSAGES
-            and self.bytes < MOST_BYTES
-            and len(self.batches) < MOST_BATCHES
-            and len(self.moves) < MOST_MOVES
+            self.messages < MAX_MESSAGES
+            and self.bytes < MAX_BYTES
+            and len(self.batches) < MAX_BATCHES
+            and len(self.moves) < MAX_MOVES
         )
 
     def put(self, level: int, start: int, copies: Copies) -> None:

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from pyrocket.disk.shared_state import (
     CHECKPOINTED,
-    MOST_DELAY_LEVELS,
+    MAX_DELAY_LEVELS,
     PUBLISHED,
-    StatePage,
+    SharedState,
     level_word,
 )
 from pyrocket.engine.hooks import Recovered
@@ -100,11 +100,11 @@ def skip_delivered(store: Recovered) -> None:
 
 
 def _waiting(
-    queues: Queues, page: StatePage, log_start: int
+    queues: Queues, page: SharedState, log_start: int
 ) -> Iterator[tuple[int, tuple[int, int]]]:
     """Yield the levels that seem to have messages to deliver, and their queue offsets."""
     for topic, queue_id in queues.on_disk():
-        if topic == SCHEDULE_TOPIC and queue_id < MOST_DELAY_LEVELS:
+        if topic == SCHEDULE_TOPIC and queue_id < MAX_DELAY_LEVELS:
             queue = queues.get(topic, queue_id)
             end = queue.max_offset(WHOLE_LOG)
             start = max(page[level_word(queue_id + 1)], queue.min_offset(log_start, end))

@@ -18,8 +18,8 @@ from pyrocket.services.delay.due_copies import due_copies
 from pyrocket.services.delay.timer_queue import of_timer_topic, ordered
 from pyrocket.services.delay.timer_window import Due
 
-MOST_BYTES = 8 * 1024 * 1024
-MOST_TOPICS = 256
+MAX_BYTES = 8 * 1024 * 1024
+MAX_TOPICS = 256
 """Of one append: it holds the turn, and others want to write."""
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def copies_of_due(
 def _first_bytes(due: Due) -> Due:
     """Return as many of them as are not too much for one append."""
     sizes = np.cumsum(due.entries["size"] * due.alive, dtype=np.int64)
-    count = max(int(np.searchsorted(sizes, MOST_BYTES, side="right")), 1)
+    count = max(int(np.searchsorted(sizes, MAX_BYTES, side="right")), 1)
     return Due(due.entries[:count], due.alive[:count])
 
 
@@ -66,9 +66,9 @@ def _with_few_topics(due: Due, entries: TimerEntries, rows: Ints, codes: Ints) -
     """Return as many of them, and their rows, as are for few enough topics."""
     order = rows[np.lexsort((entries["queue_offset"][rows], entries["due"][rows]))]
     firsts = np.sort(np.unique(codes[order], return_index=True)[1])
-    if len(firsts) <= MOST_TOPICS:
+    if len(firsts) <= MAX_TOPICS:
         return due, rows
-    order = order[: firsts[MOST_TOPICS]]
+    order = order[: firsts[MAX_TOPICS]]
     last = entries[order[-1]]
     count = int(np.flatnonzero(due.entries["queue_offset"] == last["queue_offset"])[-1]) + 1
     return Due(due.entries[:count], due.alive[:count]), order

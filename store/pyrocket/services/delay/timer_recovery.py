@@ -23,7 +23,7 @@ from pyrocket.disk.shared_state import (
     TIMED,
     TIMER_DUE,
     TIMER_OFFSET,
-    StatePage,
+    SharedState,
 )
 from pyrocket.engine.hooks import Recovered
 from pyrocket.errors import StoreDamagedError
@@ -70,7 +70,7 @@ class _Settling:
         log: CommitLog,
         queue: ConsumeQueue,
         buckets: TimerBuckets,
-        page: StatePage,
+        page: SharedState,
         java: TimerCheck,
         clean: bool,
     ) -> None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
     NEVER,
@@ -15,7 +15,7 @@ from pyrocket.disk.shared_state import (
     TIMED,
     TIMER_DUE,
     TIMER_OFFSET,
-    StatePage,
+    SharedState,
 )
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
@@ -32,17 +32,17 @@ from pyrocket.services.delay.timer_queue import read_timers
 from pyrocket.services.delay.timer_rebuild import undelivered
 from pyrocket.services.delay.timer_store import TimerBuckets, are_behind
 from pyrocket.services.delay.timer_tally import HOUR_MS, TIMERS_DAMAGED, Hours, counted, together
-from pyrocket.services.delay.timer_window import Upcoming, cursor_of
+from pyrocket.services.delay.timer_window import TimerWindow, cursor_of
 from pyrocket.services.delay.waiting import Progress, Waiting, read_slot, read_waiting
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-MOST_MESSAGES = 4096
+MAX_MESSAGES = 4096
 """Delivered in one append."""
 
-MOST_TAKEN = 65_536
+MAX_TAKEN = 65_536
 """Taken in from the queue in one turn."""
 
 
@@ -53,11 +53,11 @@ class TimerService:
         self._layout, self._reader = layout, reader
         self._removed = -1
         config = reader.identity.config
-        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
+        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self.log = CommitLog(run, reader.log.sealed)
         self._queues = Queues(layout, config.queue_file_bytes, writable=False)
         self.buckets = TimerBuckets(layout.timers)
-        self._upcoming = Upcoming(self.buckets)
+        self._upcoming = TimerWindow(self.buckets)
 
     def close(self) -> None:
         """Close what is open."""
@@ -71,7 +71,7 @@ class TimerService:
         """
         if not self._layout.topic_queues(TIMER_TOPIC).is_dir():
             return 0
-        with writer.try_section():
+        with writer.try_exclusive():
             end = writer.next_offset(TIMER_TOPIC, 0)
             if not end:
                 return 0
@@ -101,7 +101,7 @@ class TimerService:
             return 0
         self.mended(writer, lambda: self.buckets.tally.read(before))
         start = max(before, self._reader.system_offsets(TIMER_TOPIC).minimum)
-        stop, hours = min(end, start + MOST_TAKEN), Hours()
+        stop, hours = min(end, start + MAX_TAKEN), Hours()
         self.buckets.make()
         for entries in self._read_new(start, stop, Progress(start, cursor_of(page))):
             self.buckets.add(entries)
@@ -110,7 +110,7 @@ class TimerService:
         writer.move({TIMED: stop})
         return stop - start
 
-    def _saved(self, page: StatePage) -> tuple[int, int]:
+    def _saved(self, page: SharedState) -> tuple[int, int]:
         """Return what has been saved as taken in, and up to when all is delivered for sure."""
         saved = read_cursors(self._layout)
         return saved.get(TIMED, 0), min(saved.get(TIMER_DUE, 0), page[TIMER_DUE])
@@ -130,7 +130,7 @@ class TimerService:
         writer.structure_changed()
         return look()
 
-    def _build_anew(self, page: StatePage) -> None:
+    def _build_anew(self, page: SharedState) -> None:
         """Have the buckets hold what is taken in and not delivered.
 
         Whoever dies meanwhile leaves no tally, and the next one does it.
@@ -227,7 +227,7 @@ class TimerService:
 
     def _deliver(self, writer: Writer, now_ms: int) -> int:
         page = writer.page
-        due = self.mended(writer, lambda: self._upcoming.due(page, now_ms, MOST_MESSAGES))
+        due = self.mended(writer, lambda: self._upcoming.due(page, now_ms, MAX_MESSAGES))
         if not len(due.entries):
             return 0
         batches, due = copies_of_due(self.log, self._reader.topics.all(), due)

@@ -16,7 +16,7 @@ from pyrocket.disk.shared_state import (
     TIMED,
     TIMER_DUE,
     TIMER_OFFSET,
-    StatePage,
+    SharedState,
 )
 from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
 from pyrocket.services.delay.living import living
@@ -25,7 +25,7 @@ from pyrocket.services.delay.timer_tally import HOUR_MS, Tally
 
 WINDOW_MS = 60_000
 _LONG_MS = 24 * HOUR_MS
-_MOST = 100_000
+_MAX = 100_000
 """The window ends with the slot in which it gets so many entries."""
 
 _NOTHING = np.zeros(0, TIMER_ENTRY)
@@ -55,7 +55,7 @@ class _Window:
     alive: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
 
-class Upcoming:
+class TimerWindow:
     """Looks into the buckets of one store. Its callers have the turn.
 
     Its methods raise StoreDamagedError where the buckets do not hold what was put into them.
@@ -66,7 +66,7 @@ class Upcoming:
         self._window: _Window | None = None
         self._seen = -1, -1
 
-    def due(self, page: StatePage, now_ms: int, most: int) -> Due:
+    def due(self, page: SharedState, now_ms: int, most: int) -> Due:
         """Return up to `most` timers behind the cursor that are due now."""
         cursor, window = cursor_of(page), self._look(page)
         first = _passed(window.entries, cursor)
@@ -74,13 +74,13 @@ class Upcoming:
         rows = slice(first, max(first, min(last, first + most)))
         return Due(window.entries[rows], window.alive[rows])
 
-    def next_due(self, page: StatePage) -> int:
+    def next_due(self, page: SharedState) -> int:
         """Return when the first timer behind the cursor is due; NEVER if none waits."""
         cursor, window = cursor_of(page), self._look(page)
         first = _passed(window.entries, cursor)
         return int(window.entries["due"][first]) if first < len(window.entries) else NEVER
 
-    def _look(self, page: StatePage) -> _Window:
+    def _look(self, page: SharedState) -> _Window:
         """Return a window that holds the first entry behind the cursor, if there is one."""
         cursor, window = cursor_of(page), self._window
         timed, structure = self._seen
@@ -148,13 +148,13 @@ class Upcoming:
         if not len(new):
             return
         entries = each_once(np.concatenate((window.entries, new)))
-        if len(entries) > _MOST:
-            window.high = min(window.high, slot_start(int(entries["due"][_MOST])) + SLOT_MS)
+        if len(entries) > _MAX:
+            window.high = min(window.high, slot_start(int(entries["due"][_MAX])) + SLOT_MS)
             entries = entries[entries["due"] <= window.high]
         window.entries, window.alive = entries, living(entries)
 
 
-def cursor_of(page: StatePage) -> Cursor:
+def cursor_of(page: SharedState) -> Cursor:
     """Return how far timers are delivered."""
     return page[TIMER_DUE], page[TIMER_OFFSET]
 

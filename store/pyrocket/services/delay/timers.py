@@ -82,10 +82,10 @@ class Timers:
 
     def hook_into(self, hooks: Hooks, writer: Writer | None) -> None:
         """Have what waits kept when log files go, and handed over at a clean end."""
-        hooks.would_move.append(self._would_move)
+        hooks.queues_touched_by_cleanup.append(self._queues_touched_by_cleanup)
         if writer is not None:
             hooks.before_removal.append(lambda log_start: self._keep(writer, log_start))
-            hooks.before_rest.append(lambda: self._hand_over(writer))
+            hooks.before_clean_shutdown.append(lambda: self._hand_over(writer))
 
     def close(self) -> None:
         """Close what is open."""
@@ -134,7 +134,7 @@ class Timers:
         check_text(topic=topic, msg_id=msg_id)
         writer = self._writing()
         found = [one for one in self._find(TIMER_TOPIC, msg_id) if _is_for(one, topic, msg_id)]
-        with writer.section():
+        with writer.exclusive():
             while found and self.service.take_in(writer):
                 pass
             pending = [one for one in found if self._is_pending(writer, one)]
@@ -192,7 +192,7 @@ class Timers:
         for batch in copies_of_kept(self.service.log, waiting, log_start):
             writer.append([batch], make_room=False)
 
-    def _would_move(self, log_start: int) -> set[tuple[str, int]]:
+    def _queues_touched_by_cleanup(self, log_start: int) -> set[tuple[str, int]]:
         waits_there = (self.entries()["physical_offset"] < log_start).any()
         return {(TIMER_TOPIC, 0)} if waits_there else set()
 

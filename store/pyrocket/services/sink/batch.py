@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyrocket.arguments import is_whole
-from pyrocket.disk.machine import Moment, moment
+from pyrocket.disk.machine import Timestamp, moment
 from pyrocket.errors import OptionError, SinkError
 from pyrocket.formats.content_sum import ContentSum
 
-_MOST_BATCH = 2**63 - 1
+_MAX_BATCH = 2**63 - 1
 
 FAIL, DROP, PUBLISH, ACCEPT = "fail", "drop", "publish", "accept"
 ON_DIFFERENCE = (FAIL, DROP, PUBLISH)
@@ -32,7 +32,7 @@ class SinkBatch:
     target: str
     batch: int
     run: str = ""
-    began: Moment = field(default_factory=moment, compare=False)
+    began: Timestamp = field(default_factory=moment, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("identity", "target", "run"):
@@ -43,7 +43,7 @@ class SinkBatch:
                 remedy="Give the options txnAppId and txnVersion.",
                 code="SINK_NO_IDENTITY",
             )
-        if not is_whole(self.batch, 0, _MOST_BATCH):
+        if not is_whole(self.batch, 0, _MAX_BATCH):
             raise SinkError(
                 f"{self.batch} is no number of a batch.",
                 remedy="Use a whole number from 0 on that grows with each batch.",

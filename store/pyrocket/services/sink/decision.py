@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrocket.disk.machine import Moment
+from pyrocket.disk.machine import Timestamp
 from pyrocket.errors import SinkError
 from pyrocket.formats.publish_record import RECORD_VERSION, SinkRecord
 from pyrocket.services.sink.batch import ACCEPT, FAIL, PUBLISH, PublishPolicy, query_key
@@ -134,10 +134,10 @@ def check_run(known: LedgerEntry, record: SinkRecord) -> None:
     A run that has published nothing yet is told by when its batch began: a run that repeats what a
     dead one has left begins after it, one that was held up and comes too late began before.
     """
-    run, began = record.run, Moment(record.boot, record.began)
+    run, began = record.run, Timestamp(record.boot, record.began)
     if not run or run == known.run:
         return
-    if run in known.past_runs or began.before(Moment(known.boot, known.began)):
+    if run in known.past_runs or began.before(Timestamp(known.boot, known.began)):
         raise SinkError(
             f"{record.name} runs twice: run {known.run} has taken over from run {run}.",
             remedy="Stop one of them; the later one goes on.",

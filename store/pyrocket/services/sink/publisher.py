@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from pyrocket.clock import Clock
 from pyrocket.engine.appender import Preface, Streamed
-from pyrocket.engine.delayed_routing import Delays
+from pyrocket.engine.delayed_routing import DelayRouter
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError, StoreNotSharedError
 from pyrocket.formats.content_sum import ContentSum
@@ -30,7 +30,7 @@ class Publisher:
         ledger: SinkLedger,
         decisions: Decisions,
         area: StagingArea,
-        delays: Delays,
+        delays: DelayRouter,
         clock: Clock,
         *,
         create_topics: bool,
@@ -58,7 +58,7 @@ class Publisher:
                 if decision.drop:
                     return self._drop(record, policy)
                 raise
-            with self._writer.section():
+            with self._writer.exclusive():
                 decision = self._decisions.decide(record, policy)
                 if not decision.drop:
                     streamed = self._append(staged, files, self._preface(record))
@@ -69,18 +69,18 @@ class Publisher:
         self._writer.flush()
         return _published(record.rows, streamed)
 
-    def publish_once(self, staged: Sequence[Staged]) -> Published:
+    def publish_anonymous(self, staged: Sequence[Staged]) -> Published:
         """Publish rows of nobody whom anyone would know again."""
         with ExitStack() as stack:
             files = self._open(staged, stack)
-            with self._writer.section():
+            with self._writer.exclusive():
                 streamed = self._append(staged, files, None)
         self._writer.flush()
         return _published(sum(one.rows for one in staged), streamed)
 
     def _drop(self, record: SinkRecord, policy: PublishPolicy) -> Published:
         """Publish nothing, since all of it is there; a new run takes over all the same."""
-        with self._writer.section():
+        with self._writer.exclusive():
             # Only now it is final: another run may have gone on meanwhile.
             decision = self._decisions.decide(record, policy)
             known = decision.last if decision.drop else None

@@ -16,7 +16,7 @@ from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.message_encoder import Outgoing, Route
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PLACEHOLDER, MessageError, RecordDamagedError
@@ -47,7 +47,7 @@ class Sink:
         self._layout, self._reader, self._writing = layout, reader, writing
         self._config, self._clock = config, clock
         self._area = StagingArea(layout)
-        self._outgoing = Outgoing(config, clock)
+        self._outgoing = MessageEncoder(config, clock)
         self._ledger = SinkLedger(layout, self._ends, self._tail, clock)
         self._empty = EmptyBatches(layout, clock)
 
@@ -104,13 +104,13 @@ class Sink:
         decision.log()
         return Published(0, 0, decision.drop, self._reader.position().published)
 
-    def publish_once(self, staged: Sequence[Staged]) -> Published:
+    def publish_anonymous(self, staged: Sequence[Staged]) -> Published:
         """Make all rows visible together, durably; nobody will know them again. As `publish`."""
         _check_staged(staged)
         with_rows = [one for one in staged if one.rows]
         if not with_rows:
             return self._nothing(staged)
-        published = self._publisher().publish_once(with_rows)
+        published = self._publisher().publish_anonymous(with_rows)
         self._tidy_up(with_rows)
         self._area.remove_folder_of(with_rows[0].name)
         return replace(published, left_out=_left_out(staged))
@@ -148,9 +148,11 @@ class Sink:
         """
         hooks.leftovers.append(self._remove_leftovers)
         hooks.before_removal.append(lambda _: self._ledger.save())
-        hooks.before_rest.append(self._ledger.save)
-        hooks.before_rest.append(lambda: self._empty.forget(self._clock() - FORGET_AFTER_MS))
-        hooks.before_rest.append(self._empty.sync)
+        hooks.before_clean_shutdown.append(self._ledger.save)
+        hooks.before_clean_shutdown.append(
+            lambda: self._empty.forget(self._clock() - FORGET_AFTER_MS)
+        )
+        hooks.before_clean_shutdown.append(self._empty.sync)
 
     def _publisher(self) -> Publisher:
         return Publisher(
@@ -184,17 +186,17 @@ class Sink:
         store = self._reader.identity.store_id
         return Decisions(self._layout.root, store, self._ledger, self._empty)
 
-    def _route(self, name: str) -> Route:
+    def _route(self, name: str) -> TopicRoute:
         """Return where rows of a topic go; one that is missing is made when they are published."""
         check_topic_name(name)
         known = self._reader.topics.all().get(name)
         if known is None:
             if not self._config.auto_create_topics:
                 self._reader.topics.get(name)
-            return Route(name, self._config.default_queues)
+            return TopicRoute(name, self._config.default_queues)
         if not known.writable:
             raise MessageError(f"topic {name!r} may not be written.", code="TOPIC_NOT_WRITABLE")
-        return Route(name, known.write_queues)
+        return TopicRoute(name, known.write_queues)
 
     def _ends(self) -> tuple[int, int]:
         known = self._reader.system_offsets(SINK_TOPIC)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from pyrocket.engine.delayed_routing import Delays
+from pyrocket.engine.delayed_routing import DelayRouter
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import SinkError
 from pyrocket.metadata.topics import TopicConfig, Topics, lacking_topics
@@ -12,7 +12,9 @@ from pyrocket.services.sink.batch import Staged
 class StagedTopics:
     """The topics of one store, as whoever publishes needs them."""
 
-    def __init__(self, topics: Topics, writer: Writer, delays: Delays, *, create: bool) -> None:
+    def __init__(
+        self, topics: Topics, writer: Writer, delays: DelayRouter, *, create: bool
+    ) -> None:
         """Make one; without `create` no topic is made but those where messages wait."""
         self._topics, self._writer, self._delays, self._create = topics, writer, delays, create
 
@@ -23,7 +25,7 @@ class StagedTopics:
         """
         used = set(used)
         for _ in self._lacking(staged, used):
-            with self._writer.section():
+            with self._writer.exclusive():
                 for topic in self._lacking(staged, used)[:1]:
                     self._put(topic)
 

@@ -11,7 +11,7 @@ from pyrocket.arguments import check_whole
 from pyrocket.clock import Clock
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.engine.encoding import encode_rows
-from pyrocket.engine.message_encoder import Outgoing, Route
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.formats.content_sum import ContentSum, content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
@@ -39,8 +39,8 @@ class Stager:
         batch: SinkBatch,
         place: tuple[int, int],
         store: str,
-        outgoing: Outgoing,
-        route_to: Callable[[str], Route],
+        outgoing: MessageEncoder,
+        route_to: Callable[[str], TopicRoute],
         clock: Clock,
     ) -> None:
         """Make one for partition and attempt `place`; the file is made with the first row."""
@@ -105,11 +105,11 @@ class Stager:
         """Count rows of the task that are not written."""
         self._left_out += rows
 
-    def _route(self, topic: str) -> Route:
+    def _route(self, topic: str) -> TopicRoute:
         """Return where rows of a topic go: the same for all rows of the task."""
         if topic not in self._routes:
             self._routes[topic] = self._route_to(topic).queues
-        return Route(topic, self._routes[topic])
+        return TopicRoute(topic, self._routes[topic])
 
     def _add(self, encoded: EncodedBatch) -> None:
         if self._file is None:

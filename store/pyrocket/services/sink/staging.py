@@ -23,8 +23,8 @@ LEFTOVERS_MS = 7 * 24 * 3_600_000
 CLEAN_EVERY_MS = 3_600_000
 _FREE = "free"
 _CLEANED = "cleaned"
-_MOST_FREE_FILES = 16
-_MOST_FREE_BYTES = 1024 * 1024 * 1024
+_MAX_FREE_FILES = 16
+_MAX_FREE_BYTES = 1024 * 1024 * 1024
 
 
 class Leftovers(NamedTuple):
@@ -94,8 +94,8 @@ class StagingArea:
                 io.unlink(part)
         free = [one.stat().st_size for one in _files(self._free)]
         with suppress(FileNotFoundError):
-            room = _MOST_FREE_BYTES - sum(free) - path.stat().st_size
-            if len(free) >= _MOST_FREE_FILES or room < 0:
+            room = _MAX_FREE_BYTES - sum(free) - path.stat().st_size
+            if len(free) >= _MAX_FREE_FILES or room < 0:
                 io.unlink(path)
                 return
             io.make_directory(self._free)

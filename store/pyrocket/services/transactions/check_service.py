@@ -33,7 +33,7 @@ from pyrocket.message import StoredMessage
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.transactions.keeping import move_prefix
 from pyrocket.services.transactions.ledger import Ledger
-from pyrocket.services.transactions.model import CheckPolicy, HalfPlace, Question
+from pyrocket.services.transactions.model import CheckPolicy, CheckRequest, HalfMessageRef
 from pyrocket.services.transactions.records import (
     OWN_TOPICS,
     checked_once_more,
@@ -43,11 +43,11 @@ from pyrocket.services.transactions.records import (
     still_immune,
 )
 
-MOST_MESSAGES = 2000
-MOST_BYTES = 8 * 1024 * 1024
+MAX_MESSAGES = 2000
+MAX_BYTES = 8 * 1024 * 1024
 """Of one round: it holds the turn, and others want to write."""
 
-_MOST_BEHIND = 16_384
+_MAX_BEHIND = 16_384
 """Messages that the half cursor may stay behind because of others' undecided ones."""
 
 _RETRY_MS = 1000
@@ -57,7 +57,7 @@ _HOUR_MS = 3_600_000
 _HALF_QUEUE = TopicConfig(HALF_TOPIC, 1, 1)
 
 
-class Respondent(Protocol):
+class CheckTarget(Protocol):
     """A producer that can be asked."""
 
     @property
@@ -73,7 +73,7 @@ class Respondent(Protocol):
         """Whether this message is being executed, or a question about it is under way."""
         ...
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: CheckRequest) -> None:
         """Take a question; its answer is an END_TRANSACTION."""
         ...
 
@@ -122,13 +122,13 @@ class _Round:
 
     @property
     def is_full(self) -> bool:
-        return self.bytes >= MOST_BYTES or len(self.put_back) + len(self.discarded) >= MOST_MESSAGES
+        return self.bytes >= MAX_BYTES or len(self.put_back) + len(self.discarded) >= MAX_MESSAGES
 
 
-class Checks:
+class TransactionCheckService:
     """The check service of one open store. Safe to share between threads."""
 
-    def __init__(self, ledger: Ledger, respondents: Callable[[], Collection[Respondent]]) -> None:
+    def __init__(self, ledger: Ledger, respondents: Callable[[], Collection[CheckTarget]]) -> None:
         self._ledger, self._respondents = ledger, respondents
         self._next_round = 0
         self._is_wanted = self._unsaved = False
@@ -165,23 +165,23 @@ class Checks:
 
     def _make_round(self, writer: Writer, now_ms: int) -> int:
         ledger = self._ledger
-        with writer.try_section(), ledger.lock:
+        with writer.try_exclusive(), ledger.lock:
             self._is_wanted = False
             ledger.catch_up(writer)
             plan = self._plan(self._respondents(), now_ms)
             first_copy = ledger.undecided.end
             if plan.gone:
                 self._carry_out(writer, plan)
-            if ledger.undecided.behind > _MOST_BEHIND:
+            if ledger.undecided.behind > _MAX_BEHIND:
                 ledger.catch_up(writer)
-                move_prefix(ledger, writer, ledger.undecided.end - _MOST_BEHIND)
+                move_prefix(ledger, writer, ledger.undecided.end - _MAX_BEHIND)
         # After, as RocketMQ does: a copy made in this round is old enough in the next.
         interval_ms = 0 if plan.is_full else ledger.policy.interval_ms
         self._next_round = ledger.clock() + interval_ms
         self._ask(plan, first_copy)
         return len(plan.gone)
 
-    def _plan(self, respondents: Collection[Respondent], now_ms: int) -> _Round:
+    def _plan(self, respondents: Collection[CheckTarget], now_ms: int) -> _Round:
         plan, left = _Round(), _rooms(respondents)
         for half in self._ledger.undecided:
             if half.group not in left or any(one.is_asked(half) for one in respondents):
@@ -244,7 +244,7 @@ class Checks:
             return
         cursors = self._ledger.cursors(writer)
         writer.flush()  # What they say is durable from here on.
-        with writer.try_section():
+        with writer.try_exclusive():
             self._ledger.save_cursors(cursors)
         self._unsaved = False
 
@@ -256,27 +256,27 @@ class Checks:
             (message,) = self._ledger.reader.read(_HALF_QUEUE, 0, copy, 1)
             self._give(question_of(message))
 
-    def _give(self, question: Question) -> None:
+    def _give(self, question: CheckRequest) -> None:
         group = question.place.group
         able = [one for one in self._respondents() if one.group == group]
         if able:
             max(able, key=lambda one: one.room()).ask(question)
 
 
-def question_of(stored: StoredMessage, record: Record | None = None) -> Question:
+def question_of(stored: StoredMessage, record: Record | None = None) -> CheckRequest:
     """Return what is asked about a half message."""
     own = stored.properties
-    place = HalfPlace(
+    place = HalfMessageRef(
         own.get(PGROUP, ""), stored.queue_offset, stored.physical_offset, own.get(UNIQ_KEY, "")
     )
     queue_id = java_long(own.get(REAL_QID, ""))
     message = replace(
         stored, topic=own.get(REAL_TOPIC, ""), queue_id=-1 if queue_id is None else queue_id
     )
-    return Question(place, message, record)
+    return CheckRequest(place, message, record)
 
 
-def _rooms(respondents: Collection[Respondent]) -> dict[str, int]:
+def _rooms(respondents: Collection[CheckTarget]) -> dict[str, int]:
     rooms: dict[str, int] = {}
     for one in respondents:
         rooms[one.group] = rooms.get(one.group, 0) + one.room()

@@ -16,7 +16,7 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.transactions.ledger import Ledger
-from pyrocket.services.transactions.model import HalfPlace, LocalTransactionState
+from pyrocket.services.transactions.model import HalfMessageRef, LocalTransactionState
 from pyrocket.services.transactions.records import (
     OWN_TOPICS,
     commit_message,
@@ -34,7 +34,7 @@ class Ending:
     def end(
         self,
         writer: Writer,
-        place: HalfPlace,
+        place: HalfMessageRef,
         state: LocalTransactionState,
         *,
         from_check: bool,
@@ -50,7 +50,7 @@ class Ending:
         if state is LocalTransactionState.UNKNOWN:
             return
         ledger = self._ledger
-        with writer.section(), ledger.lock:
+        with writer.exclusive(), ledger.lock:
             ledger.catch_up(writer)
             half = self._find(place)
             if not from_check:
@@ -89,7 +89,7 @@ class Ending:
             )
         return target
 
-    def _find(self, place: HalfPlace) -> HalfMessage:
+    def _find(self, place: HalfMessageRef) -> HalfMessage:
         """Return what is undecided of the half message that was meant."""
         undecided = self._ledger.undecided
         half = undecided.find(place.queue_offset)
@@ -109,7 +109,7 @@ class Ending:
             code="TRANSACTION_ENDED",
         )
 
-    def _stored(self, place: HalfPlace) -> HalfMessage | None:
+    def _stored(self, place: HalfMessageRef) -> HalfMessage | None:
         """Return the half message at the place, checked; None if it is gone with its log file."""
         at = place.queue_offset
         known = self._ledger.reader.system_offsets(HALF_TOPIC)
@@ -153,7 +153,7 @@ class Ending:
             )
 
 
-def _check_group(half: HalfMessage, place: HalfPlace) -> None:
+def _check_group(half: HalfMessage, place: HalfMessageRef) -> None:
     if half.group != place.group:
         raise TransactionError(
             f"the half message at offset {half.queue_offset} is of producer group"
@@ -162,7 +162,7 @@ def _check_group(half: HalfMessage, place: HalfPlace) -> None:
         )
 
 
-def _not_found(place: HalfPlace) -> TransactionError:
+def _not_found(place: HalfMessageRef) -> TransactionError:
     return TransactionError(
         f"there is no half message at offset {place.queue_offset}.",
         remedy="It is of another store.",

@@ -50,7 +50,7 @@ class Settlement:
         return {HALF_CURSOR: self.half, OP_CURSOR: self.op}
 
 
-class Undecided:
+class HalfMessages:
     """The undecided half messages of one store, as of the last `catch_up`. Not safe to share."""
 
     def __init__(self, reader: Reader, epochs: Epochs) -> None:

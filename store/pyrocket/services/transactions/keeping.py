@@ -12,7 +12,7 @@ from pyrocket.formats.half_message import HalfMessage
 from pyrocket.services.transactions.ledger import Ledger
 from pyrocket.services.transactions.records import OWN_TOPICS, moved
 
-_MOST_BYTES = 8 * 1024 * 1024
+_MAX_BYTES = 8 * 1024 * 1024
 
 
 def keep_undecided(ledger: Ledger, writer: Writer, log_start: int) -> None:
@@ -32,7 +32,7 @@ def move_prefix(ledger: Ledger, writer: Writer, end: int) -> None:
 def _put_back(ledger: Ledger, writer: Writer, going: Sequence[HalfMessage]) -> None:
     while going:
         part, size = 0, 0
-        while part < len(going) and (not part or size + going[part].size <= _MOST_BYTES):
+        while part < len(going) and (not part or size + going[part].size <= _MAX_BYTES):
             size += going[part].size
             part += 1
         _put_back_part(ledger, writer, [half.queue_offset for half in going[:part]])

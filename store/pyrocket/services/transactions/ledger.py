@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
-from pyrocket.engine.delayed_routing import Delays
+from pyrocket.engine.delayed_routing import DelayRouter
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_transaction_cursors
 from pyrocket.metadata.topics import Topics, lacking_topics
-from pyrocket.services.transactions.half_messages import Cursors, Undecided
+from pyrocket.services.transactions.half_messages import Cursors, HalfMessages
 from pyrocket.services.transactions.model import CheckPolicy
 
 
@@ -23,11 +23,11 @@ class Ledger:
     """
 
     def __init__(
-        self, layout: Layout, reader: Reader, clock: Clock, delays: Delays, policy: CheckPolicy
+        self, layout: Layout, reader: Reader, clock: Clock, delays: DelayRouter, policy: CheckPolicy
     ) -> None:
         self.reader, self.clock, self.delays, self.policy = reader, clock, delays, policy
         self._layout = layout
-        self.undecided = Undecided(reader, Epochs(layout))
+        self.undecided = HalfMessages(reader, Epochs(layout))
         self.lock = threading.RLock()
 
     @property

@@ -70,7 +70,7 @@ class CheckPolicy:
 
 
 @dataclass(frozen=True)
-class HalfPlace:
+class HalfMessageRef:
     """Names one half message, as whoever sent it or was asked about it knows it."""
 
     group: str
@@ -80,12 +80,12 @@ class HalfPlace:
 
 
 @dataclass(frozen=True)
-class Question:
+class CheckRequest:
     """A half message that a listener is to execute or to check; `message` says whom it is for.
 
     `record` is what was stored, where that is at hand.
     """
 
-    place: HalfPlace
+    place: HalfMessageRef
     message: StoredMessage
     record: Record | None = None

@@ -16,9 +16,9 @@ from pyrocket.formats.half_message import HalfMessage
 from pyrocket.message import Message, SendStatus
 from pyrocket.metadata.subscriptions import check_group_name
 from pyrocket.services.transactions.model import (
-    HalfPlace,
+    CheckRequest,
+    HalfMessageRef,
     LocalTransactionState,
-    Question,
     TransactionListener,
     TransactionSendResult,
 )
@@ -26,7 +26,7 @@ from pyrocket.services.transactions.model import (
 if TYPE_CHECKING:
     from pyrocket.services.transactions.transactions import Transactions
 
-MOST_QUESTIONS = 2000
+MAX_QUESTIONS = 2000
 """That wait for the listener, as in RocketMQ's client."""
 
 _POLL_SECONDS = 0.05
@@ -65,7 +65,7 @@ class TransactionProducer:
         """
         check_group_name(group)
         self._transactions, self.group, self._listener = store.transactions, group, listener
-        self._questions: queue.Queue[Question] = queue.Queue(MOST_QUESTIONS)
+        self._questions: queue.Queue[CheckRequest] = queue.Queue(MAX_QUESTIONS)
         self._asked: set[str] = set()
         self._closed = threading.Event()
         self._transactions.add(self)
@@ -136,13 +136,13 @@ class TransactionProducer:
 
     def room(self) -> int:
         """Return how many more questions may wait."""
-        return MOST_QUESTIONS - self._questions.qsize()
+        return MAX_QUESTIONS - self._questions.qsize()
 
     def is_asked(self, half: HalfMessage) -> bool:
         """Whether the listener executes this message, or a question about it is under way."""
         return _key(half) in self._asked
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: CheckRequest) -> None:
         """Have a question answered."""
         self._asked.add(_key(question.place))
         try:
@@ -175,7 +175,7 @@ class TransactionProducer:
         return True
 
     @contextmanager
-    def _occupied(self, question: Question) -> Iterator[None]:
+    def _occupied(self, question: CheckRequest) -> Iterator[None]:
         """Have nobody asked about a message meanwhile."""
         self._asked.add(_key(question.place))
         try:
@@ -184,7 +184,7 @@ class TransactionProducer:
             self._asked.discard(_key(question.place))
 
     def _ask_listener(
-        self, ask: Callable[[], LocalTransactionState | None], question: Question
+        self, ask: Callable[[], LocalTransactionState | None], question: CheckRequest
     ) -> LocalTransactionState:
         try:
             state = ask()
@@ -194,7 +194,7 @@ class TransactionProducer:
         return state if isinstance(state, LocalTransactionState) else LocalTransactionState.UNKNOWN
 
     def _end(
-        self, question: Question, state: LocalTransactionState, *, from_check: bool
+        self, question: CheckRequest, state: LocalTransactionState, *, from_check: bool
     ) -> Exception | None:
         """Write a decision; return why that failed: then the message stays undecided."""
         try:
@@ -215,5 +215,5 @@ class TransactionProducer:
             )
 
 
-def _key(half: HalfMessage | HalfPlace) -> str:
+def _key(half: HalfMessage | HalfMessageRef) -> str:
     return half.transaction_id or f"@{half.queue_offset}"

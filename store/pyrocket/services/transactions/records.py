@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.config import MAX_PROPERTIES_BYTES
-from pyrocket.engine.delayed_routing import Delays, Destination
+from pyrocket.engine.delayed_routing import DelayRouter, Destination
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import TransactionError
 from pyrocket.formats.half_message import (
@@ -133,7 +133,7 @@ def still_immune(half: HalfMessage, most_checks: int) -> dict[str, str]:
 
 
 def commit_message(
-    record: Record, target: TopicConfig, delays: Delays, now_ms: int
+    record: Record, target: TopicConfig, delays: DelayRouter, now_ms: int
 ) -> EncodedBatch:
     """Return the message that a half message becomes; one with a delay goes to wait first.
 
@@ -196,7 +196,7 @@ def _keys_of(topic: str, properties: Mapping[str, str]) -> MessageKeys:
 
 
 def _destination(
-    properties: Mapping[str, str], topic: str, queue_id: int, delays: Delays, now_ms: int
+    properties: Mapping[str, str], topic: str, queue_id: int, delays: DelayRouter, now_ms: int
 ) -> Destination | None:
     """Return where a committed message waits; None if it does not."""
     if not wants_delay(properties):

@@ -10,9 +10,9 @@ from pyrocket.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
-from pyrocket.engine.group_append import WriteQueue
+from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.message_encoder import Outgoing, Route
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError
@@ -29,16 +29,20 @@ from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.message import Message, SendStatus
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.topics import lacking_topics
-from pyrocket.services.transactions.check_service import Checks, Respondent, question_of
+from pyrocket.services.transactions.check_service import (
+    CheckTarget,
+    TransactionCheckService,
+    question_of,
+)
 from pyrocket.services.transactions.end_transaction import Ending
-from pyrocket.services.transactions.half_messages import Undecided
+from pyrocket.services.transactions.half_messages import HalfMessages
 from pyrocket.services.transactions.keeping import keep_undecided
 from pyrocket.services.transactions.ledger import Ledger
 from pyrocket.services.transactions.model import (
     CheckPolicy,
-    HalfPlace,
+    CheckRequest,
+    HalfMessageRef,
     LocalTransactionState,
-    Question,
 )
 from pyrocket.services.transactions.onlooker import seen_cursors
 from pyrocket.services.transactions.records import OWN_TOPICS
@@ -48,11 +52,11 @@ class Sending(Protocol):
     """How this store sends: see `Sender`."""
 
     @property
-    def outgoing(self) -> Outgoing:
+    def outgoing(self) -> MessageEncoder:
         """What encodes messages."""
         ...
 
-    def route(self, writer: Writer, name: str) -> Route:
+    def route(self, writer: Writer, name: str) -> TopicRoute:
         """Return where messages for a topic may go."""
         ...
 
@@ -83,20 +87,20 @@ class Transactions:
         delays, rules = sending.outgoing.delays, policy or CheckPolicy()
         self._ledger = Ledger(layout, reader, clock, delays, rules)
         self._ending = Ending(self._ledger)
-        self._producers: tuple[Respondent, ...] = ()
+        self._producers: tuple[CheckTarget, ...] = ()
         self._joining = threading.Lock()
-        self._checks = Checks(self._ledger, lambda: self._producers)
-        self._queue = WriteQueue(lambda writer, batches: None)
+        self._checks = TransactionCheckService(self._ledger, lambda: self._producers)
+        self._queue = GroupAppend(lambda writer, batches: None)
 
     def pending(self) -> list[HalfMessage]:
         """Return the undecided half messages, in queue order."""
-        undecided = Undecided(self._reader, Epochs(self._layout))
+        undecided = HalfMessages(self._reader, Epochs(self._layout))
         undecided.catch_up(seen_cursors(self._reader, self._layout))
         return list(undecided)
 
     def end(
         self,
-        place: HalfPlace,
+        place: HalfMessageRef,
         state: LocalTransactionState,
         *,
         from_check: bool = False,
@@ -109,14 +113,14 @@ class Transactions:
         return self._end(place, state, None, from_check=from_check)
 
     def answer(
-        self, question: Question, state: LocalTransactionState, *, from_check: bool
+        self, question: CheckRequest, state: LocalTransactionState, *, from_check: bool
     ) -> SendStatus:
         """Do the same for a message of which the producer has what was stored."""
         return self._end(question.place, state, question.record, from_check=from_check)
 
     def _end(
         self,
-        place: HalfPlace,
+        place: HalfMessageRef,
         state: LocalTransactionState,
         record: Record | None,
         *,
@@ -128,7 +132,7 @@ class Transactions:
 
     def send_half(
         self, group: str, message: Message, immunity_s: int | None = None
-    ) -> tuple[Question, SendStatus]:
+    ) -> tuple[CheckRequest, SendStatus]:
         """Store a half message; return it, named, and how it was flushed. Raises MessageError."""
         check_text(group=group)
         check_message_kinds(message)
@@ -162,14 +166,14 @@ class Transactions:
             return self._checks.run_due(self._writing(), self._clock())
         return 0
 
-    def add(self, producer: Respondent) -> None:
+    def add(self, producer: CheckTarget) -> None:
         """Have a producer asked from now on. Raises StoreReadOnlyError."""
         self._writing()
         with self._joining:
             self._producers = (*self._producers, producer)
         self._checks.start_soon()
 
-    def remove(self, producer: Respondent) -> None:
+    def remove(self, producer: CheckTarget) -> None:
         """Ask a producer no more."""
         with self._joining:
             self._producers = tuple(one for one in self._producers if one is not producer)
@@ -179,9 +183,9 @@ class Transactions:
         hooks.before_removal.append(
             lambda log_start: keep_undecided(self._ledger, self._writing(), log_start)
         )
-        hooks.would_move.append(self._would_move)
+        hooks.queues_touched_by_cleanup.append(self._queues_touched_by_cleanup)
 
-    def _would_move(self, log_start: int) -> set[tuple[str, int]]:
+    def _queues_touched_by_cleanup(self, log_start: int) -> set[tuple[str, int]]:
         waits_there = any(half.physical_offset < log_start for half in self.pending())
         return {(HALF_TOPIC, 0)} if waits_there else set()
 
@@ -193,11 +197,11 @@ class Transactions:
     def _make_rooms(self, writer: Writer) -> None:
         if not lacking_topics(OWN_TOPICS, self._reader.topics.all()):
             return
-        with writer.section():
+        with writer.exclusive():
             self._ledger.make_rooms(writer, OWN_TOPICS)
 
     def _half_destination(
-        self, group: str, message: Message, route_to: Route, immunity_s: int | None
+        self, group: str, message: Message, route_to: TopicRoute, immunity_s: int | None
     ) -> Destination:
         check_message_kinds(message)
         queue_id = self._sending.outgoing.queue_of(message, route_to)

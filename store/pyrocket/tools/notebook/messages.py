@@ -7,7 +7,7 @@ from pyrocket.store import Store
 from pyrocket.tools.notebook.looking import StoreOrPath, looking_at, named, utc
 from pyrocket.tools.notebook.table import Table
 
-_MOST = 1000
+_MAX = 1000
 
 
 def peek(
@@ -17,9 +17,9 @@ def peek(
 
     Raises StoreNotFoundError, TopicNotFoundError, QueueNotFoundError, InvalidInputError.
     """
-    if not 1 <= n <= _MOST:
+    if not 1 <= n <= _MAX:
         raise InvalidInputError(
-            f"n is {n}.", remedy=f"Look at 1 to {_MOST} messages; `Store.messages` reads all."
+            f"n is {n}.", remedy=f"Look at 1 to {_MAX} messages; `Store.messages` reads all."
         )
     topic = named(topic)
     with looking_at(store) as opened:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from html import escape
 from typing import Any
 
-_MOST_CHARACTERS = 120
+_MAX_CHARACTERS = 120
 """Of a value that is shown; the rows have all of it."""
 
 _NUMBERS = (int, timedelta)
@@ -92,9 +92,9 @@ def shown(value: Any) -> str:
 
 def _short(text: str) -> str:
     # A body may have megabytes, of which nobody wants to see the end.
-    short = safe(text[: 4 * _MOST_CHARACTERS])
-    cut = len(text) > 4 * _MOST_CHARACTERS or len(short) > _MOST_CHARACTERS
-    return short[: _MOST_CHARACTERS - 1] + "…" if cut else short
+    short = safe(text[: 4 * _MAX_CHARACTERS])
+    cut = len(text) > 4 * _MAX_CHARACTERS or len(short) > _MAX_CHARACTERS
+    return short[: _MAX_CHARACTERS - 1] + "…" if cut else short
 
 
 def safe(text: str) -> str:

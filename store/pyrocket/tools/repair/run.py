@@ -12,7 +12,7 @@ from pyrocket.disk.clock_file import clock_of
 from pyrocket.disk.durable import replace_file
 from pyrocket.disk.fixed_names import check_fixed_names
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import FileLock, Turns
+from pyrocket.disk.lock import FileLock, WriteLock
 from pyrocket.disk.os_errors import translating
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
@@ -86,7 +86,7 @@ def _alone(layout: Layout) -> Iterator[None]:
     """Have the store alone: nobody else has it open for writing. Raises StoreLockedError."""
     for folder in (layout.own, layout.scratch):
         io.make_directory(folder)
-    turns, presence = Turns(layout.mutex, layout.turnstile, lambda: 0), None
+    turns, presence = WriteLock(layout.mutex, layout.turnstile, lambda: 0), None
     try:
         with turns.turn(_TIMEOUT_MS):
             presence = FileLock(layout.lock, content=b"lock")
@@ -107,7 +107,7 @@ def _settle(layout: Layout, config: StoreConfig) -> None:
     clock = clock_of(layout.clock)
     writer = Writer(layout, config, clock, recovery_hooks(layout, clock))
     try:
-        with writer.section():
+        with writer.exclusive():
             replace_file(layout.abort, b"", layout.scratch)
     finally:
         writer.close(clean=True)

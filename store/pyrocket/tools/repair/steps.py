@@ -12,10 +12,10 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.durable import read_or_none, replace_file
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.shared_state import StatePage
+from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
@@ -57,13 +57,13 @@ class Steps:
         self._levels_given = config.delay_levels is not None
         config = identify(layout, config)[0].config
         self._levels = config.delay_levels_ms
-        run = FileRun(layout.commit_log, config.log_file_bytes, layout.scratch)
+        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch)
         self._log = CommitLog(run, SealedLog(layout))
         self._queues = Queues(layout, config.queue_file_bytes, writable=True)
 
     def run(self, actions: tuple[Action, ...]) -> None:
         """Take them in order; readers wait meanwhile."""
-        page = self._distrust()
+        page = self._invalidate()
         try:
             for kind, take in self._steps().items():
                 subjects = [action.subject for action in actions if action.kind == kind]
@@ -92,12 +92,12 @@ class Steps:
             TIMERS: self._quarantine,
         }
 
-    def _distrust(self) -> StatePage | None:
+    def _invalidate(self) -> SharedState | None:
         try:
-            page = StatePage(self._layout.state, writable=True)
+            page = SharedState(self._layout.state, writable=True)
         except (FileNotFoundError, ValueError, StoreDamagedError):
             return None
-        page.distrust(lock_identity(self._layout.lock))
+        page.invalidate(lock_identity(self._layout.lock))
         return page
 
     def _quarantine(self, files: list[str]) -> None:

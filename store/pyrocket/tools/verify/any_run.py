@@ -4,12 +4,12 @@ import os
 
 import pyarrow as pa
 
-from pyrocket.disk.file_queue import FileRun
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.errors import StoreDamagedError
 
 
-class AnyRun(FileRun):
+class AnyRun(FileQueue):
     """A run of files that ignores what is foreign, and ends where a file does."""
 
     def starts(self) -> list[int]:
@@ -37,6 +37,6 @@ class AnyRun(FileRun):
             raise FileNotFoundError(error.message) from error
 
 
-def fits(run: FileRun, start: int) -> bool:
+def fits(run: FileQueue, start: int) -> bool:
     """Whether a file of the run may begin at `start`."""
     return start % run.file_bytes == 0

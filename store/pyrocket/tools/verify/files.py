@@ -30,7 +30,7 @@ def check_places(layout: Layout, findings: Findings) -> None:
 def _files(layout: Layout) -> tuple[Path, ...]:
     locks = layout.lock, layout.mutex, layout.turnstile, layout.flush_lock
     times = layout.abort, layout.checkpoint, layout.own_checkpoint, layout.timer_check
-    return *locks, *times, layout.state, layout.waiting_keys, layout.handed, layout.clock
+    return *locks, *times, layout.state, layout.pending_keys, layout.handed, layout.clock
 
 
 def _report_kind(layout: Layout, path: Path, what: str, findings: Findings) -> None:

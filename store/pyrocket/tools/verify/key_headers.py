@@ -3,14 +3,14 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from pyrocket.formats.index_file import KeyHeader
+from pyrocket.formats.index_file import IndexHeader
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.keys.index_file_info import IndexFile
+from pyrocket.index.keys.index_file_info import IndexFileInfo
 
 FOLLOWED = "it is not full, and yet another file follows it."
 
 
-def wrong_slots(header: KeyHeader, filled: int) -> str:
+def wrong_slots(header: IndexHeader, filled: int) -> str:
     """Return what is wrong with the number of slots; RocketMQ up to 4.7.0 counted every item."""
     if filled <= header.slot_count < header.count:
         return ""
@@ -20,7 +20,7 @@ def wrong_slots(header: KeyHeader, filled: int) -> str:
 class KeyTimes:
     """Compares the times of the headers of files with those of the log, run by run."""
 
-    def __init__(self, files: Sequence[IndexFile]) -> None:
+    def __init__(self, files: Sequence[IndexFileInfo]) -> None:
         self._files = files
         self._left = sorted(
             (offset, number, word, time)

@@ -1,7 +1,7 @@
 """Whether a key index that ends before the log does is a loss, a choice or nothing at all."""
 
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import DISPATCHED, INDEXED, StatePage
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED, SharedState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.metadata.identity import Identity
 from pyrocket.tools.verify.finding import Severity
@@ -17,7 +17,7 @@ def lag_of(layout: Layout, identity: Identity) -> Severity | None:
     if not identity.store_id:
         return Severity.WARNING if any(layout.index.glob("*")) else None
     try:
-        page = StatePage(layout.state, writable=False)
+        page = SharedState(layout.state, writable=False)
     except (FileNotFoundError, ValueError, StoreDamagedError):
         return None
     try:

@@ -8,16 +8,16 @@ import numpy.typing as npt
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import seconds_after
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.keys.index_file_info import IndexFile
+from pyrocket.index.keys.index_file_info import IndexFileInfo
 
-Places = npt.NDArray[np.void]
+MessageLocations = npt.NDArray[np.void]
 """Of items: the number of the `file`, and the `seconds` after its begin."""
 
 _PLACE = np.dtype([("file", "i8"), ("seconds", "i8")])
 _ANY = -1 << 40
 
 
-def places_of(file: int, seconds: npt.ArrayLike, *, first: bool) -> Places:
+def places_of(file: int, seconds: npt.ArrayLike, *, first: bool) -> MessageLocations:
     """Return the places of a block of items; if it is the `first`, of all from the first item on.
 
     That one counts from where the file before it ended, and nobody looks at its time.
@@ -30,7 +30,7 @@ def places_of(file: int, seconds: npt.ArrayLike, *, first: bool) -> Places:
 
 
 def mistimed(
-    run: RecordFields, offsets: Ints, places: Places, files: Sequence[IndexFile]
+    run: RecordFields, offsets: Ints, places: MessageLocations, files: Sequence[IndexFileInfo]
 ) -> npt.NDArray[np.int64]:
     """Return the files of those items, of records at these log offsets, whose time is another's."""
     rows = np.minimum(np.searchsorted(run.physical_offset, offsets), len(run) - 1)

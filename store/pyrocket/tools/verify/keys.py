@@ -22,14 +22,14 @@ from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.index.keys.index_file import KeyFile
-from pyrocket.index.keys.index_file_info import IndexFile, look_at
+from pyrocket.index.keys.index_file import IndexFile
+from pyrocket.index.keys.index_file_info import IndexFileInfo, look_at
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.metadata.store_sizes import TELL_INDEX
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 from pyrocket.tools.verify.key_headers import FOLLOWED, KeyTimes, wrong_slots
-from pyrocket.tools.verify.key_seconds import Places, mistimed, places_of
+from pyrocket.tools.verify.key_seconds import MessageLocations, mistimed, places_of
 
 NO_TAGS = "without tags, which only RocketMQ 5.5 puts into it"
 
@@ -81,7 +81,7 @@ class KeyCheck:
         self._geometry = geometry or Geometry(1, 2)
         self._live, self._complete, self._lag = live, complete, lag
         self._index = KeyIndex(layout, self._geometry)
-        self._files: list[IndexFile] = []
+        self._files: list[IndexFileInfo] = []
         self._names: list[str] = []
         self._ends: list[int] = []
         self._begin = -1
@@ -117,7 +117,7 @@ class KeyCheck:
             self._ends.append(file.header.end_offset)
         return True
 
-    def _flaw(self, file: IndexFile, *, is_last: bool) -> str:
+    def _flaw(self, file: IndexFileInfo, *, is_last: bool) -> str:
         """Return what is wrong with a header, as far as it is to be believed at all.
 
         A broker that is killed leaves a file of which readers and the next writer want nothing.
@@ -128,7 +128,7 @@ class KeyCheck:
             return FOLLOWED
         return file.flaw if self._is_believed(file) else ""
 
-    def _is_believed(self, file: IndexFile) -> bool:
+    def _is_believed(self, file: IndexFileInfo) -> bool:
         return self._live or self._complete or self._index.is_full(file.header)
 
     @property
@@ -219,9 +219,9 @@ class KeyCheck:
             what = f"{count} items have another time than the log."
             self._add("KEY_INDEX_WRONG", self._names[number], what)
 
-    def _take(self, last: int) -> tuple[Pairs, Places]:
+    def _take(self, last: int) -> tuple[Pairs, MessageLocations]:
         """Return the items up to those of the record at log offset `last`, and where they are."""
-        parts: list[tuple[Pairs, Places]] = [self._left]
+        parts: list[tuple[Pairs, MessageLocations]] = [self._left]
         while not len(parts[-1][0]) or parts[-1][0]["offset"].max() <= last:
             block = next(self._blocks, None)
             if block is None:
@@ -232,14 +232,16 @@ class KeyCheck:
         self._left = known[count:], places[count:]
         return known[:count], places[:count]
 
-    def _items(self) -> Iterator[tuple[Pairs, Places]]:
+    def _items(self) -> Iterator[tuple[Pairs, MessageLocations]]:
         """Yield the items of all files in blocks, and where they are."""
         for number, name in enumerate(self._names):
             # Files may be cleaned away meanwhile.
             with suppress(FileNotFoundError), self._index.open(name) as file:
                 yield from self._items_of(number, name, file)
 
-    def _items_of(self, number: int, name: str, file: KeyFile) -> Iterator[tuple[Pairs, Places]]:
+    def _items_of(
+        self, number: int, name: str, file: IndexFile
+    ) -> Iterator[tuple[Pairs, MessageLocations]]:
         """Yield the same of one file, looking at the chains on the way."""
         count = file.header().count
         heads = np.zeros(self._geometry.slots, np.int32)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.shared_state import PUBLISHED, STRUCTURE, StatePage
+from pyrocket.disk.shared_state import PUBLISHED, STRUCTURE, SharedState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.metadata.identity import Identity
 
@@ -35,16 +35,16 @@ class Before:
         return structure, written, self._layout.abort.exists(), _stamp(self._layout.checkpoint)
 
 
-def true_words(layout: Layout, identity: Identity) -> StatePage | None:
+def true_words(layout: Layout, identity: Identity) -> SharedState | None:
     """Return the shared words, if true: written in this boot, for this store, by us, and sound."""
     lock = lock_identity(layout.lock)
     if not identity.store_id or lock is None:
         return None
     try:
-        page = StatePage(layout.state, writable=False)
+        page = SharedState(layout.state, writable=False)
     except (FileNotFoundError, ValueError, StoreDamagedError):
         return None
-    if page.is_true(identity.key, lock) and page.is_sound():
+    if page.is_valid(identity.key, lock) and page.is_sound():
         return page
     page.close()
     return None

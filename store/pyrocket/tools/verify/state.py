@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import StatePage
+from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 from pyrocket.tools.verify.finding import Findings, Severity, repair
@@ -57,18 +57,18 @@ def check_left(layout: Layout, findings: Findings) -> None:
     if layout.abort.exists():
         what = "the store is in use, or was not closed cleanly."
         findings.add("NOT_CLOSED", Severity.NOTE, "abort", what, _OPEN_IT)
-    if _asks(layout, StatePage.is_recovering, missing=False):
+    if _asks(layout, SharedState.is_recovering, missing=False):
         what = "a recovery or repair is going on, or has not come to its end; readers wait."
         findings.add("NOT_RECOVERED", Severity.NOTE, "pyrocket/state", what, _OPEN_IT)
-    if not _asks(layout, StatePage.is_sound, missing=True):
+    if not _asks(layout, SharedState.is_sound, missing=True):
         what = "it is not as the last clean end left it."
         findings.add("STATE_DAMAGED", Severity.ERROR, "pyrocket/state", what, _RECOVER)
 
 
-def _asks(layout: Layout, question: Callable[[StatePage], bool], *, missing: bool) -> bool:
+def _asks(layout: Layout, question: Callable[[SharedState], bool], *, missing: bool) -> bool:
     """Return the answer of the shared words."""
     try:
-        page = StatePage(layout.state, writable=False)
+        page = SharedState(layout.state, writable=False)
     except (FileNotFoundError, ValueError, StoreDamagedError):
         return missing
     try:

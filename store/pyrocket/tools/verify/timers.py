@@ -14,7 +14,7 @@ Progress = Callable[[], tuple[int, int]]
 
 
 def check_timers(
-    layout: Layout, findings: Findings, progress: Progress, *, words_are_true: bool
+    layout: Layout, findings: Findings, progress: Progress, *, state_is_valid: bool
 ) -> None:
     """Compare the buckets with their tally; what changed meanwhile is looked at again.
 
@@ -23,7 +23,7 @@ def check_timers(
     if layout.timers.exists() and not layout.timers.is_dir():
         return  # That is a finding of its own.
     buckets, error = TimerBuckets(layout.timers), None
-    if not words_are_true and not buckets.is_there:
+    if not state_is_valid and not buckets.is_there:
         return
     for _ in range(3):
         before = progress()

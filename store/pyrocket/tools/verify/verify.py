@@ -133,7 +133,7 @@ class _Check:
         check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
         report_begin(layout, self._run, findings)
         true = self._page is not None
-        check_timers(layout, findings, self._timers_progress, words_are_true=true)
+        check_timers(layout, findings, self._timers_progress, state_is_valid=true)
         geometry, live = self._geometry(), not self._at_rest
         lag = lag_of(layout, self._identity)
         keys = KeyCheck(layout, geometry, findings, live=live, complete=self._clean, lag=lag)
