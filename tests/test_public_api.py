@@ -11,6 +11,7 @@ from pathlib import Path
 import pyrocket
 import pytest
 
+README = Path(__file__).resolve().parents[1] / "README.md"
 PACKAGES = ["pyrocket", "pyspark_pyrocket"]
 HEAVY = {"grpc", "numpy", "pandas", "pyarrow"}
 
@@ -107,6 +108,16 @@ def test_importing_the_connector_adds_only_itself_to_pyspark():
 def test_importing_the_connector_never_raises_whatever_pyspark_is_there(blocked):
     code = BLOCKER.format(blocked=blocked) + "import pyspark_pyrocket as p; print(p.DefaultSource)"
     assert run_python(code)
+
+
+def test_without_file_locks_as_on_windows_the_first_use_fails_as_the_readme_says():
+    code = BLOCKER.format(blocked=["fcntl"]) + (
+        "import pyrocket, pyspark_pyrocket\n"
+        "try:\n    pyrocket.Store\n"
+        "except ModuleNotFoundError as error:\n    print(error)"
+    )
+    printed = run_python(code).strip()
+    assert f"`ModuleNotFoundError: {printed}`" in README.read_text()
 
 
 @pytest.mark.parametrize("blocked", [["pyspark"], ["pyspark.sql.streaming.datasource"]])
