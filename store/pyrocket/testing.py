@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.disk.clock_file import CLOCK_BYTES, ClockFile
-from pyrocket.disk.durable import replace_file
+from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError
 

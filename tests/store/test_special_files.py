@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from pyrocket.disk import io
-from pyrocket.disk.durable import MAX_FILE_BYTES, SMALL_FILE_BYTES, read_or_none
+from pyrocket.disk.io import MAX_FILE_BYTES, SMALL_FILE_BYTES, read_or_none
 from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify

@@ -2,7 +2,7 @@
 
 import stat
 
-from pyrocket.disk.durable import SMALL_FILE_BYTES, check_file_size
+from pyrocket.disk.io import SMALL_FILE_BYTES, check_file_size
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import linked, naming_obstacles, wrong_kind
 from pyrocket.disk.tree import links_of

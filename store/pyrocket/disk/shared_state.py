@@ -52,7 +52,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.durable import replace_file
+from pyrocket.disk.io import replace_file
 from pyrocket.disk.machine import boot_id
 from pyrocket.message import Position
 from pyrocket.versions import RELEASE, VERSIONS, check_version

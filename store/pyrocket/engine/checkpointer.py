@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 from pyrocket.clock import Clock
-from pyrocket.disk.durable import replace_file
-from pyrocket.disk.io import SyncError
+from pyrocket.disk.io import SyncError, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, SharedState
 from pyrocket.errors import StoreDamagedError

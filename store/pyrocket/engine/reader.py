@@ -18,8 +18,8 @@ from pyrocket.arguments import (
     check_type,
 )
 from pyrocket.clock import Clock
-from pyrocket.disk.durable import read_or_none
 from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import is_locked, lock_identity
 from pyrocket.disk.shared_state import NEXT_DUE, SharedState

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
-from pyrocket.disk.durable import replace_file
 from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout, file_name, listed
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import (

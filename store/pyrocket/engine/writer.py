@@ -10,8 +10,8 @@ from functools import partial
 from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.durable import replace_file
 from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors

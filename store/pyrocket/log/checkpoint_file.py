@@ -1,6 +1,6 @@
 """Reading the file `checkpoint`: which records, queue entries and index files are durable."""
 
-from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint
 

@@ -7,7 +7,7 @@ notes where every queue ended. Offsets taken in an older epoch are good up to th
 
 from collections.abc import Mapping
 
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own

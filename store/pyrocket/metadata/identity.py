@@ -20,8 +20,8 @@ from typing import Any
 
 from pyrocket.arguments import path_of
 from pyrocket.config import StoreConfig
-from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.foreign_directory import refuse_foreign, refuse_inside_store
+from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import StoreDamagedError

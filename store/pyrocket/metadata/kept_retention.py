@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from pyrocket.config import Retention
 from pyrocket.disk import io
-from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.disk.lock import lock_identity
 from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavailableError

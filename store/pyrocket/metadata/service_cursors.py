@@ -9,7 +9,7 @@ true: a Java broker may have come further since.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
     HALF_CURSOR,

@@ -22,7 +22,7 @@ from typing import Any
 from pyrocket.arguments import check_text, is_whole
 from pyrocket.clock import Clock
 from pyrocket.config import MAX_QUEUES
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles

@@ -11,7 +11,7 @@ count only if they are full, which nobody changes any more; and none counts behi
 import os
 from dataclasses import replace
 
-from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED, KEY_FILE, KEY_FILE_INODE, SharedState
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from pyrocket.disk import io
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.java_timers import (

@@ -12,7 +12,7 @@ import logging
 import numpy as np
 
 from pyrocket.disk import io
-from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.shared_state import (

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrocket.disk import io
-from pyrocket.disk.durable import check_file_size
+from pyrocket.disk.io import check_file_size
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.formats.arrow_buffers import Ints

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pyrocket.disk import io
-from pyrocket.disk.durable import read_or_none
+from pyrocket.disk.io import read_or_none
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.hashes import Hashes
 from pyrocket.formats.timer_entry import TimerEntries

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pyrocket.arguments import check_text, check_type, check_whole
 from pyrocket.clock import Clock
-from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.hooks import Hooks

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pyrocket.clock import Clock
 from pyrocket.disk import io
-from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none, replace_file
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import BROKEN, in_words

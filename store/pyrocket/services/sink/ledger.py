@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from pyrocket.clock import Clock
-from pyrocket.disk.durable import read_or_none, replace_file
+from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own

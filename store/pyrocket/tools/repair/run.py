@@ -9,8 +9,8 @@ from os import PathLike
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.clock_file import clock_of
-from pyrocket.disk.durable import replace_file
 from pyrocket.disk.fixed_names import check_fixed_names
+from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, WriteLock
 from pyrocket.disk.os_errors import translating

@@ -11,8 +11,8 @@ import numpy as np
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.durable import read_or_none, replace_file
 from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.shared_state import SharedState

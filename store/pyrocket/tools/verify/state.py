@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pyrocket.disk.durable import SMALL_FILE_BYTES, read_or_none
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import StoreDamagedError
