@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable
 
 from pyrocket.disk import io
-from pyrocket.disk.fixed_names import check_fixed_names
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
+from pyrocket.disk.root_checks import check_fixed_names
 from pyrocket.disk.shared_state import FAILED, HOLDER, NEXT_DUE, PUBLISHED, SharedState
 from pyrocket.errors import StoreFailedError, StoreLockedError
 

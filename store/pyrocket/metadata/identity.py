@@ -20,11 +20,11 @@ from typing import Any
 
 from pyrocket.arguments import path_of
 from pyrocket.config import StoreConfig
-from pyrocket.disk.foreign_directory import refuse_foreign, refuse_inside_store
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles
+from pyrocket.disk.root_checks import refuse_foreign, refuse_inside_store
 from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import (
     InvalidInputError,

@@ -70,5 +70,5 @@ def test_what_is_no_store_and_no_other_folder_is_a_path_to_check(tmp_path):
 
 def test_a_folder_of_very_many_files_is_looked_at_in_part_only(tmp_path, monkeypatch):
     lay(tmp_path, [f"{number}.csv" for number in range(50)])
-    monkeypatch.setattr("pyrocket.disk.foreign_directory._MAX_NAMES", 10)
+    monkeypatch.setattr("pyrocket.disk.root_checks._MAX_NAMES", 10)
     assert ".csv" in refused(tmp_path).message

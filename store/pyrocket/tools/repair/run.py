@@ -9,11 +9,11 @@ from os import PathLike
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.clock_file import clock_of
-from pyrocket.disk.fixed_names import check_fixed_names
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, WriteLock
 from pyrocket.disk.os_errors import translating
+from pyrocket.disk.root_checks import check_fixed_names
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
 from pyrocket.metadata.identity import check_directory, layout_of

@@ -1,10 +1,18 @@
-"""What lies at a path that is no store, so that an error can name it."""
+"""Checks of a store's directory before a writer changes anything in it.
 
+A new store is not created inside another store or among foreign files; the fixed names of a store
+may not be links, devices or huge files.
+"""
+
+import stat
 from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 
+from pyrocket.disk.io import SMALL_FILE_BYTES, check_file_size
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.os_errors import linked, naming_obstacles, wrong_kind
+from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreNotFoundError
 
 _STORE_NAMES = frozenset(
@@ -60,3 +68,23 @@ def _described(root: Path, names: Collection[str]) -> tuple[str, str]:
         return "the partitions of a table", _OWN_DIRECTORY
     other = min(name for name in names if name not in _STORE_NAMES)
     return f"other files, such as {other!r}", _OWN_DIRECTORY
+
+
+@naming_obstacles
+def check_fixed_names(layout: Layout) -> None:
+    """Raise StoreDamagedError if a link, a device or a huge file has the name of a store's file.
+
+    The codes are STORE_LINKED, STORE_FILE_KIND and STORE_FILE_SIZE. Names of the log, the queues
+    and the key index are checked when they are opened.
+    """
+    for link in links_of(layout.root, everywhere=False):
+        raise linked(link)
+    for path in (layout.abort, layout.lock, layout.checkpoint, layout.own_checkpoint):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(status.st_mode):
+            check_file_size(path, status.st_size, SMALL_FILE_BYTES)
+        elif not stat.S_ISDIR(status.st_mode):
+            raise wrong_kind(path)
