@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyrocket import Retention, Store
-from pyrocket.disk import space
+from pyrocket.disk import machine
 from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
@@ -17,7 +17,7 @@ from support.stores import SMALL, batch
 @pytest.fixture
 def small(box, monkeypatch):
     """A store of small files, on a disk with room: only `clean` removes some."""
-    monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(100, 1000))
+    monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(100, 1000))
     Store.open(box.path, create=True, config=SMALL).close()
     return box.create(queues=1)
 

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk import io, space
+from pyrocket.disk import io, machine
 from pyrocket.engine import recovery
 from support.stores import SMALL, FakeClock, batch, filled, message, next_boot, numbered
 
@@ -17,7 +17,7 @@ def no_waiting_for_the_disk(monkeypatch):
 @pytest.fixture(autouse=True)
 def room_on_the_disk(monkeypatch):
     """However full the machine's disk is; stores on a disk that is really full: `crash`."""
-    monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(100, 1000))
+    monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(100, 1000))
 
 
 @pytest.fixture

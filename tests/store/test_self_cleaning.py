@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from click.testing import CliRunner
 from pyrocket import Retention, Store
-from pyrocket.disk import io, space
+from pyrocket.disk import io, machine
 from pyrocket.engine import service_runner
 from pyrocket.engine.retention_rules import local_hour
 from pyrocket.errors import StoreUnavailableError
@@ -20,7 +20,9 @@ WEEK_MS = 7 * 24 * 3_600_000
 
 
 def usage(monkeypatch, ratio):
-    monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(int(ratio * 1000), 1000))
+    monkeypatch.setattr(
+        machine, "_usage", lambda folder: machine.DiskUsage(int(ratio * 1000), 1000)
+    )
 
 
 def with_retention(clock, path, **policy):

@@ -1,4 +1,4 @@
-"""The boot of this machine, and whether a file system can carry a store shared by processes."""
+"""The machine: this boot, its clocks, and what its file systems can carry and hold."""
 
 import functools
 import os
@@ -6,10 +6,50 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pyrocket.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class DiskUsage:
+    """Bytes used, and bytes that there are for users."""
+
+    used_bytes: int
+    total_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """The share that is used, 0 to 1."""
+        return self.used_bytes / (self.total_bytes or 1)
+
+    def excess_over(self, ratio: float) -> int:
+        """Return how many bytes have to be freed to come down to a ratio; none: 0 or less."""
+        return self.used_bytes - int(ratio * self.total_bytes)
+
+
+def disk_usage(folders: Iterable[Path]) -> DiskUsage:
+    """Return the usage of the fullest file system that the folders are on.
+
+    As df and RocketMQ count: what is reserved for root is neither used nor free.
+    """
+    return max((_usage(folder) for folder in folders), key=lambda usage: usage.ratio)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the bytes that users may still write where the folder is."""
+    blocks = os.statvfs(folder)
+    return blocks.f_bavail * blocks.f_frsize
+
+
+def _usage(folder: Path) -> DiskUsage:
+    blocks = os.statvfs(folder)
+    used = blocks.f_blocks - blocks.f_bfree
+    return DiskUsage(used * blocks.f_frsize, (used + blocks.f_bavail) * blocks.f_frsize)
+
 
 # Goes on while the machine sleeps, where the system has such a clock.
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -21,7 +21,7 @@ from pyrocket.arguments import format_size
 from pyrocket.clock import Clock
 from pyrocket.config import Retention
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.space import DiskUsage, disk_usage, free_bytes
+from pyrocket.disk.machine import DiskUsage, disk_usage, free_bytes
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.removable import damaged_index_stays, log_files, planned_by_hand
 from pyrocket.engine.retention_rules import (

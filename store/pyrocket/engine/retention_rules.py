@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrocket.config import Retention
-from pyrocket.disk.space import DiskUsage
+from pyrocket.disk.machine import DiskUsage
 
 _HOUR_MS = 3_600_000
 

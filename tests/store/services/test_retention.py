@@ -4,7 +4,7 @@ import time
 
 import pytest
 from pyrocket.config import Retention
-from pyrocket.disk.space import DiskUsage
+from pyrocket.disk.machine import DiskUsage
 from pyrocket.engine.retention_rules import (
     DISK,
     EXPIRED,

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket import Retention
-from pyrocket.disk import space
+from pyrocket.disk import machine
 from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.errors import TransactionError
 from pyrocket.services.transactions.model import HalfMessageRef
@@ -108,7 +108,7 @@ def test_many_are_put_back_in_parts(path, store, held, clock, monkeypatch):
 
 
 def full_disk(monkeypatch):
-    monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(990, 1000))
+    monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(990, 1000))
 
 
 def test_decisions_are_taken_on_a_disk_that_is_too_full_to_send(store, held, clock, monkeypatch):
@@ -132,7 +132,7 @@ def test_a_full_disk_cleans_itself_around_undecided_ones(path, store, held, cloc
         fill(store)
         fill(store)
         files = len(log_files(path))
-        monkeypatch.setattr(space, "_usage", lambda folder: space.DiskUsage(800, 1000))
+        monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(800, 1000))
         clock.now += 70 * HOUR
         store.append(message(b"late"))
         clock.now += 3 * HOUR
