@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from pyrocket import Store
-from pyrocket.disk import kept_window
+from pyrocket.disk import file_queue
 from pyrocket.index.queues import scanner, scattered_reads
 from pyrocket.log import record_walk
 from pyrocket.tools.verify.verify import verify
@@ -30,7 +30,7 @@ def maps(monkeypatch):
         return mmap.mmap(descriptor, length, **how)
 
     like = {name: getattr(mmap, name) for name in ("ACCESS_READ", "ALLOCATIONGRANULARITY")}
-    monkeypatch.setattr(kept_window, "mmap", SimpleNamespace(mmap=recorded, **like))
+    monkeypatch.setattr(file_queue, "mmap", SimpleNamespace(mmap=recorded, **like))
     return lengths
 
 
@@ -98,8 +98,8 @@ def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, m
     assert max(maps) > 2 * WINDOW, "else nothing would be shown"
     for module in (scanner, scattered_reads, record_walk):
         monkeypatch.setattr(module, "WINDOW_BYTES", WINDOW)
-    monkeypatch.setattr(kept_window, "KEPT_BYTES", WINDOW)
-    monkeypatch.setattr(kept_window, "HUGE_PAGE_BYTES", mmap.ALLOCATIONGRANULARITY)
+    monkeypatch.setattr(file_queue, "KEPT_BYTES", WINDOW)
+    monkeypatch.setattr(file_queue, "HUGE_PAGE_BYTES", mmap.ALLOCATIONGRANULARITY)
     maps.clear()
     read(long_log)
     assert WINDOW // 2 < max(maps) <= WINDOW + mmap.ALLOCATIONGRANULARITY
@@ -110,7 +110,7 @@ def test_a_window_has_64_mib_at_most():
         scanner.WINDOW_BYTES,
         scattered_reads.WINDOW_BYTES,
         record_walk.WINDOW_BYTES,
-        kept_window.KEPT_BYTES,
+        file_queue.KEPT_BYTES,
     )
     assert max(windows) <= MAX
     assert scanner.SLICE_BYTES <= scanner.WINDOW_BYTES

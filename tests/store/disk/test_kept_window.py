@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.kept_window import HUGE_PAGE_BYTES, KEPT_BYTES
+from pyrocket.disk.file_queue import HUGE_PAGE_BYTES, KEPT_BYTES, FileQueue
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
 
