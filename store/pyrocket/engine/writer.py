@@ -29,8 +29,7 @@ from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.flush_service import FlushPolicy, FlushService
-from pyrocket.log.flusher import Flusher, failing_for_good
+from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_for_good
 from pyrocket.metadata.identity import SealedLog, settle_identity
 from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.service_cursors import save_levels, save_transaction_cursors

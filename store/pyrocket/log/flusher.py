@@ -1,24 +1,31 @@
-"""Making the log durable: one fsync for everything that was published before it began.
+"""Makes the log durable: one fsync covers everything published before it began.
 
-`flushed` says how far the log is durable. Who wants more takes the flush lock; whoever held it
-before may have done the work already (group commit, RocketMQ's `GroupCommitService`). A leader
-waits for as many appends as came to the last fsync, those that came too late for it included,
-though not longer than half the time that it took: whom an fsync releases comes back soon, and the
-next one should be for all. Where all of them take longer to append than an fsync, it is for half
-of them, and the others append meanwhile. An fsync that fails may have dropped the pages it was
-about, so it is never tried again: the store counts as failed until it is recovered.
+`flushed` is how far the log is durable. A caller that needs more takes the flush lock; its previous
+holder may have done the work already (group commit, RocketMQ's `GroupCommitService`). The leader
+waits for as many appends as the last fsync covered, plus those that came too late for it, but no
+longer than half the duration of that fsync: callers released by an fsync usually come back soon,
+and the next one should cover all of them. If appending takes all of them longer than an fsync, the
+leader waits for half of them, and the others append meanwhile. A failed fsync may have dropped the
+pages it should have written, so it is never retried: the store counts as failed until it is
+recovered.
 
-Who waits sleeps until the fsync that is for it has ended, and one of those that the next is for is
-woken first: the disk should not wait while many get up. If a leader dies, the others wake by
+A waiting caller sleeps until the fsync that covers it has ended; the leader of the next fsync is
+woken first, so that the disk is not idle while many wake. If a leader dies, the others wake by
 themselves after a few ms (`SharedEvent`).
+
+With asynchronous flushing a thread of each store flushes at an interval if enough pages are dirty,
+and after the thorough interval whatever is dirty (RocketMQ's `FlushRealTimeService`). The thread
+sleeps while nothing is dirty, and ends with the store.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.lock import BellLock
 from pyrocket.disk.shared_state import (
@@ -35,7 +42,7 @@ from pyrocket.disk.shared_state import (
     WANTED,
     SharedState,
 )
-from pyrocket.errors import StoreFailedError, StoreLockedError
+from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
 from pyrocket.log.commit_log import CommitLog
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
@@ -214,3 +221,81 @@ def failing_for_good(page: SharedState) -> Iterator[None]:
             f"fsync of the indexes failed: {error}.",
             remedy="Check the disk, close the store everywhere and open it again.",
         ) from error
+
+
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class FlushPolicy:
+    """When an asynchronous flush is due; times in ms."""
+
+    interval_ms: int
+    least_pages: int
+    thorough_ms: int
+
+    @classmethod
+    def of(cls, config: StoreConfig) -> "FlushPolicy":
+        """Return what the configuration says."""
+        return cls(
+            config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms
+        )
+
+    def is_due(self, dirty_bytes: int, elapsed_ms: float) -> bool:
+        """Whether to flush so many bytes, so long after the last flush or the first of them."""
+        if dirty_bytes <= 0 or elapsed_ms < self.interval_ms:
+            return False
+        return elapsed_ms >= self.thorough_ms or dirty_bytes >= self.least_pages * PAGE_BYTES
+
+
+class FlushService:
+    """One thread of one open store; `flush` is called in it."""
+
+    def __init__(self, policy: FlushPolicy, page: SharedState, flush: Callable[[], None]) -> None:
+        self._policy, self._page, self._flush = policy, page, flush
+        self._dirty, self._stop = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def wake(self) -> None:
+        """Say that something was appended; the first call starts the thread."""
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._stop.is_set():
+                    self._thread = threading.Thread(
+                        target=self._run, name="pyrocket-flush", daemon=True
+                    )
+                    self._thread.start()
+        self._dirty.set()
+
+    def close(self) -> None:
+        """End the thread; what is dirty stays so. To be called before the page is closed."""
+        self._stop.set()
+        self._dirty.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._dirty.wait()
+            self._dirty.clear()
+            self._flush_until_clean()
+
+    def _flush_until_clean(self) -> None:
+        began = time.monotonic()
+        while not self._stop.wait(self._policy.interval_ms / 1000):
+            dirty = self._page[PUBLISHED] - self._page[FLUSHED]
+            if dirty <= 0:
+                return
+            if self._policy.is_due(dirty, (time.monotonic() - began) * 1000):
+                if not self._tried():
+                    return
+                began = time.monotonic()
+
+    def _tried(self) -> bool:
+        """Flush. A failure is not lost: it is in the words, and the next append raises it."""
+        try:
+            self._flush()
+        except StoreUnavailableError as error:
+            return error.code == "FLUSH_DISK_TIMEOUT"
+        return True

@@ -8,7 +8,7 @@ import pytest
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import FAILED, FLUSHED, PUBLISHED
 from pyrocket.errors import OptionError, StoreFailedError
-from pyrocket.log.flush_service import FlushPolicy
+from pyrocket.log.flusher import FlushPolicy
 from support.stores import SMALL, batch, message, numbered, words
 
 POLICY = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
