@@ -1,23 +1,36 @@
 """Where the valid log ends, found from its bytes alone.
 
-After a clean end the last three files are looked at, as RocketMQ does; after any other, the newest
-file that was surely durable before the checkpoint and all behind it. A record counts if its
-structure is whole, its checksums match, its topic is legal, no sector of its properties is
-missing, and it goes on where its queue was; the log ends before the first that does not. What
-follows there is for `tail`. Source: `CommitLog.recoverNormally`, `recoverAbnormally`.
+After a clean shutdown recovery reads the last three files, as RocketMQ does; otherwise the newest
+file that was certainly durable before the checkpoint, and all after it. A record is valid if its
+structure and checksums are right, its topic is legal, no sector of its properties is missing, and
+its queue offset continues its queue. The log ends before the first record that is not; `salvage`
+handles what follows. Source: `CommitLog.recoverNormally`, `recoverAbnormally`.
+
+`is_cut` asks the same of one file: whether it was truncated, by its last bytes alone.
 """
 
 import itertools
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from pyrocket.config import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES
+from pyrocket.disk import io
 from pyrocket.errors import KEEP_WHAT_FOLLOWS, StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.formats.record import read_header
+from pyrocket.formats.record import (
+    BLANK_BYTES,
+    HEADER_BYTES,
+    MAX_TOPIC_BYTES,
+    find_record,
+    follow,
+    read_header,
+)
 from pyrocket.formats.record_crc import check_crcs
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
@@ -197,3 +210,32 @@ def _lacks_a_sector(run: RecordFields) -> npt.NDArray[np.bool_]:
 def _check_topic(topic: bytes) -> None:
     if not _TOPIC.fullmatch(topic.decode("ascii", "replace")):
         raise StoreDamagedError(f"{topic!r} is no topic.")
+
+
+_GLANCE_BYTES = 4096
+_LONGEST = HEADER_BYTES + MAX_BODY_BYTES + MAX_PROPERTIES_BYTES + MAX_TOPIC_BYTES
+_TAIL_BYTES = 2 * _LONGEST
+"""At least one record begins and ends in so many bytes, or the file was cut in its first."""
+
+
+def is_cut(path: Path, start: int) -> bool:
+    """Whether a file of the log, which begins at log offset `start`, has lost its end.
+
+    A file that ends in zeros is taken to be whole: nothing was lost. Reads 4 KiB of most files.
+    """
+    with os.fdopen(io.open_file(path, os.O_RDONLY), "rb") as file:
+        length = file.seek(0, 2)
+        file.seek(max(0, length - _GLANCE_BYTES))
+        if not file.read().strip(b"\0"):
+            return False
+        base = max(0, length - _TAIL_BYTES)
+        file.seek(base)
+        tail = memoryview(file.read())
+    at = 0 if base == 0 else find_record(tail, start + base)
+    if at < 0:
+        return False
+    at = follow(tail, at)[1]
+    if at + BLANK_BYTES > len(tail):
+        return True
+    header = read_header(tail, at)
+    return (header.is_message or header.is_blank) and at + header.size > len(tail)

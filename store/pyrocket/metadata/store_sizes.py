@@ -19,7 +19,7 @@ from pyrocket.disk.layout import Layout, file_name
 from pyrocket.errors import REBUILD_QUEUES, RESTORE_FILE, StoreDamagedError
 from pyrocket.formats.index_file import Geometry, is_table_name
 from pyrocket.formats.queue_entry import ENTRY_BYTES
-from pyrocket.log.cut_file import is_cut
+from pyrocket.log.valid_end import is_cut
 
 TELL_INDEX = (
     "Give the broker's maxHashSlotNum and maxIndexNum: as index_slots and index_items where the"

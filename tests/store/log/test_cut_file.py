@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from pyrocket.log.cut_file import is_cut
+from pyrocket.log.valid_end import is_cut
 from support.stores import SMALL, batch, filled, log_files, numbered
 
 
