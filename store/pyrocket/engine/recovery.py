@@ -23,7 +23,7 @@ from pyrocket.index.queues.reached import ends_in_log
 from pyrocket.index.queues.rebuild import recover
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.tail import keep_tail
+from pyrocket.log.salvage import keep_tail
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.queue_ends import Noted, QueueEnds
 from pyrocket.metadata.service_cursors import restore_cursors, save_cursors

@@ -11,7 +11,7 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import RecordDamagedError, StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
-from pyrocket.log.tail import MAX_TAILS, cut_messages
+from pyrocket.log.salvage import MAX_TAILS, cut_messages
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from support.stores import (

@@ -36,7 +36,7 @@ from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
-from pyrocket.log.tail import check_tail
+from pyrocket.log.salvage import check_tail
 from pyrocket.log.valid_end import (
     TRUSTED_WHOLLY,
     Dense,

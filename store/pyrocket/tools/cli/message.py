@@ -52,7 +52,7 @@ def tail(topic: str, directory: str, count: int, queue: int | None, as_json: boo
 
 
 def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> list[StoredMessage]:
-    from pyrocket.log.tail import cut_messages
+    from pyrocket.log.salvage import cut_messages
 
     wanted = (
         each

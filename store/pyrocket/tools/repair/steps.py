@@ -26,8 +26,7 @@ from pyrocket.index.queues.settling import settle_queue
 from pyrocket.index.queues.tags_code import underivable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
-from pyrocket.log.salvage import written_behind
-from pyrocket.log.tail import keep_cut
+from pyrocket.log.salvage import keep_cut, written_behind
 from pyrocket.metadata.delay_levels import used_entries
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import SealedLog, identify
