@@ -24,7 +24,7 @@ from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.record import HEADER, HEADER_BYTES, read_header
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.index.keys.index_coverage import IndexCoverage
-from pyrocket.index.keys.index_file_info import IndexFileInfo
+from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
 from pyrocket.index.keys.unindexed_tail import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG

@@ -13,8 +13,7 @@ from pyrocket import Store
 from pyrocket.engine.locating import LookupRequest
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
-from pyrocket.index.keys.index_file import IndexFile
-from pyrocket.index.keys.index_file_info import look_at
+from pyrocket.index.keys.index_file import IndexFile, look_at
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from store.repair.damage import index_files

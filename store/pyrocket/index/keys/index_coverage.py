@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, read_header
 from pyrocket.formats.record_decode import read_store_timestamp
-from pyrocket.index.keys.index_file_info import IndexFileInfo
+from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.log.commit_log import CommitLog

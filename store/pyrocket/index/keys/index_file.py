@@ -1,20 +1,25 @@
-"""One index file: batches of items are put into it, slots and items read.
+"""One index file: appends batches of items, reads slots and items.
 
-A batch is written in this order: items behind the last one that counts; slots that point to them;
-the header, which makes them count and moves endPhyOffset. Whoever dies in between leaves items
-that do not count and perhaps slots that point to them. The next batch begins at the same record,
-because the header says how far the file goes (`KeyIndex.append`), and so writes the same items to
-the same places. What a slot pointed to before is then found in the item that the dead writer put
-there: it was written before the slot. Repeating changes no byte, however the log is cut into
-batches. None of this holds for a machine that stops: only full files that were made durable
-outlive that (`KeyIndex.cut`).
+A batch is written in this order: the items, after the last one that counts; the slots that point to
+them; the header, which makes them count and moves endPhyOffset. A writer that dies in between
+leaves items that do not count, and perhaps slots that point to them. The next batch begins at the
+same record, because the header says how far the file goes (`KeyIndex.append`), and so writes the
+same items to the same places. What a slot pointed to before is then read from the item that the
+dead writer wrote, which was written before the slot. Repeating a batch changes no byte, however the
+log is cut into batches. None of this holds after a power loss: then only full files that were made
+durable count (`KeyIndex.durable`).
 
-Readers follow a slot to items that do not count yet, too, so they miss nothing while a batch is
-being written; what they find is a hint, to be compared with the record.
+Readers follow slots to items that do not count yet as well, so they miss nothing while a batch is
+being written; what they find is a hint that is compared with the record.
+
+One flipped bit in a header can hide all keys of a file. So the header is compared with the first
+and the last item whenever it has changed (`inspect`), its times to the second, which is how exact
+items are. `IndexCoverage` compares both with the log.
 """
 
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -258,3 +263,66 @@ def damaged(path: Path, what: str) -> StoreDamagedError:
         remedy=REBUILD_KEYS,
         code="KEY_INDEX_DAMAGED",
     )
+
+
+_LOOKS = 3
+
+
+@dataclass(frozen=True)
+class IndexFileInfo:
+    """A file as it was when somebody looked; `inode` tells it from others of its name.
+
+    flaw: what the header says of the log that its items deny; "" where they agree. times_fit:
+    whether the times of the header are as far apart as the items are.
+    """
+
+    name: str
+    inode: int
+    header: IndexHeader
+    flaw: str = ""
+    times_fit: bool = True
+
+
+def look_at(name: str, file: IndexFile, known: IndexFileInfo | None = None) -> IndexFileInfo:
+    """Look at an open file, one with `known`'s header only at that. Raises StoreDamagedError.
+
+    A header may be read while it is being written: it is read again where it makes no sense.
+    """
+    looks = 0
+    while True:
+        header, looks = file.header(), looks + 1
+        if known is not None and known.inode == file.inode and known.header == header:
+            return known
+        first, last = _NO_ITEM, _NO_ITEM
+        if header.count > 1:
+            first, last = file.items(1, 2)[0], file.items(header.count - 1, header.count)[0]
+        flaw, fit = _flaw(header, first, last), _times_fit(header, int(last["seconds"]))
+        if looks == _LOOKS or (fit and not flaw):
+            return IndexFileInfo(name, file.inode, header, flaw, fit)
+
+
+_NO_ITEM = np.zeros(1, ITEM)[0]
+
+
+def _flaw(header: IndexHeader, first: np.void, last: np.void) -> str:
+    if header.count == 1:
+        moved = header.begin_offset != header.end_offset
+        moved |= header.begin_timestamp != header.end_timestamp
+        return (
+            "it says that it has no items, and yet goes on from where it begins." if moved else ""
+        )
+    begin, end = int(first["physical_offset"]), int(last["physical_offset"])
+    if header.begin_offset != begin:
+        return f"it says that it begins at {header.begin_offset}, and its first item at {begin}."
+    if header.end_offset != end:
+        return f"it says that it ends at {header.end_offset}, and its last item at {end}."
+    return ""
+
+
+def _times_fit(header: IndexHeader, seconds: int) -> bool:
+    """Whether the last item is as much later as the header says; RocketMQ counts none from 0."""
+    begin, end = header.begin_timestamp, header.end_timestamp
+    if header.count == 1:
+        return True
+    expected = int(seconds_after(begin, np.array([end]))[0])
+    return begin >= 0 and (begin <= end or begin == 0) and seconds == expected

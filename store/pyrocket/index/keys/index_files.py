@@ -18,7 +18,7 @@ from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record import read_header
 from pyrocket.index.keys.index_coverage import IndexCoverage
-from pyrocket.index.keys.index_file_info import IndexFileInfo
+from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.log.checkpoint_file import read_checkpoint

@@ -23,8 +23,7 @@ from pyrocket.formats.index_file import (
     table_name,
 )
 from pyrocket.index.keys.index_draft import Made, install
-from pyrocket.index.keys.index_file import SLACK_MS, IndexFile
-from pyrocket.index.keys.index_file_info import IndexFileInfo, look_at
+from pyrocket.index.keys.index_file import SLACK_MS, IndexFile, IndexFileInfo, look_at
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from pyrocket.formats.index_file import IndexHeader
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.keys.index_file_info import IndexFileInfo
+from pyrocket.index.keys.index_file import IndexFileInfo
 
 FOLLOWED = "it is not full, and yet another file follows it."
 

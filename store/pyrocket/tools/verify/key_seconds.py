@@ -8,7 +8,7 @@ import numpy.typing as npt
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import seconds_after
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.keys.index_file_info import IndexFileInfo
+from pyrocket.index.keys.index_file import IndexFileInfo
 
 MessageLocations = npt.NDArray[np.void]
 """Of items: the number of the `file`, and the `seconds` after its begin."""

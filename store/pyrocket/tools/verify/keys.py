@@ -22,8 +22,7 @@ from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.index.keys.index_file import IndexFile
-from pyrocket.index.keys.index_file_info import IndexFileInfo, look_at
+from pyrocket.index.keys.index_file import IndexFile, IndexFileInfo, look_at
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.metadata.store_sizes import TELL_INDEX
