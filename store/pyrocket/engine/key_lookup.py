@@ -26,7 +26,7 @@ from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.index.keys.index_coverage import IndexCoverage
 from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
-from pyrocket.index.keys.unindexed_tail import UnindexedTail
+from pyrocket.index.keys.key_search import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog

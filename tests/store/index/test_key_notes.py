@@ -10,7 +10,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.pending_keys import NotesHeader
-from pyrocket.index.keys import index_builder, pending_keys, unindexed_tail
+from pyrocket.index.keys import index_builder, key_search, pending_keys
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.index.keys.pending_keys import PendingKeys
@@ -103,7 +103,7 @@ def test_what_is_noted_is_never_looked_for_in_the_log(open_store, path, monkeypa
 
     monkeypatch.setattr(index_builder, "walk", walked)
     monkeypatch.setattr(
-        unindexed_tail, "walk", lambda log, start, end: iter(()) if start == end else walked()
+        key_search, "walk", lambda log, start, end: iter(()) if start == end else walked()
     )
     monkeypatch.setattr(index_builder, "PUT_ITEMS", 100)
     for first in range(0, 100, 20):

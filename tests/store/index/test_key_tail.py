@@ -5,8 +5,8 @@ import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import key_hash
-from pyrocket.index.keys import unindexed_tail
-from pyrocket.index.keys.unindexed_tail import UnindexedTail
+from pyrocket.index.keys import key_search
+from pyrocket.index.keys.key_search import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from support.stores import SMALL, log_files, message, overwrite
 
@@ -26,7 +26,7 @@ def search(tail, key, *given):
 
 @pytest.mark.parametrize("kept", [0, 30, 10**6])
 def test_what_does_not_fit_in_memory_is_found_all_the_same(some, monkeypatch, kept):
-    monkeypatch.setattr(unindexed_tail, "KEPT_ITEMS", kept)
+    monkeypatch.setattr(key_search, "KEPT_ITEMS", kept)
     log, offsets, end = some
     tail = UnindexedTail(log)
     for _ in range(3):
@@ -38,9 +38,9 @@ def test_what_does_not_fit_in_memory_is_found_all_the_same(some, monkeypatch, ke
 def test_it_goes_on_from_where_it_was(some, monkeypatch):
     log, offsets, _ = some
     tail, walked = UnindexedTail(log), []
-    real = unindexed_tail.walk
+    real = key_search.walk
     monkeypatch.setattr(
-        unindexed_tail,
+        key_search,
         "walk",
         lambda log, start, end: (walked.append(start), real(log, start, end))[1],
     )
