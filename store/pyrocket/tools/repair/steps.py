@@ -20,10 +20,9 @@ from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, QueuePart
+from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, QueuePart, underivable
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.settling import settle_queue
-from pyrocket.index.queues.tags_code import underivable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
 from pyrocket.log.salvage import keep_cut, written_behind

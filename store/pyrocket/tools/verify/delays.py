@@ -11,8 +11,7 @@ import numpy as np
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.index.queues.dispatcher import QueuePart
-from pyrocket.index.queues.tags_code import underivable
+from pyrocket.index.queues.dispatcher import QueuePart, underivable
 from pyrocket.tools.verify.finding import Findings, Severity
 
 _TOLD_MOST = 5
