@@ -1,4 +1,8 @@
-"""Which messages a reader wants: those with some tags, those for which SQL is true, or both."""
+"""Which messages a reader wants: tags, a SQL condition, or both.
+
+The tag expression `A || B` selects messages whose tags are exactly A or exactly B. Source:
+`FilterAPI.buildSubscriptionData`; `DefaultMQPushConsumerImpl` for the exact comparison.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +13,37 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.errors import InvalidInputError
 from pyrocket.filters import sql_columns, sql_message
 from pyrocket.filters.sql_parser import parse_sql
 from pyrocket.filters.sql_tree import Node, texts_wanted
-from pyrocket.filters.tags import parse_tags
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+
+_JAVA_BLANKS = "".join(map(chr, range(33)))
+"""What Java's `String.trim` takes off."""
+
+
+def parse_tags(expression: str) -> frozenset[str] | None:
+    """Return the tags that are wanted; None for `*` or nothing, which mean every message.
+
+    Blanks around tags and empty pieces don't count. Raises InvalidInputError (TAGS_INVALID) if
+    no tag is left.
+    """
+    if expression in ("", "*"):
+        return None
+    tags = frozenset(tag.strip(_JAVA_BLANKS) for tag in expression.split("||")) - {""}
+    if not tags:
+        raise InvalidInputError(
+            f"the tag expression {expression!r} names no tag.",
+            remedy="Write tags separated by ||, as in 'paid || shipped', or * for all messages.",
+            code="TAGS_INVALID",
+        )
+    return tags
+
 
 _NO_HASH_BELOW = -(2**31)
 

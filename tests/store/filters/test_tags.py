@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pyrocket import MessageFilter
 from pyrocket.errors import InvalidInputError
-from pyrocket.filters.tags import parse_tags
+from pyrocket.filters.message_filter import parse_tags
 
 
 @pytest.mark.parametrize(
