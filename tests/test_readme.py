@@ -234,6 +234,19 @@ def strings_of_the_code():
                 yield node.value
 
 
+def test_log_lines_that_are_shown_are_logged():
+    formats = [each for each in strings_of_the_code() if len(re.sub("%[sd]", "", each)) > 20]
+    known = [re.compile(re.sub("%[sd]", ".*", re.escape(each))) for each in formats]
+    shown = [
+        line.partition(" INFO pyrocket: ")[2]
+        for page in PAGES
+        for line in page.read_text().splitlines()
+        if " INFO pyrocket: " in line
+    ]
+    assert shown
+    assert not [line for line in shown if not any(each.fullmatch(line) for each in known)]
+
+
 def error_codes(page):
     """The codes that a page explains: first cells of tables of codes, and headings."""
     for table in tables(page):
