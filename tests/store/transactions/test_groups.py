@@ -119,7 +119,7 @@ def test_what_both_send_at_once_is_decided_each_by_its_own(stores, two):
 
 
 def test_far_behind_the_first_undecided_message_is_moved_up(path, stores, two, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.transactions.check_service._MOST_BEHIND", 6)
+    monkeypatch.setattr("pyrocket.services.transactions.check_service._MAX_BACKLOG", 6)
     with producer(two[0], "a", Listener(None)) as a:
         a.send(message(b"a", flag=9))
     with producer(two[1], "b", Listener(COMMIT)) as b:

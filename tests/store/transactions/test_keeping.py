@@ -97,7 +97,7 @@ def test_ops_that_go_do_not_bring_back_what_they_decided(store, held, clock):
 
 
 def test_many_are_put_back_in_parts(path, store, held, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.transactions.keeping._MOST_BYTES", 1000)
+    monkeypatch.setattr("pyrocket.services.transactions.bridge.MAX_APPEND_BYTES", 1000)
     with producer(held, "a", Listener(UNKNOWN)) as a:
         for n in range(50):
             a.send(message(b"%d" % n))

@@ -6,7 +6,7 @@ import pytest
 from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.engine.appender import Appender
 from pyrocket.engine.reader import Reader
-from pyrocket.services.transactions import onlooker
+from pyrocket.services.transactions import half_messages
 from support.halves import MINUTE, Held, Listener, producer
 from support.stores import message, words
 
@@ -62,7 +62,7 @@ def test_an_undecided_message_is_seen_when_its_put_back_was_never_finished(
         patched.setattr(Appender, "_reveal", die)
         with pytest.raises(Killed):
             asking.check_now()
-    monkeypatch.setattr(onlooker, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(half_messages, "_MAX_WAIT_SECONDS", 0.01)
     assert undecided(looking) == [(0, None)]
 
 

@@ -8,7 +8,7 @@ from pyrocket.disk import io
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.services.transactions.producer import MAX_QUESTIONS, TransactionProducer
+from pyrocket.services.transactions.producer import MAX_REQUESTS, TransactionProducer
 from support.halves import (
     COMMIT,
     MINUTE,
@@ -29,11 +29,11 @@ def test_no_more_is_asked_than_can_wait(store, one, clock):
         one.send(message(b"%d" % n))
     assert rounds(one, clock) == [3]
     assert len(halves(store)) == 8, "what cannot be asked is not counted"
-    assert MAX_QUESTIONS == 2000
+    assert MAX_REQUESTS == 2000
 
 
 def test_many_are_asked_in_parts(store, one, listener, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.transactions.check_service.MOST_MESSAGES", 4)
+    monkeypatch.setattr("pyrocket.services.transactions.check_service.MAX_MESSAGES", 4)
     for n in range(10):
         one.send(message(b"%d" % n))
     clock.now += MINUTE

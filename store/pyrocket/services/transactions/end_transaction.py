@@ -1,9 +1,9 @@
-"""Commit and rollback: RocketMQ's END_TRANSACTION, for a store that can look before it decides.
+"""Commit and rollback: RocketMQ's END_TRANSACTION.
 
-The message and the op message that says so are one append: whoever dies, there are both or none.
-RocketMQ does not look whether a half message is still undecided, and a repeated commit stores the
-message again; here it is refused. A half message that was put back since is found by its copy.
-Source: `EndTransactionProcessor`.
+The committed message and its op message are one append, so a crash leaves both or neither.
+RocketMQ does not look whether a half message is still undecided, and stores the message again when
+a commit is repeated; here a repeated decision is refused. A half message that was appended again
+since is found by its copy. Source: `EndTransactionProcessor`.
 """
 
 from dataclasses import replace
@@ -15,26 +15,21 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.ledger import Ledger
+from pyrocket.services.transactions.bridge import TransactionBridge
 from pyrocket.services.transactions.model import HalfMessageRef, LocalTransactionState
-from pyrocket.services.transactions.records import (
-    OWN_TOPICS,
-    commit_message,
-    op_messages,
-    record_of,
-)
+from pyrocket.services.transactions.records import commit_message, record_of
 
 
-class Ending:
-    """Decides half messages of one store; safe to share between threads."""
+class EndTransactionProcessor:
+    """Commits and rolls back half messages of one store; thread-safe."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, bridge: TransactionBridge) -> None:
+        self._bridge = bridge
 
     def end(
         self,
         writer: Writer,
-        place: HalfMessageRef,
+        ref: HalfMessageRef,
         state: LocalTransactionState,
         *,
         from_check: bool,
@@ -42,129 +37,118 @@ class Ending:
     ) -> None:
         """Commit or roll back; UNKNOWN changes nothing.
 
-        `record` is the half message's, if that is at hand. With `from_check` it is the answer to a
-        question, which may come as late as it likes. Raises TransactionError: _NOT_FOUND,
-        _GROUP_WRONG, _OFFSET_WRONG, _ENDED, _TOO_LATE, and _TOPIC_GONE for a commit into a topic
-        that was deleted.
+        record: the half message as stored, if the caller has it.
+        from_check: the decision answers a check, and is accepted at any time.
+
+        Raises TransactionError with the code TRANSACTION_NOT_FOUND, _GROUP_WRONG, _OFFSET_WRONG,
+        _ENDED, _TOO_LATE, or _TOPIC_GONE for a commit to a topic that was deleted.
         """
         if state is LocalTransactionState.UNKNOWN:
             return
-        ledger = self._ledger
-        with writer.exclusive(), ledger.lock:
-            ledger.catch_up(writer)
-            half = self._find(place)
+        with self._bridge.exclusive(writer):
+            half = self._find(ref)
             if not from_check:
                 self._check_in_time(half)
-            batches: list[EncodedBatch] = []
+            batches = []
             if state is LocalTransactionState.COMMIT:
                 batches.append(self._commit(writer, half, record))
-            settled = ledger.undecided.settlement([half.queue_offset])
-            ledger.make_rooms(writer, OWN_TOPICS)
-            ops = sorted({half.queue_offset, *settled.ops})
-            batches.append(op_messages(ops, ledger.clock()))
-            # It had room when it was sent; and old files that go take half messages with them.
-            *_, written = writer.append(batches, moves=settled.moves, make_room=False)
-            ledger.undecided.note_ops(int(written.queue_offsets[0]), ops)
+            ended = [half.queue_offset]
+            self._bridge.append(writer, batches, ended, named=ended)
 
     def _commit(self, writer: Writer, half: HalfMessage, record: Record | None) -> EncodedBatch:
-        ledger, target = self._ledger, self._target(half)
-        # A copy may have been made of it since, which is what is named, and has lost the flag.
+        bridge, target = self._bridge, self._target(half)
+        # The record may be that of the original, and a copy names itself and has lost the flag.
         named = (
             replace(record, physical_offset=half.physical_offset)
             if record
-            else record_of(ledger.reader, half)
+            else record_of(bridge.reader, half)
         )
-        batch = commit_message(named, target, ledger.delays, ledger.clock())
-        ledger.make_rooms(writer, ledger.delays.rooms([batch.topic]))
+        batch = commit_message(named, target, bridge.delays, bridge.clock())
+        bridge.ensure_topics(writer, bridge.delays.rooms([batch.topic]))
         writer.check_fits([batch])
         return batch
 
     def _target(self, half: HalfMessage) -> TopicConfig:
-        target = self._ledger.topics.all().get(half.topic)
+        target = self._bridge.topics.all().get(half.topic)
         if target is None:
             raise TransactionError(
-                f"the message is for topic {half.topic!r}, which is not there.",
+                f"the message is for topic {half.topic!r}, which does not exist.",
                 remedy="Create the topic again, or roll the transaction back.",
                 code="TRANSACTION_TOPIC_GONE",
             )
         return target
 
-    def _find(self, place: HalfMessageRef) -> HalfMessage:
-        """Return what is undecided of the half message that was meant."""
-        undecided = self._ledger.undecided
-        half = undecided.find(place.queue_offset)
-        if half is not None and half.physical_offset == place.physical_offset:
-            _check_group(half, place)
+    def _find(self, ref: HalfMessageRef) -> HalfMessage:
+        """Return the undecided half message, or its newest copy."""
+        halves = self._bridge.halves
+        half = halves.find(ref.queue_offset)
+        if half is not None and half.physical_offset == ref.physical_offset:
+            _check_group(half, ref)
             return half
-        meant = self._stored(place)
-        found = undecided.newest_copy(meant) if meant else None
-        if found is None and meant is None:
-            found = undecided.of_transaction(place.transaction_id, place.group)
+        stored = self._stored(ref)
+        found = halves.newest_copy(stored) if stored else None
+        if found is None and stored is None:
+            found = halves.of_transaction(ref.transaction_id, ref.group)
         if found is not None:
             return found
         raise TransactionError(
-            f"the transaction of the half message at offset {place.queue_offset} has ended: it was"
-            " committed, rolled back or discarded before.",
+            f"the transaction of the half message at offset {ref.queue_offset} has ended: it was"
+            " committed, rolled back or discarded.",
             remedy="Nothing was changed.",
             code="TRANSACTION_ENDED",
         )
 
-    def _stored(self, place: HalfMessageRef) -> HalfMessage | None:
-        """Return the half message at the place, checked; None if it is gone with its log file."""
-        at = place.queue_offset
-        known = self._ledger.reader.system_offsets(HALF_TOPIC)
+    def _stored(self, ref: HalfMessageRef) -> HalfMessage | None:
+        """Return the half message that `ref` names, or None if its log file was deleted."""
+        at = ref.queue_offset
+        known = self._bridge.reader.system_offsets(HALF_TOPIC)
         if at < known.minimum:
             return None
         if at >= known.maximum:
-            raise _not_found(place)
-        half = self._read(at)
-        if half is None or half.physical_offset != place.physical_offset:
             raise TransactionError(
-                f"the half message at offset {at} is not at log offset {place.physical_offset}.",
-                remedy="Give both as the send returned them.",
+                f"there is no half message at offset {at}.",
+                remedy="Use the store that it was sent to.",
+                code="TRANSACTION_NOT_FOUND",
+            )
+        half = self._read(at)
+        if half is None or half.physical_offset != ref.physical_offset:
+            raise TransactionError(
+                f"the half message at offset {at} is not at log offset {ref.physical_offset}.",
+                remedy="Pass both offsets as the send returned them.",
                 code="TRANSACTION_OFFSET_WRONG",
             )
-        _check_group(half, place)
+        _check_group(half, ref)
         return half
 
     def _read(self, at: int) -> HalfMessage | None:
         try:
-            piece = next(self._ledger.reader.records(HALF_TOPIC, 0, at, at + 1))
+            piece = next(self._bridge.reader.records(HALF_TOPIC, 0, at, at + 1))
         except (OffsetOutOfRangeError, StoreDamagedError):
             return None
         return next(read_halves(piece.records))
 
     def _check_in_time(self, half: HalfMessage) -> None:
-        """Refuse a decision that comes after questions have begun, as RocketMQ does from 5.1.1 on.
+        """Refuse a decision that comes after the checks have begun, as RocketMQ does since 5.1.1.
 
-        Only a message with a time of its own, before which nobody asks, has this limit.
+        Only a message with an immunity time has this limit.
         """
-        ledger = self._ledger
         if half.immune_s is None:
             return
-        most_ms = max(half.immune_s * 1000, ledger.policy.timeout_ms)
-        age_ms = ledger.clock() - half.born_timestamp
-        if age_ms > most_ms:
+        max_ms = max(half.immune_s * 1000, self._bridge.policy.timeout_ms)
+        age_ms = self._bridge.clock() - half.born_timestamp
+        if age_ms > max_ms:
             raise TransactionError(
-                f"the decision comes {age_ms} ms after the message was made, {most_ms} ms at most"
-                " were asked for.",
+                f"the decision comes {age_ms} ms after the message was created; its immunity time"
+                f" allows {max_ms} ms.",
                 remedy="The listener will be asked.",
                 code="TRANSACTION_TOO_LATE",
             )
 
 
-def _check_group(half: HalfMessage, place: HalfMessageRef) -> None:
-    if half.group != place.group:
+def _check_group(half: HalfMessage, ref: HalfMessageRef) -> None:
+    if half.group != ref.group:
         raise TransactionError(
-            f"the half message at offset {half.queue_offset} is of producer group"
-            f" {half.group!r}, not {place.group!r}.",
+            f"the half message at offset {half.queue_offset} belongs to producer group"
+            f" {half.group!r}, not to {ref.group!r}.",
             code="TRANSACTION_GROUP_WRONG",
         )
-
-
-def _not_found(place: HalfMessageRef) -> TransactionError:
-    return TransactionError(
-        f"there is no half message at offset {place.queue_offset}.",
-        remedy="It is of another store.",
-        code="TRANSACTION_NOT_FOUND",
-    )

@@ -1,43 +1,46 @@
-"""Which half messages are undecided: what a RocketMQ broker would find out, kept up to date.
+"""Which half messages are undecided, as a RocketMQ broker would find it from the same queues.
 
-Undecided is what lies at or behind the half cursor and is named by no op message at or behind the
-op cursor. Both queues are followed as they grow, whoever writes them, so that a look costs what is
-new since the last one. A put-back makes a copy, whose original is decided by the same append; where
-a crash has left an original without that, it counts as decided all the same.
+A half message is undecided if it lies at or after the half cursor and no op message at or after the
+op cursor names it. Both queues are followed as they grow, whichever process appends to them, so
+that the cost of `catch_up` is that of the new messages. A check or a re-append stores a copy and
+ends the original in the same append. If a crash kept only the copy, the original counts as decided
+all the same.
 
-The half cursor stands at the first undecided message. The op cursor stands at the first op message
-that names anything at or behind where the half cursor was before: one step behind, so that cursors
-saved at any moment agree (`calculateOpOffset` gives the op cursor up to the first gap). Source:
-`TransactionalMessageServiceImpl.check`, `fillOpRemoveMap`.
+The half cursor is at the first undecided message. The op cursor is at the first op message that
+names an offset at or after the previous half cursor; staying one step back makes cursors that were
+saved at any moment consistent (RocketMQ's `calculateOpOffset` moves the op cursor to the first
+gap). Source: `TransactionalMessageServiceImpl.check`, `fillOpRemoveMap`.
 """
 
+import time
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.engine.reader import Reader
+from pyrocket.engine.undamaged import read_undamaged
 from pyrocket.formats.half_message import HalfMessage, read_halves, read_ops
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.metadata.epochs import Epochs
-from pyrocket.services.transactions.pieces import pieces
+from pyrocket.metadata.service_cursors import Cursors, saved_cursors
 
-_COMMITS_LOOKED_AT = 32
-_DISCARDS_LOOKED_AT = 4096
-
-Cursors = Mapping[int, int]
-"""The half and op cursors by word of the state page; a missing one is 0."""
+_COMMITS_READ = 32
+_DISCARDS_READ = 4096
+_MAX_WAIT_SECONDS, _POLL_SECONDS = 1.0, 0.001
 
 
 @dataclass(frozen=True)
-class Settlement:
-    """What an append has to hold so that half messages are decided by it.
+class EndPlan:
+    """How an append ends half messages.
 
-    ops: their queue offsets that have to be named, as the half cursor does not pass them.
-    half, op: where the cursors go.
+    ops: queue offsets that need an op message, because the half cursor does not move past them.
+    half, op: the new cursors.
     """
 
     ops: list[int]
@@ -46,46 +49,46 @@ class Settlement:
 
     @property
     def moves(self) -> dict[int, int]:
-        """The same as `Writer.append` takes it."""
+        """The cursors as `Writer.append` takes them."""
         return {HALF_CURSOR: self.half, OP_CURSOR: self.op}
 
 
 class HalfMessages:
-    """The undecided half messages of one store, as of the last `catch_up`. Not safe to share."""
+    """The undecided half messages of one store as of the last `catch_up`. Not thread-safe."""
 
     def __init__(self, reader: Reader, epochs: Epochs) -> None:
         self._reader, self._epochs = reader, epochs
-        # In queue order; the first ones go all the time, which makes a plain dict slow.
+        # In queue order. Removing from the front again and again is slow in a plain dict.
         self._halves: OrderedDict[int, HalfMessage] = OrderedDict()
         self._newest: dict[object, int] = {}
-        self._left_over: set[int] = set()
-        self._named_ahead: set[int] = set()
+        self._without_op: set[int] = set()
+        self._named_early: set[int] = set()
         self._ops: deque[tuple[int, tuple[int, ...]]] = deque()
         self._half_end = self._op_end = 0
         self._half_cursor = 0
         self._is_new = True
 
     def __iter__(self) -> Iterator[HalfMessage]:
-        """Yield them in queue order."""
-        return (half for at, half in self._halves.items() if at not in self._left_over)
+        """Yield the undecided messages in queue order."""
+        return (half for at, half in self._halves.items() if at not in self._without_op)
 
     @property
     def end(self) -> int:
-        """Where the half queue ends: the next half message's offset, to whoever has a turn."""
+        """The end of the half queue: under the write lock, the offset of the next half message."""
         return self._half_end
 
     @property
-    def behind(self) -> int:
-        """How many messages lie between the first undecided one and the end."""
+    def backlog(self) -> int:
+        """Number of messages from the first undecided one to the end of the queue."""
         return self._half_end - next(iter(self._halves), self._half_end)
 
     def find(self, queue_offset: int) -> HalfMessage | None:
         """Return the undecided half message at this offset."""
         half = self._halves.get(queue_offset)
-        return None if queue_offset in self._left_over else half
+        return None if queue_offset in self._without_op else half
 
     def newest_copy(self, half: HalfMessage) -> HalfMessage | None:
-        """Return what is undecided of a half message that has been put back since."""
+        """Return the undecided copy of a half message that was appended again."""
         return self.find(self._newest.get(half.identity, -1))
 
     def of_transaction(self, transaction_id: str, group: str) -> HalfMessage | None:
@@ -96,129 +99,162 @@ class HalfMessages:
         return found[0] if transaction_id and len(found) == 1 else None
 
     def is_named(self, queue_offset: int) -> bool:
-        """Whether an op message that counts names this offset."""
+        """Return whether an op message at or after the op cursor names this offset."""
         return any(queue_offset in named for _, named in self._ops)
 
     def catch_up(self, cursors: Cursors) -> None:
-        """Read what has come since the last time; in a turn, nothing is newer then."""
-        # In this order: who sees the op message of a put-back has to see the copy, too.
+        """Read what was appended since the last call; complete under the write lock."""
+        # In this order: a reader that finds the op message of a copy must find the copy, too.
         ops, halves = (self._reader.system_offsets(topic) for topic in (OP_TOPIC, HALF_TOPIC))
         self._half_cursor = max(self._half_cursor, cursors.get(HALF_CURSOR, 0))
         start = max(self._half_cursor, halves.minimum)
-        self._forget_below(start)
+        self._drop_below(start)
         self._half_end = max(self._half_end, start)
         op_start = max(cursors.get(OP_CURSOR, 0), ops.minimum)
         self._op_end = max(self._op_end, op_start)
         while self._ops and self._ops[0][0] < op_start:
             self._ops.popleft()
-        for piece in pieces(self._reader, OP_TOPIC, self._op_end, ops.maximum, tell=True):
-            for at, named in read_ops(piece.records):
-                self._note_op(at, named, start)
+        for piece in self._new(OP_TOPIC, self._op_end, ops.maximum):
+            for at, named in read_ops(piece):
+                self._add_op(at, named, start)
         self._op_end = max(self._op_end, ops.maximum)
-        for piece in pieces(self._reader, HALF_TOPIC, self._half_end, halves.maximum, tell=True):
-            for half in read_halves(piece.records):
-                self._note_half(half)
+        for piece in self._new(HALF_TOPIC, self._half_end, halves.maximum):
+            for half in read_halves(piece):
+                self._add_half(half)
         self._half_end = max(self._half_end, halves.maximum)
         if self._is_new:
             self._is_new = False
-            self._find_commits()
-            self._find_discards()
+            self._find_commits_without_op()
+            self._find_discards_without_op()
 
-    def note_half(self, half: HalfMessage) -> None:
-        """See one that was just appended without reading it, if it is the next."""
+    def _new(self, topic: str, start: int, end: int) -> Iterator[RecordFields]:
+        for piece in read_undamaged(self._reader, topic, 0, start, end, log_damaged=True):
+            yield piece.records
+
+    def add_half(self, half: HalfMessage) -> None:
+        """Add a half message that was just appended, if it is the next one: it need not be read."""
         if half.queue_offset == self._half_end:
-            self._note_half(half)
+            self._add_half(half)
             self._half_end += 1
 
-    def note_ops(self, first: int, named: Sequence[int]) -> None:
-        """See op messages that were just appended, one a name, without reading them."""
+    def add_ops(self, first: int, named: Sequence[int]) -> None:
+        """Add op messages that were just appended, each with one name, without reading them."""
         if first == self._op_end:
             for at, offset in enumerate(named, first):
-                self._note_op(at, (offset,), self._half_cursor)
+                self._add_op(at, (offset,), self._half_cursor)
             self._op_end += len(named)
 
-    def settlement(self, gone: Collection[int]) -> Settlement:
-        """Return how these offsets are decided by an append in this turn; caught up before."""
-        leaving = {*gone, *self._left_over}
+    def plan_end(self, ended: Collection[int]) -> EndPlan:
+        """Return how the next append ends the half messages at these offsets.
+
+        The caller holds the write lock and has called `catch_up`.
+        """
+        leaving = {*ended, *self._without_op}
         half = next((at for at in self._halves if at not in leaving), self._half_end)
         op = next(
             (at for at, named in self._ops if max(named, default=-1) >= self._half_cursor),
             self._op_end,
         )
-        # An op message that names the first place of an immune one decides its copy, too.
-        kept = {one.prepared for one in self} if self._left_over else set()
+        # An op message that names the first offset of an immune message ends its copy, too.
+        kept = {one.prepared for one in self} if self._without_op else set()
         ops = sorted(at for at in leaving if at >= half and at not in kept)
-        return Settlement(ops, max(half, self._half_cursor), op)
+        return EndPlan(ops, max(half, self._half_cursor), op)
 
-    def _forget_below(self, start: int) -> None:
+    def _drop_below(self, start: int) -> None:
         while self._halves and (at := next(iter(self._halves))) < start:
             self._drop(at)
-        if self._named_ahead:
-            self._named_ahead = {at for at in self._named_ahead if at >= start}
+        if self._named_early:
+            self._named_early = {at for at in self._named_early if at >= start}
 
     def _drop(self, at: int) -> None:
         half = self._halves.pop(at)
-        self._left_over.discard(at)
+        self._without_op.discard(at)
         if self._newest.get(half.identity) == at:
             del self._newest[half.identity]
 
-    def _note_op(self, at: int, named: tuple[int, ...], start: int) -> None:
+    def _add_op(self, at: int, named: tuple[int, ...], start: int) -> None:
         self._ops.append((at, named))
         for offset in named:
             if offset in self._halves:
                 self._drop(offset)
             elif offset >= max(start, self._half_end):
-                self._named_ahead.add(offset)
+                self._named_early.add(offset)
 
-    def _note_half(self, half: HalfMessage) -> None:
+    def _add_half(self, half: HalfMessage) -> None:
         at, identity = half.queue_offset, half.identity
         original = None if identity is None else self._newest.get(identity)
         if original is not None:
-            self._left_over.add(original)
-        if at in self._named_ahead:
-            self._named_ahead.remove(at)
+            self._without_op.add(original)
+        if at in self._named_early:
+            self._named_early.remove(at)
             self._newest.pop(identity, None)
             return
         self._halves[at] = half
         if identity is not None:
             self._newest[identity] = at
 
-    def _find_commits(self) -> None:
-        """Find those that were committed by an append of which a loss of power left no op message.
+    def _find_commits_without_op(self) -> None:
+        """Find messages that were committed by an append whose op message a power failure lost.
 
-        It was the last append of the log, so a commit was among the last of its queue then.
+        It was the last append of the log, so the committed message was among the last of its queue.
         """
-        places = {half.physical_offset: at for at, half in self._halves.items()}
+        offset_at = {half.physical_offset: at for at, half in self._halves.items()}
         for topic, queue_id in {(half.topic, half.queue_id) for half in self._halves.values()}:
             if topic and queue_id >= 0:
                 for prepared in self._last_commits(topic, queue_id):
-                    if prepared in places:
-                        self._left_over.add(places[prepared])
+                    if prepared in offset_at:
+                        self._without_op.add(offset_at[prepared])
 
-    def _find_discards(self) -> None:
-        """Find those that were discarded, where a crash has set the half cursor back before them.
+    def _find_discards_without_op(self) -> None:
+        """Find messages that were discarded before a crash moved the half cursor back.
 
-        Like RocketMQ we note a discard by the cursor alone, if that gets past.
+        As in RocketMQ, a discard has no op message where the cursor moves past it.
         """
         known = self._reader.system_offsets(DISCARD_TOPIC)
-        start = max(known.minimum, known.maximum - _DISCARDS_LOOKED_AT)
+        start = max(known.minimum, known.maximum - _DISCARDS_READ)
         if not self._newest:
             return
-        for piece in pieces(self._reader, DISCARD_TOPIC, start, known.maximum):
+        for piece in read_undamaged(self._reader, DISCARD_TOPIC, 0, start, known.maximum):
             for half in read_halves(piece.records):
                 if half.identity in self._newest:
-                    self._left_over.add(self._newest[half.identity])
+                    self._without_op.add(self._newest[half.identity])
 
     def _last_commits(self, topic: str, queue_id: int) -> Iterator[int]:
-        """Yield the log offsets of the half messages that a queue's last messages come from.
+        """Yield the log offsets of the half messages behind a queue's last committed messages.
 
-        Its last ones now, and those that were its last after a recovery.
+        Both the last ones of today and those that were the last after a recovery.
         """
         known = self._reader.system_offsets(topic, queue_id)
         for end in {known.maximum, *self._epochs.ends(topic, queue_id)}:
-            start = max(known.minimum, end - _COMMITS_LOOKED_AT)
-            for piece in pieces(self._reader, topic, start, min(end, known.maximum), queue_id):
-                run = piece.records
-                committed = run.sys_flag & SYS_TRANSACTION_MASK == SYS_COMMIT
-                prepared = run.field("prepared_transaction_offset", run.after_hosts)
+            start = max(known.minimum, end - _COMMITS_READ)
+            end = min(end, known.maximum)
+            for piece in read_undamaged(self._reader, topic, queue_id, start, end):
+                records = piece.records
+                committed = records.sys_flag & SYS_TRANSACTION_MASK == SYS_COMMIT
+                prepared = records.field("prepared_transaction_offset", records.after_hosts)
                 yield from prepared[np.flatnonzero(committed)].tolist()
+
+
+def read_half_messages(reader: Reader, layout: Layout) -> HalfMessages:
+    """Return the undecided half messages; for readers, which do not hold the write lock."""
+    halves = HalfMessages(reader, Epochs(layout))
+    halves.catch_up(_dispatched_cursors(reader, layout))
+    return halves
+
+
+def _dispatched_cursors(reader: Reader, layout: Layout) -> Cursors:
+    """Return cursors that agree with what the queues show.
+
+    An append is published, moves the cursors, and is dispatched to the queues, in this order. In
+    between, a half message that was appended again is nowhere: the cursor is past it, and its copy
+    is not in the queue yet. So the cursors hold once everything that was published when they were
+    read is dispatched. If that takes long, because the writer crashed or the batch is large, or if
+    the shared state is not valid, the cursors that were saved last are used: they are further back.
+    """
+    cursors, end = reader.cursors(), reader.log_end()
+    deadline = time.monotonic() + _MAX_WAIT_SECONDS
+    while cursors and reader.bound() < end:
+        if time.monotonic() > deadline:
+            return saved_cursors(layout)
+        time.sleep(_POLL_SECONDS)
+    return cursors or saved_cursors(layout)

@@ -1,4 +1,4 @@
-"""What a transactional producer, its listener and the store say to each other."""
+"""The types that a transactional producer, its listener and the store exchange."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -9,7 +9,7 @@ from pyrocket.message import SendStatus, StoredMessage
 
 
 class LocalTransactionState(str, Enum):
-    """RocketMQ's LocalTransactionState: what became of a local transaction."""
+    """The outcome of a local transaction, with RocketMQ's names for it."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -19,28 +19,29 @@ class LocalTransactionState(str, Enum):
 class TransactionListener(Protocol):
     """The application's side of a transaction.
 
-    Both get the message with the topic and queue it is for; its `msg_id` is the transaction's id.
-    An exception, or anything that is no LocalTransactionState, means UNKNOWN.
+    Both methods get the message with the topic and queue it is meant for; its `msg_id` is the
+    transaction id. An exception, or a result that is not a LocalTransactionState, counts as
+    UNKNOWN.
     """
 
     def execute(self, message: StoredMessage, arg: Any) -> LocalTransactionState | None:
-        """Carry out the local transaction of a message that is stored, and not yet visible."""
+        """Execute the local transaction. The message is stored, but consumers do not see it yet."""
         ...
 
     def check(self, message: StoredMessage) -> LocalTransactionState | None:
-        """Say what became of the local transaction; maybe in another process than executed it."""
+        """Return the outcome of a local transaction that another process may have executed."""
         ...
 
 
 @dataclass(frozen=True)
 class TransactionSendResult:
-    """What became of one transactional send.
+    """The result of one transactional send.
 
-    queue_id: of the message's topic. queue_offset, physical_offset: of the half message.
-    status: of the half message's send. Unless it is SEND_OK, nothing was executed, and the message
-        is rolled back.
-    state: what the listener said. UNKNOWN: it will be asked.
-    error: why the decision could not be written, if so: the listener will be asked again.
+    queue_id: in the message's topic. queue_offset, physical_offset: of the half message.
+    status: of the half message's append. If it is not SEND_OK, the local transaction was not
+        executed and the message is rolled back.
+    state: what the listener returned. After UNKNOWN it will be asked again.
+    error: why the decision could not be stored, or None. The listener will be asked again.
     """
 
     topic: str
@@ -55,23 +56,23 @@ class TransactionSendResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckPolicy:
-    """When half messages are checked, RocketMQ's names and values in brackets.
+    """When half messages are checked; RocketMQ's settings and defaults.
 
-    timeout_ms: how old one is before anybody is asked (transactionTimeOut).
-    interval_ms: between two questions about one (transactionCheckInterval).
-    most_checks: after so many it is discarded (transactionCheckMax).
-    most_hours: older ones are discarded (fileReservedTime).
+    timeout_ms: minimum age of a message before its first check (transactionTimeOut).
+    interval_ms: time between two checks of one message (transactionCheckInterval).
+    max_checks: a message that was checked so often is discarded (transactionCheckMax).
+    max_hours: an older message is discarded (fileReservedTime).
     """
 
     timeout_ms: int = 6_000
     interval_ms: int = 60_000
-    most_checks: int = 15
-    most_hours: float = 72
+    max_checks: int = 15
+    max_hours: float = 72
 
 
 @dataclass(frozen=True)
 class HalfMessageRef:
-    """Names one half message, as whoever sent it or was asked about it knows it."""
+    """Identifies one half message, as returned by its send or given with a check request."""
 
     group: str
     queue_offset: int
@@ -81,11 +82,12 @@ class HalfMessageRef:
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """A half message that a listener is to execute or to check; `message` says whom it is for.
+    """A half message for a listener to execute or to check.
 
-    `record` is what was stored, where that is at hand.
+    message: has the topic and queue that the half message is meant for.
+    record: the half message as stored, if the caller has it.
     """
 
-    place: HalfMessageRef
+    half: HalfMessageRef
     message: StoredMessage
     record: Record | None = None

@@ -1,6 +1,7 @@
-"""`TransactionProducer`: sends messages that become visible if a local transaction succeeds.
+"""`TransactionProducer`: sends messages that become visible when a local transaction succeeds.
 
-A process that holds one is asked about its group's messages that stay undecided, whoever sent them.
+A process with an open producer is asked about undecided messages of its group, including those that
+other processes sent.
 """
 
 import logging
@@ -26,11 +27,10 @@ from pyrocket.services.transactions.model import (
 if TYPE_CHECKING:
     from pyrocket.services.transactions.transactions import Transactions
 
-MAX_QUESTIONS = 2000
+MAX_REQUESTS = 2000
 """That wait for the listener, as in RocketMQ's client."""
 
 _POLL_SECONDS = 0.05
-_ROLLBACK = LocalTransactionState.ROLLBACK
 _log = logging.getLogger(__name__)
 
 
@@ -44,10 +44,13 @@ class HasTransactions(Protocol):
 
 
 class TransactionProducer:
-    """A transactional producer of one group. Safe to share between threads, not across a fork.
+    """A transactional producer of one group. Thread-safe; do not use it across a fork.
 
-    Its listener executes local transactions in the thread that sends, and answers questions in a
-    thread of its own, one at a time. Use it in a `with` block, or close it.
+    The listener executes local transactions in the thread that sends, and answers checks in a
+    thread of the producer, one at a time. Close the producer, or use it in a `with` block::
+
+        with TransactionProducer(store, "orders", listener) as producer:
+            producer.send(Message(topic="order", body=b"1"))
     """
 
     def __init__(
@@ -58,14 +61,15 @@ class TransactionProducer:
         *,
         background: bool = True,
     ) -> None:
-        """Make one of a store that is open for writing.
+        """Start a producer on a store that is open for writing.
 
-        Without `background` nobody is asked by itself: `check_now` does that. Raises
-        GroupNameError, StoreReadOnlyError.
+        background: answer checks in a thread; without it, only `check_now` does.
+
+        Raises GroupNameError, StoreReadOnlyError.
         """
         check_group_name(group)
         self._transactions, self.group, self._listener = store.transactions, group, listener
-        self._questions: queue.Queue[CheckRequest] = queue.Queue(MAX_QUESTIONS)
+        self._requests: queue.Queue[CheckRequest] = queue.Queue(MAX_REQUESTS)
         self._asked: set[str] = set()
         self._closed = threading.Event()
         self._transactions.add(self)
@@ -79,36 +83,39 @@ class TransactionProducer:
     def send(
         self, message: Message, arg: Any = None, *, immunity_s: int | None = None
     ) -> TransactionSendResult:
-        """Store a message, execute its local transaction with `arg`, and do what that says.
+        """Store a half message, execute its local transaction, and commit or roll back.
 
-        For `immunity_s` seconds nobody is asked about it, and after that its decision is only taken
-        as an answer. Raises what a send does, and MessageError (TRANSACTION_DELAYED) for a message
-        with a delay; then nothing was executed.
+        arg: passed to the listener.
+        immunity_s: the listener is not asked about the message for so many seconds. After that
+            time, only the answer to a check can decide it.
+
+        Raises what `Store.append` does, and MessageError (TRANSACTION_DELAYED) for a message with a
+        delay; then nothing was executed.
         """
         self._check_open()
-        question, status = self._transactions.send_half(self.group, message, immunity_s)
-        with self._occupied(question):
-            state = _ROLLBACK
+        request, status = self._transactions.send_half(self.group, message, immunity_s)
+        with self._mark_asked(request):
+            state = LocalTransactionState.ROLLBACK
             if status is SendStatus.SEND_OK:
-                state = self._ask_listener(
-                    lambda: self._listener.execute(question.message, arg), question
+                state = self._call_listener(
+                    lambda: self._listener.execute(request.message, arg), request
                 )
-            error = self._end(question, state, from_check=False)
+            error = self._end(request, state, from_check=False)
         return TransactionSendResult(
-            topic=question.message.topic,
-            queue_id=question.message.queue_id,
-            transaction_id=question.place.transaction_id,
-            queue_offset=question.place.queue_offset,
-            physical_offset=question.place.physical_offset,
+            topic=request.message.topic,
+            queue_id=request.message.queue_id,
+            transaction_id=request.half.transaction_id,
+            queue_offset=request.half.queue_offset,
+            physical_offset=request.half.physical_offset,
             status=status,
             state=state,
             error=error,
         )
 
     def check_now(self) -> int:
-        """Make a round of checks if it is time, and answer what was asked, in this thread.
+        """Run a round of checks if one is due, and answer all requests in this thread.
 
-        Returns how many questions were answered.
+        Returns the number of requests answered.
         """
         self._transactions.run_checks()
         answered = 0
@@ -117,7 +124,7 @@ class TransactionProducer:
         return answered
 
     def close(self) -> None:
-        """Stop; questions that wait are left to whoever is asked next time."""
+        """Stop; unanswered requests are asked again in a later round, of any producer."""
         self._transactions.remove(self)
         self._closed.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -135,74 +142,76 @@ class TransactionProducer:
         self.close()
 
     def room(self) -> int:
-        """Return how many more questions may wait."""
-        return MAX_QUESTIONS - self._questions.qsize()
+        """Return how many more requests it accepts."""
+        return MAX_REQUESTS - self._requests.qsize()
 
     def is_asked(self, half: HalfMessage) -> bool:
-        """Whether the listener executes this message, or a question about it is under way."""
+        """Return whether the listener executes this message, or has not answered about it yet."""
         return _key(half) in self._asked
 
-    def ask(self, question: CheckRequest) -> None:
-        """Have a question answered."""
-        self._asked.add(_key(question.place))
+    def ask(self, request: CheckRequest) -> None:
+        """Queue a request for the listener."""
+        self._asked.add(_key(request.half))
         try:
-            self._questions.put_nowait(question)
+            self._requests.put_nowait(request)
         except queue.Full:
-            self._asked.discard(_key(question.place))
-            _log.warning("%s is asked later: too many questions wait", question.place)
+            self._asked.discard(_key(request.half))
+            _log.warning("too many checks are waiting: %s is checked later", request.half)
 
     def _serve(self) -> None:
-        told = ""
+        logged = ""
         while not self._closed.is_set():
             try:
                 self._transactions.run_checks()
             except StoreReadOnlyError:
                 return  # The store was closed.
             except (PyrocketError, OSError) as error:
-                if str(error) != told:
-                    told = str(error)
-                    _log.warning("transactions are checked later: %s", error)
+                if str(error) != logged:
+                    logged = str(error)
+                    _log.warning("checking transactions failed, and is tried again: %s", error)
             self._answer_next(wait=True)
 
     def _answer_next(self, *, wait: bool) -> bool:
         try:
-            question = self._questions.get(wait, _POLL_SECONDS)
+            request = self._requests.get(wait, _POLL_SECONDS)
         except queue.Empty:
             return False
-        with self._occupied(question):
-            state = self._ask_listener(lambda: self._listener.check(question.message), question)
-            self._end(question, state, from_check=True)
+        with self._mark_asked(request):
+            state = self._call_listener(lambda: self._listener.check(request.message), request)
+            self._end(request, state, from_check=True)
         return True
 
     @contextmanager
-    def _occupied(self, question: CheckRequest) -> Iterator[None]:
-        """Have nobody asked about a message meanwhile."""
-        self._asked.add(_key(question.place))
+    def _mark_asked(self, request: CheckRequest) -> Iterator[None]:
+        """Keep the check service from asking about this message meanwhile."""
+        self._asked.add(_key(request.half))
         try:
             yield
         finally:
-            self._asked.discard(_key(question.place))
+            self._asked.discard(_key(request.half))
 
-    def _ask_listener(
-        self, ask: Callable[[], LocalTransactionState | None], question: CheckRequest
+    def _call_listener(
+        self, call: Callable[[], LocalTransactionState | None], request: CheckRequest
     ) -> LocalTransactionState:
         try:
-            state = ask()
-        except Exception:  # It is the user's code: whatever it raises, nothing is known.
-            _log.exception("the listener failed about transaction %s", question.place)
+            state = call()
+        except Exception:  # The application's code may raise anything.
+            _log.exception("the listener failed for transaction %s", request.half)
             return LocalTransactionState.UNKNOWN
         return state if isinstance(state, LocalTransactionState) else LocalTransactionState.UNKNOWN
 
     def _end(
-        self, question: CheckRequest, state: LocalTransactionState, *, from_check: bool
+        self, request: CheckRequest, state: LocalTransactionState, *, from_check: bool
     ) -> Exception | None:
-        """Write a decision; return why that failed: then the message stays undecided."""
+        """Store a decision. If that fails, return the error: the message stays undecided."""
         try:
-            self._transactions.answer(question, state, from_check=from_check)
+            self._transactions.end(
+                request.half, state, from_check=from_check, record=request.record
+            )
         except Exception as error:
             late = from_check and getattr(error, "code", "") == "TRANSACTION_ENDED"
             level = logging.DEBUG if late else logging.WARNING
-            _log.log(level, "%s of %s was not written: %s", state.name, question.place, error)
+            _log.log(level, "%s of %s could not be stored: %s", state.name, request.half, error)
             return error
         return None
 
@@ -210,7 +219,7 @@ class TransactionProducer:
         if self._closed.is_set():
             raise TransactionError(
                 f"the producer of group {self.group!r} is closed.",
-                remedy="Make another one.",
+                remedy="Create another one.",
                 code="PRODUCER_CLOSED",
             )
 

@@ -1,4 +1,4 @@
-"""The records that decide half messages, and their copies; nothing is written here.
+"""Builds the records that end half messages and the copies of half messages; appends nothing.
 
 Source: `TransactionalMessageBridge`, `EndTransactionProcessor.endMessageTransaction`,
 `DefaultTransactionalMessageCheckListener.toMessageExtBrokerInner`.
@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.engine.delayed_routing import DelayRouter, Destination
 from pyrocket.engine.reader import Reader
+from pyrocket.engine.undamaged import read_undamaged
 from pyrocket.errors import TransactionError
 from pyrocket.formats.half_message import (
     OP_TAGS,
@@ -49,21 +50,20 @@ from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.index.queues.scanner import Slice
 from pyrocket.message import Message
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.pieces import pieces
 
-OWN_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
-"""RocketMQ's topics that transactions need, and their queues."""
+_GAP = 64
+"""Reading so many half messages that are not needed costs less than another read."""
 
 _V6_BYTES = 16
 _NO_KEYS = MessageKeys(np.zeros(0, np.int64), np.zeros(0, np.int64))
 _OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: OP_TAGS})
 
-Blocks = Mapping[int, Mapping[str, str]]
-"""What changes in the properties of the half messages at these queue offsets."""
+PropertyChanges = Mapping[int, Mapping[str, str]]
+"""Queue offset of a half message → the properties to set in its copy."""
 
 
 def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
-    """Return an op message for each half message, as RocketMQ 4 writes and reads them."""
+    """Return an op message for each half message, in the form that every RocketMQ reads."""
     records = [
         encode_record(
             topic=OP_TOPIC,
@@ -87,8 +87,8 @@ def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
     )
 
 
-def put_backs(reader: Reader, changes: Blocks) -> list[EncodedBatch]:
-    """Return copies of half messages for the end of their queue, after a look at them.
+def renewed_copies(reader: Reader, changes: PropertyChanges) -> list[EncodedBatch]:
+    """Return copies of half messages that a check appends to the half queue.
 
     As in RocketMQ, flag and reconsumeTimes are 0 in them.
     """
@@ -98,35 +98,35 @@ def put_backs(reader: Reader, changes: Blocks) -> list[EncodedBatch]:
     ]
 
 
-def discards(reader: Reader, changes: Blocks) -> list[EncodedBatch]:
-    """Return copies of half messages for the topic of those that nobody decides."""
+def discarded_copies(reader: Reader, changes: PropertyChanges) -> list[EncodedBatch]:
+    """Return copies of half messages for TRANS_CHECK_MAX_TIME_TOPIC."""
     return [
         _copies(piece, rows, DISCARD_TOPIC, Changes(properties=blocks))
         for piece, rows, blocks in _changed(reader, changes)
     ]
 
 
-def moved(reader: Reader, half_offsets: Collection[int]) -> list[EncodedBatch]:
-    """Return copies of half messages for the end of their queue that differ in nothing else."""
+def unchanged_copies(reader: Reader, half_offsets: Collection[int]) -> list[EncodedBatch]:
+    """Return copies of half messages for the half queue with all properties as they are."""
     return [
         _copies(piece, rows, HALF_TOPIC, Changes()) for piece, rows in _rows(reader, half_offsets)
     ]
 
 
-def checked_once_more(half: HalfMessage) -> dict[str, str]:
-    """Return the properties that count a check."""
+def count_check(half: HalfMessage) -> dict[str, str]:
+    """Return the properties of a half message that is checked once more."""
     return {TRANSACTION_CHECK_TIMES: str((half.checks or 0) + 1)}
 
 
-def still_immune(half: HalfMessage, most_checks: int) -> dict[str, str]:
-    """Return the properties of a half message that nobody asks about yet.
+def keep_immune(half: HalfMessage, max_checks: int) -> dict[str, str]:
+    """Return the properties of a half message that is renewed during its immunity time.
 
-    RocketMQ counts that as a check, and discards what is immune for long before anybody was asked;
-    here one check is left.
+    RocketMQ counts this as a check, and discards a message with a long immunity time before its
+    producer was ever asked. Here one check is always left.
     """
     first = half.queue_offset if half.prepared is None else half.prepared
     return {
-        TRANSACTION_CHECK_TIMES: str(min((half.checks or 0) + 1, most_checks - 1)),
+        TRANSACTION_CHECK_TIMES: str(min((half.checks or 0) + 1, max_checks - 1)),
         TRAN_PREPARED_QUEUE_OFFSET: str(first),
         WAIT: "false",
     }
@@ -135,10 +135,9 @@ def still_immune(half: HalfMessage, most_checks: int) -> dict[str, str]:
 def commit_message(
     record: Record, target: TopicConfig, delays: DelayRouter, now_ms: int
 ) -> EncodedBatch:
-    """Return the message that a half message becomes; one with a delay goes to wait first.
+    """Return the message that consumers see after a commit; one with a delay is scheduled first.
 
-    What it keeps on disk is RocketMQ's: all properties of the half message. Raises
-    TransactionError.
+    It keeps all properties of the half message, as in RocketMQ. Raises TransactionError.
     """
     properties = decode_properties(record.properties)
     queue_id = _queue_of(properties, target)
@@ -149,8 +148,8 @@ def commit_message(
             block = change_properties(block, {}, without=(CRC32,))
         to = Destination(target.name, queue_id, {})
     else:
-        gone = (TRAN_MSG, REAL_TOPIC, REAL_QID, CRC32)
-        block = change_properties(record.properties, to.properties, without=gone)
+        removed = (TRAN_MSG, REAL_TOPIC, REAL_QID, CRC32)
+        block = change_properties(record.properties, to.properties, without=removed)
     data = encode_record(
         topic=to.topic,
         queue_id=to.queue_id,
@@ -183,11 +182,9 @@ def commit_message(
 def record_of(reader: Reader, half: HalfMessage) -> Record:
     """Return the record of a half message. Raises StoreDamagedError."""
     at = half.queue_offset
-    run = next(reader.records(HALF_TOPIC, 0, at, at + 1)).records
-    start = int(run.starts[0])
-    return decode_record(
-        run.buffer.slice(start, half.size).to_pybytes(), sealed=reader.log.sealed()
-    )
+    records = next(reader.records(HALF_TOPIC, 0, at, at + 1)).records
+    data = records.buffer.slice(int(records.starts[0]), half.size).to_pybytes()
+    return decode_record(data, sealed=reader.log.sealed())
 
 
 def _keys_of(topic: str, properties: Mapping[str, str]) -> MessageKeys:
@@ -198,7 +195,7 @@ def _keys_of(topic: str, properties: Mapping[str, str]) -> MessageKeys:
 def _destination(
     properties: Mapping[str, str], topic: str, queue_id: int, delays: DelayRouter, now_ms: int
 ) -> Destination | None:
-    """Return where a committed message waits; None if it does not."""
+    """Return the delay queue of a committed message; None if it is visible at once."""
     if not wants_delay(properties):
         return None
     to = delays.destination(_delayed(properties, topic, now_ms), topic, queue_id, now_ms)
@@ -206,7 +203,7 @@ def _destination(
 
 
 def _delayed(properties: Mapping[str, str], topic: str, now_ms: int) -> Message:
-    """Return the delay that properties ask for, as a message's: a level goes before all."""
+    """Return a message with the delay that the properties ask for; a level takes precedence."""
     level = java_long(properties.get(DELAY)) or 0
     if level > 0:
         return Message(topic=topic, body=b"", delay_level=level)
@@ -225,13 +222,13 @@ def _queue_of(properties: Mapping[str, str], target: TopicConfig) -> int:
     wanted = java_long(properties.get(REAL_QID, ""))
     if wanted is None or wanted < 0:
         raise TransactionError(
-            "the half message names no queue to go to.",
+            "the half message does not name the queue that it is meant for.",
             remedy="Roll it back.",
             code="TRANSACTION_TOPIC_GONE",
         )
-    # The topic may have lost that queue since: nobody would read there.
-    there = wanted < max(target.read_queues, target.write_queues)
-    return wanted if there else wanted % target.write_queues
+    # If the topic has fewer queues now, consumers would not read that one.
+    exists = wanted < max(target.read_queues, target.write_queues)
+    return wanted if exists else wanted % target.write_queues
 
 
 def _copies(
@@ -241,7 +238,7 @@ def _copies(
 
 
 def _changed(
-    reader: Reader, changes: Blocks
+    reader: Reader, changes: PropertyChanges
 ) -> Iterator[tuple[Slice, npt.NDArray[np.int64], pa.BinaryArray]]:
     for piece, rows in _rows(reader, changes):
         before = piece.records.properties().take(pa.array(rows)).to_pylist()
@@ -251,7 +248,7 @@ def _changed(
 
 
 def _change(block: bytes, changes: Mapping[str, str]) -> bytes:
-    """Return the block with the changes, or as it is if there is no room for them."""
+    """Return the block with the changes, or the block itself if they do not fit."""
     changed = change_properties(block, changes, without=(CRC32,)) if changes else block
     return changed if len(changed) <= MAX_PROPERTIES_BYTES else block
 
@@ -259,10 +256,10 @@ def _change(block: bytes, changes: Mapping[str, str]) -> bytes:
 def _rows(
     reader: Reader, half_offsets: Collection[int]
 ) -> Iterator[tuple[Slice, npt.NDArray[np.int64]]]:
-    """Yield the runs of the half queue with these offsets, and the rows that these are."""
+    """Yield slices of the half queue, and which of their rows are at these offsets."""
     wanted = np.array(sorted(half_offsets), np.int64)
     for start, end in _spans(wanted.tolist()):
-        for piece in pieces(reader, HALF_TOPIC, start, end):
+        for piece in read_undamaged(reader, HALF_TOPIC, 0, start, end):
             first = piece.first_offset
             rows = wanted[(wanted >= first) & (wanted < first + len(piece.records))] - first
             if len(rows):
@@ -270,13 +267,9 @@ def _rows(
 
 
 def _spans(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield [start, end) of runs of ascending offsets with small gaps only."""
+    """Yield ranges [start, end) that cover ascending offsets, without large gaps."""
     first = 0
     for at in range(1, len(offsets) + 1):
         if at == len(offsets) or offsets[at] - offsets[at - 1] > _GAP:
             yield offsets[first], offsets[at - 1] + 1
             first = at
-
-
-_GAP = 64
-"""Reading so many more is cheaper than another look."""

@@ -1,0 +1,134 @@
+"""What commit, rollback, checks and cleaning share: the undecided messages and their appends.
+
+RocketMQ has the same part between its services and its store, `TransactionalMessageBridge`.
+"""
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyrocket.clock import Clock
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
+from pyrocket.engine.delayed_routing import DelayRouter
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.writer import Writer
+from pyrocket.formats.half_message import HalfMessage
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC
+from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.service_cursors import save_transaction_cursors
+from pyrocket.metadata.topics import Topics, lacking_topics
+from pyrocket.services.transactions.half_messages import HalfMessages
+from pyrocket.services.transactions.model import CheckPolicy
+from pyrocket.services.transactions.records import op_messages, unchanged_copies
+
+TRANSACTION_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
+"""The system topics that every transaction needs, and their queue counts."""
+
+MAX_APPEND_BYTES = 8 * 1024 * 1024
+"""Of half messages in one append: other writers wait for the write lock meanwhile."""
+
+
+class TransactionBridge:
+    """The undecided half messages of one open store, and the append that changes them.
+
+    `lock` guards `halves`. A thread may take it while it holds the write lock, never the other way
+    round.
+    """
+
+    def __init__(
+        self, layout: Layout, reader: Reader, clock: Clock, delays: DelayRouter, policy: CheckPolicy
+    ) -> None:
+        self.reader, self.clock, self.delays, self.policy = reader, clock, delays, policy
+        self._layout = layout
+        self.halves = HalfMessages(reader, Epochs(layout))
+        self.lock = threading.RLock()
+
+    @property
+    def topics(self) -> Topics:
+        """The topic table."""
+        return self.reader.topics
+
+    @contextmanager
+    def exclusive(self, writer: Writer, *, wait: bool = True) -> Iterator[None]:
+        """Hold the write lock and `lock`, with `halves` up to date.
+
+        Without `wait`, raises StoreLockedError (LOCK_TIMEOUT) if another thread or process holds
+        the write lock.
+        """
+        with writer.exclusive() if wait else writer.try_exclusive(), self.lock:
+            self.catch_up(writer)
+            yield
+
+    def catch_up(self, writer: Writer) -> None:
+        """Bring `halves` up to date; the caller holds both locks."""
+        self.halves.catch_up(self.cursors(writer))
+
+    def cursors(self, writer: Writer) -> dict[int, int]:
+        """Return the half and op cursors."""
+        return {name: writer.page[name] for name in (HALF_CURSOR, OP_CURSOR)}
+
+    def save_cursors(self, cursors: Mapping[int, int]) -> None:
+        """Save durable cursors where RocketMQ does; the caller holds the write lock."""
+        save_transaction_cursors(self._layout, cursors)
+
+    def ensure_topics(self, writer: Writer, queues: Mapping[str, int]) -> None:
+        """Create the topics that are missing; the caller holds the write lock."""
+        for topic in lacking_topics(queues, self.topics.all()):
+            self.topics.put(topic)
+            writer.structure_changed()
+
+    def append(
+        self,
+        writer: Writer,
+        batches: Sequence[EncodedBatch],
+        ended: Collection[int],
+        *,
+        named: Collection[int] = (),
+    ) -> None:
+        """Append batches, and end half messages in the same append; after `exclusive`.
+
+        A half message at one of the offsets `ended` gets an op message unless the half cursor moves
+        past it; one at an offset of `named` gets it in any case.
+        """
+        plan = self.halves.plan_end(ended)
+        ops = sorted({*named, *plan.ops})
+        self.ensure_topics(writer, TRANSACTION_TOPICS)
+        if ops:
+            batches = [*batches, op_messages(ops, self.clock())]
+        # Never refused on a full disk: the half messages had room when they were sent, and the
+        # cleaner, which makes room, appends half messages itself.
+        appended = writer.append(batches, moves=plan.moves, make_room=False)
+        if ops:
+            self.halves.add_ops(int(appended[-1].queue_offsets[0]), ops)
+
+    def append_again(self, writer: Writer, halves: Sequence[HalfMessage]) -> None:
+        """Append the first undecided messages again; the caller holds both locks.
+
+        That counts as no check, and no producer is asked. The half cursor moves past the originals.
+        A producer that still names one of them is understood (`EndTransactionProcessor`).
+        """
+        for part in _parts(halves):
+            self.catch_up(writer)
+            offsets = [half.queue_offset for half in part]
+            self.append(writer, unchanged_copies(self.reader, offsets), offsets)
+
+    def append_again_before(self, writer: Writer, log_start: int) -> None:
+        """Append again what lies before a log offset; see `Hooks.before_removal`."""
+        with self.lock:
+            self.catch_up(writer)
+            self.append_again(
+                writer, [half for half in self.halves if half.physical_offset < log_start]
+            )
+
+
+def _parts(halves: Sequence[HalfMessage]) -> Iterator[Sequence[HalfMessage]]:
+    """Split messages into parts of MAX_APPEND_BYTES, with at least one message each."""
+    while halves:
+        count, size = 0, 0
+        while count < len(halves) and (not count or size + halves[count].size <= MAX_APPEND_BYTES):
+            size += halves[count].size
+            count += 1
+        yield halves[:count]
+        halves = halves[count:]
