@@ -293,7 +293,7 @@ def test_an_object_without_its_table_is_damage_and_the_backup_is_read(copied, na
     copied.config(name).write_text(text)
     assert table.read() == known
     (record,) = caplog.records
-    assert f"{name}.json makes no sense" in record.getMessage()
+    assert f"{name}.json cannot be parsed" in record.getMessage()
     assert f"using {name}.json.bak" in record.getMessage()
     copied.config_backup(name).unlink()
     with pytest.raises(StoreDamagedError, match="it is JSON, but has no object"):

@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_read_is_no_empty_table(table, main, backup, text,
 
 def test_a_broken_backup_alone_is_named_too(table, backup):
     backup.write_text("{")
-    with pytest.raises(StoreDamagedError, match="is missing, and its backup makes no sense"):
+    with pytest.raises(StoreDamagedError, match="is missing, and its backup cannot be parsed"):
         table.read()
 
 

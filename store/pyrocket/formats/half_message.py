@@ -133,7 +133,7 @@ def _half(
 def read_ops(run: RecordFields) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield each op message's queue offset, and the queue offsets of the half messages it names.
 
-    One with other tags, or that makes no sense, names none.
+    One with other tags, or an invalid one, names none.
     """
     tags = PropertyColumns(run.properties()).column(TAGS).to_pylist()
     bodies = run.bodies().to_pylist()

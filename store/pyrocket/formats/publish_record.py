@@ -120,7 +120,7 @@ def decode_sink_records(records: RecordFields) -> Iterator[SinkRecord]:
             told |= {name: int(told[name]) for name in _PLACES}
         except (ValueError, KeyError, TypeError) as error:
             raise StoreDamagedError(
-                f"the record of {SINK_TOPIC} at {offset} makes no sense ({in_words(error)}).",
+                f"the record of {SINK_TOPIC} at {offset} cannot be parsed ({in_words(error)}).",
                 remedy="Restore the log from a backup.",
             ) from error
         yield SinkRecord(**told, offset=offset, time_ms=time_ms)

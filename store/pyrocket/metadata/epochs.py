@@ -22,7 +22,7 @@ _Ends = dict[str, dict[int, int]]
 class Epochs:
     """Reads the file anew at each call: it is small and rarely asked for.
 
-    Raises StoreDamagedError where it makes no sense.
+    Raises StoreDamagedError if the file cannot be parsed.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -60,7 +60,7 @@ class Epochs:
             return [{name: int_keys(ends) for name, ends in cut.items()} for cut in known]
         except BROKEN as error:
             raise StoreDamagedError(
-                f"{self._layout.epochs} makes no sense ({in_words(error)}).",
+                f"{self._layout.epochs} cannot be parsed ({in_words(error)}).",
                 remedy="Restore it from a copy, or remove it: then nobody is told any more where"
                 " earlier recoveries have cut the log.",
             ) from error

@@ -126,7 +126,7 @@ class JsonTable(Generic[Table]):
             self._check_kind(content)
             return content, self._parse(content)
         except fastjson.BROKEN as error:
-            return f"makes no sense ({fastjson.in_words(error)})"
+            return f"cannot be parsed ({fastjson.in_words(error)})"
 
     def _check_kind(self, content: Content) -> None:
         """Raise ValueError unless the content has the object that the table is in."""

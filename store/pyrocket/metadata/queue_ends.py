@@ -78,7 +78,7 @@ _NOTHING = Noted(0)
 
 
 class QueueEnds:
-    """Reads and writes the file; one that makes no sense says nothing: it is but a hint."""
+    """Reads and writes the file; it is only a hint, so an invalid one is ignored."""
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.queue_ends, layout.scratch
@@ -101,7 +101,7 @@ class QueueEnds:
         noted, lock = self.read(), lock_identity(self._lock)
         return noted.log_end if noted and lock and noted.lock_ns == lock[0] else 0
 
-    def makes_sense(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether the file is missing, or says what `note` could have written."""
         noted = self.read()
         if noted is None:
@@ -173,7 +173,7 @@ class QueueEnds:
         At rest, the log ending where it did, a queue's files must be those of then, the last one
         not changed since: a look at its folder and one stat each. The first ones may have been
         cleaned away with the log's. Otherwise a queue's last entry is read. A queue that was
-        deleted since goes on there without files. False, too, where the notes make no sense.
+        deleted since goes on there without files. Also False where the file is invalid.
         """
         at_rest, is_cleaned = log.stop == noted.log_end, log.start > noted.log_start
         try:

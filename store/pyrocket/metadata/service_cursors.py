@@ -118,7 +118,7 @@ def read_cursors(layout: Layout) -> dict[int, int]:
         }
     except fastjson.BROKEN as error:
         raise StoreDamagedError(
-            f"{layout.cursors} makes no sense ({fastjson.in_words(error)}).",
+            f"{layout.cursors} cannot be parsed ({fastjson.in_words(error)}).",
             remedy="Restore it from a copy, or remove it: delayed messages since RocketMQ's own"
             " config/delayOffset.json may then be delivered twice.",
         ) from error

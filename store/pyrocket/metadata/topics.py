@@ -263,7 +263,7 @@ class Topics:
             own = _own_of({} if data is None else decode_own(path, data))
         except fastjson.BROKEN as error:
             raise StoreDamagedError(
-                f"{path} makes no sense ({fastjson.in_words(error)}).",
+                f"{path} cannot be parsed ({fastjson.in_words(error)}).",
                 remedy="Restore it from a copy, or remove it: then running queries see other"
                 " topics, and topics made again under the name of a deleted one lose their"
                 " messages.",

@@ -104,7 +104,7 @@ def test_a_service_that_fails_holds_up_no_other_and_is_tried_again(open_store, c
     store = open_store()
     store.append(message())
     bad, good = Worker(clock.now), Worker(clock.now)
-    bad.error = StoreDamagedError("its files make no sense")
+    bad.error = StoreDamagedError("its files are corrupt")
     runner, writer = ServiceRunner([bad, good], clock, flushes=False), store._writing()
     writer.page[NEXT_DUE] = 0
     assert runner.run_due(writer) == 1
@@ -114,7 +114,7 @@ def test_a_service_that_fails_holds_up_no_other_and_is_tried_again(open_store, c
     clock.now += RETRY_MS
     runner.run_due(writer)
     assert bad.asked == 2
-    assert caplog.text.count("its files make no sense") == 1, "the same is not told twice"
+    assert caplog.text.count("its files are corrupt") == 1, "the same is not told twice"
     bad.error = None
     clock.now += RETRY_MS
     assert runner.run_due(writer) == 1

@@ -203,7 +203,7 @@ def test_a_broken_file_is_named(path, store, clock):
     store.close()
     (path / "pyrocket" / "sink.json").write_text('{"queries": [')
     with Store.open(path, config=SMALL, clock=clock) as again:
-        with pytest.raises(StoreDamagedError, match=r"sink\.json makes no sense"):
+        with pytest.raises(StoreDamagedError, match=r"sink\.json cannot be parsed"):
             publish(again, 0, ROWS)
         assert all_bodies(again) == ROWS
         (path / "pyrocket" / "sink.json").unlink()

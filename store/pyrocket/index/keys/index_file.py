@@ -83,7 +83,7 @@ class IndexFile:
         os.close(self._descriptor)
 
     def header(self) -> IndexHeader:
-        """Return the header as it is now. Raises StoreDamagedError where it makes no sense."""
+        """Return the header as it is now. Raises StoreDamagedError if it is invalid."""
         header = IndexHeader.decode(os.pread(self._descriptor, HEADER_BYTES, 0))
         if not 1 <= header.count <= self._geometry.items or header.end_offset < 0:
             raise damaged(self.path, f"its header says {header}")
@@ -286,7 +286,7 @@ class IndexFileInfo:
 def look_at(name: str, file: IndexFile, known: IndexFileInfo | None = None) -> IndexFileInfo:
     """Look at an open file, one with `known`'s header only at that. Raises StoreDamagedError.
 
-    A header may be read while it is being written: it is read again where it makes no sense.
+    A header may be read while it is being written: an invalid one is read again.
     """
     looks = 0
     while True:

@@ -212,7 +212,7 @@ def _load(path: Path) -> _State:
         return _State(known, int(content["last"]), entries, saved_next=known)
     except BROKEN as error:
         raise StoreDamagedError(
-            f"{path} makes no sense ({in_words(error)}).",
+            f"{path} cannot be parsed ({in_words(error)}).",
             remedy="Restore it from a copy, or remove it: batches whose messages are still in"
             " the log stay known, older ones could be published twice.",
         ) from error

@@ -57,8 +57,8 @@ def check_config(
         code = SIZES if flaw.code == SIZES else "CONFIG_BROKEN"
         file = str(layout.identity.relative_to(layout.root))
         findings.add(code, Severity.ERROR, file, flaw.message, flaw.remedy)
-    if not QueueEnds(layout).makes_sense():
-        what = "it makes no sense: nobody is told by it of queues that have lost their ends."
+    if not QueueEnds(layout).is_valid():
+        what = "it cannot be parsed: queues that lost their last files cannot be detected by it."
         file = str(layout.queue_ends.relative_to(layout.root))
         findings.add("ENDS_DAMAGED", Severity.WARNING, file, what, _ENDS_AWAY)
 
