@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +101,25 @@ class AppendResult:
     bytes: int
     log_end: int
     status: SendStatus = SendStatus.SEND_OK
+
+
+class MessageQueue(NamedTuple):
+    """A queue, as RocketMQ names it: queue ids count per topic and broker.
+
+    Ordered by topic, broker and id; equal ones are equal keys of a mapping.
+
+    Attributes:
+        topic: The topic's name.
+        broker: The name of the broker that has the queue, as `Store.broker_name`.
+        queue_id: From 0 on.
+    """
+
+    topic: str
+    broker: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} queue {self.queue_id}"
 
 
 @dataclass(frozen=True)

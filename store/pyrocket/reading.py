@@ -9,16 +9,18 @@ from pyrocket.arguments import (
     check_numbers,
     check_place,
     check_text,
+    check_type,
 )
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.key_lookup import KeyLookup
 from pyrocket.engine.locating import Locator, LookupRequest, LookupResult
-from pyrocket.engine.message_locations import MessageLocations, check_columns, scan_places
+from pyrocket.engine.message_locations import MessageLocations, slices_at
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
-from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES, QueueRun
-from pyrocket.index.queues.scan_many import read_together
+from pyrocket.formats.record_columns import check_columns
+from pyrocket.formats.record_slice import RecordSlice, decode_slices
+from pyrocket.index.queues.scan_many import slice_of_runs
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.views.pending import PendingKind, PendingMessages, PendingRange
@@ -162,41 +164,62 @@ class Reading:
         looked at. Raises OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a `bodyText`
         that is not UTF-8.
         """
+        check_columns(columns)
+        slices = self.slices(topic, queue_id, start, end, where=where, tally=tally)
+        join = where is not None and not where.wants_all
+        return decode_slices(slices, columns, verify_crc=verify_crc, join=join)
+
+    def slices(
+        self,
+        topic: str,
+        queue_id: int,
+        start: int,
+        end: int,
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield exactly the messages [start, end) that `where` wants as raw records.
+
+        A slice has a few MiB and is valid until the next one is taken; `decode_slices` makes
+        columns of them. Raises what `scan` does.
+        """
         known = self.topic(topic)
         check_numbers(queue_id=queue_id, start=start, end=end)
-        return self._reader.scan(
-            known, queue_id, start, end, columns, verify_crc=verify_crc, where=where, tally=tally
-        )
+        return self._reader.slices(known, queue_id, start, end, where=where, tally=tally)
 
-    def scan_many(
+    def slice_of_ranges(
         self,
         topic: str,
         ranges: Sequence[tuple[int, int, int]],
-        columns: Sequence[str] = ("queueId", "queueOffset", "body"),
         *,
-        verify_crc: bool = False,
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
-    ) -> pa.RecordBatch | None:
-        """Return the messages of a few small ranges (queue, start, end) in one batch, in order.
+    ) -> RecordSlice | None:
+        """Return the messages of a few small ranges (queue, start, end) as one slice.
 
-        Costs about as much as one of them. None where they are more than a few MiB, or cannot be
-        read: then a scan of each reads them, or raises.
+        Costs about as much as one of them. None where they have more than a few MiB, or where one
+        cannot be read; read each range alone then.
         """
-        check_columns(columns, SCAN_COLUMNS)
         runs = self._reader.runs(self.topic(topic).name, ranges)
         if not runs:
             return None
         broker = self._reader.identity.config.broker_name
-        return read_together(
-            self._reader.log,
-            runs,
-            QueueRun(topic, broker, SEVERAL_QUEUES, 0),
-            columns,
-            verify_crc=verify_crc,
-            where=where or MessageFilter(),
-            tally=tally or ScanTally(),
-        )
+        where, tally = where or MessageFilter(), tally or ScanTally()
+        return slice_of_runs(self._reader.log, runs, broker, where, tally)
+
+    def slices_at(
+        self,
+        places: MessageLocations,
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield exactly the messages at the places as raw records; all else is as with `slices`."""
+        check_type(MessageLocations, "Use what `Store.locate` returned.", places=places)
+        broker = self._reader.identity.config.broker_name
+        where, tally = where or MessageFilter(), tally or ScanTally()
+        return slices_at(self._reader.log, places, broker, where, tally)
 
     def estimate_bytes(self, topic: str, queue_id: int, start: int, end: int) -> int:
         """Return about how many log bytes the messages [start, end) take; reads three entries."""
@@ -265,33 +288,12 @@ class Reading:
         return self._lookup.query(topic, key, begin_ms, end_ms, max_messages)
 
     def locate(self, wanted: LookupRequest) -> LookupResult:
-        """Return where messages with any of many keys or ids are; `scan_places` reads them.
+        """Return where messages with any of many keys or ids are; `slices_at` reads them.
 
         They are those that can be read from their topics now, found through the key index all at
         once. Raises StoreDamagedError.
         """
         return self._locator.locate(wanted)
-
-    def scan_places(
-        self,
-        places: MessageLocations,
-        columns: Sequence[str] = ("queueOffset", "body"),
-        *,
-        verify_crc: bool = False,
-        where: MessageFilter | None = None,
-        tally: ScanTally | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield exactly the messages at the places; all else is as with `scan`."""
-        broker = self._reader.identity.config.broker_name
-        return scan_places(
-            self._reader.log,
-            places,
-            broker,
-            columns,
-            verify_crc=verify_crc,
-            where=where or MessageFilter(),
-            tally=tally or ScanTally(),
-        )
 
     def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with the broker's id. Raises MessageIdError, MessageNotFoundError."""

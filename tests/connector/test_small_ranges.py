@@ -48,14 +48,14 @@ def expected(*gone):
 
 
 def test_many_queues_with_few_messages_come_in_one_batch_of_each_topic(task, monkeypatch):
-    monkeypatch.setattr("pyrocket.Store.scan", lambda *_, **__: pytest.fail("one by one"))
+    monkeypatch.setattr("pyrocket.Store.slices", lambda *_, **__: pytest.fail("one by one"))
     batches, found = rows(task)
     assert found == expected()
     assert len(batches) == 2
 
 
 def test_what_cannot_be_read_together_is_read_one_by_one(task, monkeypatch):
-    monkeypatch.setattr("pyrocket.Store.scan_many", lambda *_, **__: None)
+    monkeypatch.setattr("pyrocket.Store.slice_of_ranges", lambda *_, **__: None)
     batches, found = rows(task)
     assert found == expected()
     assert len(batches) == 2 * QUEUES

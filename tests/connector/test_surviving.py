@@ -14,6 +14,7 @@ from pyrocket.errors import (
 from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.source.ranges import QueueRange
 from pyspark_pyrocket.source.tolerant_scan import read_places, read_range
+from support.slices import decoded
 from support.stores import SMALL, batch, log_files, overwrite
 
 SKIP = LossPolicy(policy="skip")
@@ -143,7 +144,7 @@ def test_what_cannot_be_read_though_it_is_there_is_no_loss(store):
 @pytest.fixture
 def sparse(store, monkeypatch):
     """Sixty more messages, at 60 to 119; 60, 90 and 119 are wanted. Each slice is handed on."""
-    monkeypatch.setattr("pyrocket.index.queues.batches._ROWS_WORTH", 1)
+    monkeypatch.setattr("pyrocket.formats.record_slice._ROWS_WORTH", 1)
     wanted = [n in (0, 30, 59) for n in range(60)]
     rows = batch(
         [f"{n:0200}".encode() for n in range(60, 120)],
@@ -195,7 +196,11 @@ def located(store, monkeypatch):
 
 def found(store, places, loss=SKIP, on_batch=None, **filtered):
     """The messages that are read at the places; `on_batch` is called behind each batch."""
-    read, scan = [], partial(store.scan_places, columns=["body"], **filtered)
+
+    def scan(places, tally):
+        return decoded(store.slices_at(places, tally=tally, **filtered))
+
+    read = []
     for part in read_places(store, places, loss, scan):
         read += [int(body) for body in part.column("body").to_pylist()]
         if on_batch:

@@ -26,6 +26,7 @@ from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.identity import load_identity, settle_identity
 from pyrocket.metadata.subscriptions import Subscriptions
 from pyrocket.metadata.topics import TopicConfig, Topics
+from support.slices import decoded
 from support.stores import SMALL
 from support.strategies import raw_record
 
@@ -150,7 +151,8 @@ def _read_queue(known, log_, bound, places):
             assert (found.physical_offset, found.store_size) == places[offset]
             assert found.body == b"body %d" % offset
     names = ["queueOffset", "physicalOffset", "storeSize", "body", "storeTimestamp"]
-    for part in Scanner(log_, "b").scan(known, minimum, maximum, names, verify_crc=True):
+    slices = Scanner(log_, "b").slices(known, minimum, maximum)
+    for part in decoded(slices, names, verify_crc=True):
         part.validate(full=True)
         for offset, place, size, found, _ in zip(*part.to_pydict().values(), strict=True):
             assert (place, size) == places[offset]

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
-from pyrocket.formats import record_columns
-from pyrocket.index.queues import batches, scanner, sparse
+from pyrocket.formats import record_columns, record_slice
+from pyrocket.index.queues import scanner, sparse
+from support.slices import scan_ranges
 from support.stores import SMALL, FakeClock, batch, log_files, message, overwrite, queue_files
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -70,7 +71,7 @@ def tagged(store):
 def ways(request, monkeypatch):
     """As it is, with so small slices that a few messages make many, and without a mapping."""
     if request.param == "small slices":
-        monkeypatch.setattr(batches, "_ROWS_WORTH", 3)
+        monkeypatch.setattr(record_slice, "_ROWS_WORTH", 3)
         for name in ("SLICE_ROWS", "_ENTRIES_AT_ONCE"):
             monkeypatch.setattr(scanner, name, 3)
     if request.param.startswith("piece"):
@@ -180,7 +181,7 @@ def test_due_times_of_delayed_messages_are_no_hashes(store):
     where = MessageFilter.parse(tags="A")
     rows = rows_of(store.scan("SCHEDULE_TOPIC_XXXX", 0, 0, 1, ["body"], where=where))
     assert rows == [{"body": b"later"}]
-    (row,) = store.scan_many("SCHEDULE_TOPIC_XXXX", [(0, 0, 1)], ["body"], where=where)["body"]
+    (row,) = scan_ranges(store, "SCHEDULE_TOPIC_XXXX", [(0, 0, 1)], where=where)["body"]
     assert row.as_py() == b"later"
 
 
@@ -228,7 +229,7 @@ def test_few_messages_of_many_slices_come_in_one_batch(tagged, monkeypatch):
 
 def test_bodies_that_inflate_to_a_lot_come_in_several_batches(store, monkeypatch):
     monkeypatch.setattr(record_columns, "PLAIN_BYTES", 10_000)
-    monkeypatch.setattr(batches, "_ROWS_WORTH", 1)
+    monkeypatch.setattr(record_slice, "_ROWS_WORTH", 1)
     plain = [b"%d" % number * 6000 for number in range(30)]
     store.append_batch(batch(plain, 0, tags=pa.array(["A", "B"] * 15)), topic="t")
     where = MessageFilter.parse(tags="A")

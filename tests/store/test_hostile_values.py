@@ -111,16 +111,14 @@ def reads(store):
             store.scan_pending,
             {"part": store.pending("scheduled")[0], "topics": ("t",), "columns": ("body",)},
         ),
-        "Store.scan_places": (
-            store.scan_places,
-            {
-                "places": store.locate(LookupRequest(topics=("t",), keys=("k",))).places[0],
-                "columns": ("body",),
-            },
+        "Store.slice_of_ranges": (
+            store.slice_of_ranges,
+            {"topic": "t", "ranges": [(0, 0, 2)]},
         ),
-        "Store.scan_many": (
-            store.scan_many,
-            {"topic": "t", "ranges": [(0, 0, 2)], "columns": ("body",)},
+        "Store.slices": (store.slices, span),
+        "Store.slices_at": (
+            store.slices_at,
+            {"places": store.locate(LookupRequest(topics=("t",), keys=("k",))).places[0]},
         ),
         "Store.topic": (store.topic, {"name": "t"}),
     }
@@ -181,7 +179,7 @@ def calls_of_parts(store):
         "Sink.discard": (sink.discard, {"staged": []}),
         "Sink.last": (sink.last, {"identity": "q", "target": "t"}),
         "Sink.publish": (sink.publish, {"batch": batch_of(0), "staged": []}),
-        "Sink.publish_anonymous": (sink.publish_anonymous, {"staged": []}),
+        "Sink.publish_once": (sink.publish_anonymous, {"staged": []}),
         "Sink.stage": (sink.stage, {"batch": batch_of(9), "partition": 0, "attempt": 0}),
         "SinkBatch": (
             SinkBatch,

@@ -14,6 +14,7 @@ from pyrocket.formats.index_file import Geometry, key_hash
 from pyrocket.index.keys import key_search
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues import scattered_reads
+from support.slices import decoded
 from support.stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot
 
 ONE_KEY = LookupRequest(topics=["t"], keys=["k"])
@@ -41,7 +42,9 @@ def read(store, wanted, *columns, **options):
     located = store.locate(wanted)
     rows = []
     for places in located.places:
-        for part in store.scan_places(places, columns or ("body",), verify_crc=True, **options):
+        for part in decoded(
+            store.slices_at(places, **options), columns or ("body",), verify_crc=True
+        ):
             rows += zip(*(part.column(name).to_pylist() for name in part.schema.names), strict=True)
     assert len(rows) == len(located) or options
     return rows if columns else [body for (body,) in rows]
@@ -165,7 +168,7 @@ def test_what_was_cleaned_away_is_not_found_and_named_if_it_goes_later(open_stor
     assert 0 < len(places) < 60
     files[1].unlink()
     with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
-        list(reader.scan_places(places, ["body"]))
+        list(reader.slices_at(places))
     (fewer,) = reader.locate(ONE_KEY).places
     assert len(fewer) < len(places)
 
@@ -179,7 +182,7 @@ def test_a_damaged_message_is_named(open_store, path):
     (places,) = reader.locate(ONE_KEY).places
     overwrite(path / "commitlog" / f"{4096:020d}", b"\x7f\xff", at - 4096 + 84)
     with pytest.raises(StoreDamagedError, match=f"log offset {at}"):
-        list(reader.scan_places(places, ["body"]))
+        list(reader.slices_at(places))
     with pytest.raises(StoreDamagedError, match=f"log offset {at}"):
         reader.locate(ONE_KEY)
 
@@ -196,9 +199,9 @@ def test_places_of_another_queue_are_refused(open_store):
         ),
     ):
         with pytest.raises(StoreDamagedError):
-            list(store.scan_places(wrong, ["body"]))
+            list(store.slices_at(wrong))
     with pytest.raises(SchemaError, match="'boddy'"):
-        store.scan_places(places, ["boddy"])
+        list(decoded(store.slices_at(places), ["boddy"]))
 
 
 def test_places_within_a_range_of_offsets():

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store, StoreConfig
 from pyrocket.errors import SchemaError, TopicNotFoundError
+from support.slices import scan_ranges
 from support.stores import SMALL, batch, log_files, overwrite
 
 QUEUES = 6
@@ -65,7 +66,7 @@ def parts_of(store):
 @given(data=st.data())
 def test_all_columns_are_those_of_scans_queue_by_queue(store, data):
     ranges = parts_of(store)(data)
-    found = store.scan_many("t", ranges, COLUMNS, verify_crc=True)
+    found = scan_ranges(store, "t", ranges, COLUMNS, verify_crc=True)
     assert pa.Table.from_batches([found]) == one_by_one(store, ranges)
 
 
@@ -75,23 +76,23 @@ def test_all_columns_are_those_of_scans_queue_by_queue(store, data):
 def test_filters_and_their_counts_are_those_of_scans(store, wanted, data):
     ranges, where = parts_of(store)(data), MessageFilter.parse(**wanted)
     ours, theirs = ScanTally(), ScanTally()
-    found = store.scan_many("t", ranges, COLUMNS, where=where, tally=ours)
+    found = scan_ranges(store, "t", ranges, COLUMNS, where=where, tally=ours)
     assert pa.Table.from_batches([found]) == one_by_one(store, ranges, where=where, tally=theirs)
     assert ours == theirs
 
 
 def test_what_is_not_there_is_left_to_a_scan(store):
     end = store.max_offset("t", 1)
-    assert store.scan_many("t", [(0, 0, 1), (1, 0, end + 1)]) is None
-    assert store.scan_many("t", [(0, 0, 1), (QUEUES + 1, 0, 1)]) is None
-    assert store.scan_many("t", []) is None
+    assert scan_ranges(store, "t", [(0, 0, 1), (1, 0, end + 1)]) is None
+    assert scan_ranges(store, "t", [(0, 0, 1), (QUEUES + 1, 0, 1)]) is None
+    assert scan_ranges(store, "t", []) is None
 
 
 def test_a_mistake_is_raised(store):
     with pytest.raises(SchemaError, match="nonsense"):
-        store.scan_many("t", [(0, 0, 1)], ["nonsense"])
+        store.slice_of_ranges("t", [(0, 0, 1)]).decode_in_order(["nonsense"])
     with pytest.raises(TopicNotFoundError):
-        store.scan_many("missing", [(0, 0, 1)])
+        scan_ranges(store, "missing", [(0, 0, 1)])
 
 
 @pytest.mark.parametrize("bodies", [[NOISE] * 9, [b"z"] * 20_000])
@@ -101,16 +102,16 @@ def test_more_than_a_slice_is_left_to_scans(tmp_path, bodies):
         store.create_topic("t", read_queues=2, write_queues=2)
         store.append_batch(batch(bodies, 0), topic="t")
         store.append_batch(batch([b"x"], 1), topic="t")
-        assert store.scan_many("t", [(0, 0, len(bodies)), (1, 0, 1)]) is None
-        assert store.scan_many("t", [(0, 0, 5), (1, 0, 1)]).num_rows == 6
+        assert scan_ranges(store, "t", [(0, 0, len(bodies)), (1, 0, 1)]) is None
+        assert scan_ranges(store, "t", [(0, 0, 5), (1, 0, 1)]).num_rows == 6
 
 
 def test_bodies_that_inflate_to_a_lot_are_left_to_scans(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         store.create_topic("t", read_queues=12, write_queues=12)
         store.append_batch(batch([bytes(2_500_000)] * 12, list(range(12))), topic="t")
-        assert store.scan_many("t", [(queue, 0, 1) for queue in range(12)]) is None
-        assert store.scan_many("t", [(0, 0, 1), (1, 0, 1)]).num_rows == 2
+        assert scan_ranges(store, "t", [(queue, 0, 1) for queue in range(12)]) is None
+        assert scan_ranges(store, "t", [(0, 0, 1), (1, 0, 1)]).num_rows == 2
 
 
 def test_damage_is_left_to_the_scan_that_names_it(tmp_path):
@@ -119,9 +120,9 @@ def test_damage_is_left_to_the_scan_that_names_it(tmp_path):
         store.create_topic("t", read_queues=2, write_queues=2)
         store.append_batch(batch([b"a", b"b"], [0, 1]), topic="t")
         ranges = [(0, 0, 1), (1, 0, 1)]
-        assert store.scan_many("t", ranges, ["body"])["body"].to_pylist() == [b"a", b"b"]
+        assert scan_ranges(store, "t", ranges, ["body"])["body"].to_pylist() == [b"a", b"b"]
         where = store.read("t", 1, 0)[0].physical_offset % SMALL.log_file_bytes
         overwrite(log_files(path)[0], b"\x00", where + 88)
-        assert store.scan_many("t", ranges, ["body"], verify_crc=True) is None
+        assert scan_ranges(store, "t", ranges, ["body"], verify_crc=True) is None
         overwrite(log_files(path)[0], b"\xff", where)
-        assert store.scan_many("t", ranges, ["body"]) is None
+        assert scan_ranges(store, "t", ranges, ["body"]) is None

@@ -13,6 +13,7 @@ from pyrocket.tools.verify.verify import verify
 from support.halves import COMMIT, MINUTE, UNKNOWN, Listener, log_records, producer, rounds
 from support.sinks import numbered as numbered_batch
 from support.sinks import publish, stage
+from support.slices import scan_ranges
 from support.stores import SMALL, log_files, message, overwrite, reboot, scan
 
 CONFIG = replace(SMALL, log_file_bytes=65536, property_crc=True)
@@ -76,7 +77,7 @@ def test_a_record_whose_checksum_was_hidden_is_damaged_to_readers_and_verify(sto
         with pytest.raises(StoreDamagedError, match="checksum mismatch of the whole record"):
             reader.read("t", 0, 0)
         with pytest.raises(StoreDamagedError):
-            reader.scan_many("t", [(0, 0, 2)], verify_crc=True) or scan(reader, "t", 0)
+            scan_ranges(reader, "t", [(0, 0, 2)], verify_crc=True) or scan(reader, "t", 0)
 
 
 def test_recovery_ends_the_log_before_a_record_whose_checksum_was_hidden(store, path, open_store):

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
-from pyrocket import LookupRequest, LookupResult, MessageLocations, Store
+from pyrocket import LookupRequest, LookupResult, MessageLocations, ScanTally, Store
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.columns.projection import Projection
@@ -82,8 +81,11 @@ def _scan(
     loss: LossPolicy,
 ) -> Iterator[pa.RecordBatch]:
     store = store_of_driver(partition.path, partition.store)
-    where = selection.where
-    scan = partial(store.scan_places, columns=columns, verify_crc=verify_crc, where=where)
+
+    def scan(places: MessageLocations, tally: ScanTally) -> Iterator[pa.RecordBatch]:
+        slices = store.slices_at(places, where=selection.where, tally=tally)
+        return (batch for each in slices for batch in each.decode(columns, verify_crc=verify_crc))
+
     for places in partition.places:
         yield from read_places(store, places, loss, scan)
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 from pyrocket import ScanTally
-from pyrocket.errors import RecordDamagedError
+from pyrocket.errors import PyrocketError
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.columns.projection import Projection
@@ -53,13 +53,21 @@ def _scan(
     tally = ScanTally()
     where = selection.where
     scan = partial(store.scan, verify_crc=verify_crc, where=where)
-    scan_many = partial(store.scan_many, verify_crc=verify_crc, where=where, tally=tally)
     for few in together(partition.ranges):
         places = [(each.queue_id, each.start, each.end) for each in few]
         batch = None
         # A damaged record is for the policy, which goes by the range it is in.
-        with suppress(RecordDamagedError):
-            batch = scan_many(few[0].topic, places, columns) if len(few) > 1 else None
+        with suppress(PyrocketError):
+            counted = ScanTally()
+            found = (
+                store.slice_of_ranges(few[0].topic, places, where=where, tally=counted)
+                if len(few) > 1
+                else None
+            )
+            if found is not None:
+                batch = found.decode_in_order(columns, verify_crc=verify_crc)
+            if batch is not None:
+                tally.add(counted)
         if batch is not None:
             yield batch
             continue

@@ -39,7 +39,7 @@ class Scan(Protocol):
 class PlacesScan(Protocol):
     """Scans the messages at some places."""
 
-    def __call__(self, places: MessageLocations, *, tally: ScanTally) -> Iterator[pa.RecordBatch]:
+    def __call__(self, places: MessageLocations, tally: ScanTally) -> Iterator[pa.RecordBatch]:
         """Yield those that are wanted; count in `tally` how far it has come."""
         ...
 
@@ -83,7 +83,7 @@ def read_places(
         now = left.pop(0)
         tally = ScanTally()
         try:
-            yield from scan(now, tally=tally)
+            yield from scan(now, tally)
         except OffsetOutOfRangeError as error:
             if loss.fails:
                 raise _with_way_out(error) from error

@@ -1,20 +1,18 @@
 """Where single messages lie, and reading just these."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from pyrocket.arguments import check_texts, check_type
-from pyrocket.errors import OffsetOutOfRangeError, PyrocketError, SchemaError, StoreDamagedError
+from pyrocket.errors import OffsetOutOfRangeError, PyrocketError, StoreDamagedError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
+from pyrocket.formats.record_columns import QueueRun
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.queues.scanner import SLICE_ROWS
+from pyrocket.formats.record_slice import RecordSlice
+from pyrocket.index.queues.scanner import SLICE_ROWS, records_wanted
 from pyrocket.index.queues.scattered_reads import records_at
 from pyrocket.log.commit_log import CommitLog
 
@@ -71,60 +69,22 @@ class MessageLocations:
         return MessageLocations(self.topic, self.queue_id, *fields)
 
 
-def check_columns(columns: Sequence[str], known: Iterable[str]) -> None:
-    """Raise SchemaError (COLUMN_UNKNOWN) unless there is a column, and all are known."""
-    check_texts(columns=columns)
-    known = list(known)
-    unknown = [name for name in columns if name not in known]
-    if unknown or not columns:
-        raise SchemaError(
-            f"these messages have no column {unknown[0]!r}." if unknown else "name a column.",
-            remedy=f"They have {', '.join(known)}.",
-            code="COLUMN_UNKNOWN",
-        )
-
-
-def scan_places(
+def slices_at(
     log: CommitLog,
     places: MessageLocations,
     broker_name: str,
-    columns: Sequence[str],
-    *,
-    verify_crc: bool,
     where: MessageFilter,
     tally: ScanTally,
-) -> Iterator[pa.RecordBatch]:
-    """Return batches of the messages that `where` wants, in order; columns are checked at once.
+) -> Iterator[RecordSlice]:
+    """Yield the messages that `where` wants, in order.
 
-    Raises OffsetOutOfRangeError where they were cleaned away, StoreDamagedError, SchemaError.
+    Raises OffsetOutOfRangeError where they were cleaned away, StoreDamagedError.
     """
-    check_type(MessageLocations, "Use what `Store.locate` returned.", places=places)
-    check_columns(columns, SCAN_COLUMNS)
-    return _scan(log, places, broker_name, columns, verify_crc, where, tally)
-
-
-def _scan(
-    log: CommitLog,
-    places: MessageLocations,
-    broker_name: str,
-    columns: Sequence[str],
-    verify_crc: bool,
-    where: MessageFilter,
-    tally: ScanTally,
-) -> Iterator[pa.RecordBatch]:
     for fields, first in _records(log, places):
-        count = len(fields)
-        if not where.wants_all:
-            wanted = where.matching(PropertyColumns(fields.properties()), len(fields))
-            fields = fields.part(wanted)
-        run = QueueRun(places.topic, broker_name, places.queue_id, first)
-        while len(fields):
-            batch = build_columns(fields, run, columns, verify_crc=verify_crc)
-            yield batch
-            # Where bodies inflate to a lot, the rows come in several batches.
-            tally.messages += batch.num_rows
-            fields = fields.part(slice(batch.num_rows, None))
-        tally.entries, tally.records = tally.entries + count, tally.records + count
+        wanted = records_wanted(fields, where)
+        tally.messages += len(wanted)
+        yield RecordSlice(QueueRun(places.topic, broker_name, places.queue_id, first), wanted)
+        tally.entries, tally.records = tally.entries + len(fields), tally.records + len(fields)
 
 
 def _records(log: CommitLog, places: MessageLocations) -> Iterator[tuple[RecordFields, int]]:

@@ -7,14 +7,11 @@ copied, or not opened for writing since the last boot) is read as far as its que
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-import pyarrow as pa
-
 from pyrocket.arguments import (
     check_all_numbers,
     check_offsets,
     check_place,
     check_ranges,
-    check_texts,
     check_type,
 )
 from pyrocket.clock import Clock
@@ -26,13 +23,12 @@ from pyrocket.disk.shared_state import NEXT_DUE, SharedState
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
-    SchemaError,
     StoreDamagedError,
     StoreUnavailableError,
 )
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.record_columns import SCAN_COLUMNS
+from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.byte_sums import cut_by_bytes, span_of
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
@@ -129,35 +125,23 @@ class Reader:
         end = min(self.check_range(topic, queue_id, offset, offset).maximum, offset + max_messages)
         return read_messages(self._log, self._queues.get(topic.name, queue_id), offset, end)
 
-    def scan(
+    def slices(
         self,
         topic: TopicConfig,
         queue_id: int,
         start: int,
         end: int,
-        columns: Sequence[str],
         *,
-        verify_crc: bool,
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Return batches of exactly [start, end); the range and the columns are checked at once."""
-        check_texts(columns=columns)
-        unknown = [name for name in columns if name not in SCAN_COLUMNS]
-        if unknown or not columns:
-            raise SchemaError(
-                f"a scan has no column {unknown[0]!r}." if unknown else "a scan needs a column.",
-                remedy=f"It has {', '.join(SCAN_COLUMNS)}.",
-                code="COLUMN_UNKNOWN",
-            )
+    ) -> Iterator[RecordSlice]:
+        """Return exactly [start, end) as raw records; the range is checked at once."""
         self.check_range(topic, queue_id, start, end)
         queue = self._queues.get(topic.name, queue_id)
-        return self._scanner.scan(
-            queue, start, end, columns, verify_crc=verify_crc, where=where, tally=tally
-        )
+        return self._scanner.slices(queue, start, end, where=where, tally=tally)
 
     def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
-        """Return ranges (queue, start, end) of a topic for `read_together`; None if one is gone."""
+        """Return ranges (queue, start, end) of a topic as runs; None if one is gone."""
         check_ranges(ranges)
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:

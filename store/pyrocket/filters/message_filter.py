@@ -132,3 +132,9 @@ class ScanTally:
     entries: int = 0
     records: int = 0
     messages: int = 0
+
+    def add(self, other: "ScanTally") -> None:
+        """Add what another scan did."""
+        self.entries += other.entries
+        self.records += other.records
+        self.messages += other.messages

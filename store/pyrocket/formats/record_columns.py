@@ -5,7 +5,7 @@ the columns asked for are built; no loop over records, but for the checksum and 
 compressed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.arguments import check_texts
 from pyrocket.errors import SchemaError
 from pyrocket.formats.arrow_buffers import Ints, gather, is_utf8, text_bytes
 from pyrocket.formats.message_id import hex_column
@@ -71,6 +72,19 @@ SCAN_COLUMNS: dict[str, pa.DataType] = {
 `nullBody` tells whether an empty body stands for none, `keyEncoding` how KEYS are encoded: see
 `formats.properties`.
 """
+
+
+def check_columns(columns: Sequence[str], known: Iterable[str] = SCAN_COLUMNS) -> None:
+    """Raise SchemaError (COLUMN_UNKNOWN) unless there is a column, and all are known."""
+    check_texts(columns=columns)
+    known = list(known)
+    unknown = [name for name in columns if name not in known]
+    if unknown or not columns:
+        raise SchemaError(
+            f"these messages have no column {unknown[0]!r}." if unknown else "name a column.",
+            remedy=f"They have {', '.join(known)}.",
+            code="COLUMN_UNKNOWN",
+        )
 
 
 SEVERAL_QUEUES = -1

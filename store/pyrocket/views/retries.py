@@ -17,6 +17,7 @@ from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.reader import Reader
 from pyrocket.formats.pending_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
+from pyrocket.formats.record_slice import decode_slices
 from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.views.parts import (
@@ -92,9 +93,8 @@ def scan_sent_back(
     """Yield the messages of a part as columns; raises as a scan does."""
     queues = part.queue_id + 1
     topic = TopicConfig(part.topic, queues, queues)
-    asked = _asked(columns)
-    scanned = (part.queue_id, part.start, part.end, asked)
-    for batch in reader.scan(topic, *scanned, verify_crc=verify_crc):
+    slices = reader.slices(topic, part.queue_id, part.start, part.end)
+    for batch in decode_slices(slices, _asked(columns), verify_crc=verify_crc):
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
         count = batch.num_rows
         arrays[GROUP] = pa.repeat(pa.scalar(part.group, pa.string()), count)

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyrocket.arguments import check_text, check_texts, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.group_admin import Groups
-from pyrocket.engine.message_locations import check_columns
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
+from pyrocket.formats.record_columns import check_columns
 from pyrocket.formats.system_topics import DLQ_PREFIX
 from pyrocket.views.commit_log import log_parts, scan_log
 from pyrocket.views.parts import (

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from pyrocket.config import Retention
 from support.dying import DeathError, DyingAt
+from support.slices import decoded
 from support.stores import SMALL, batch, reboot
 from support.timing import DAY, HOUR, TIMER, Timing
 
@@ -27,8 +28,11 @@ def parked(timing):
     known = timing.store._reader.system_offsets(TIMER)
     return [
         row["properties"]
-        for part in timing.store._reader._scanner.scan(
-            timing.store._reader._queues.get(TIMER, 0), known.minimum, known.maximum, ["properties"]
+        for part in decoded(
+            timing.store._reader._scanner.slices(
+                timing.store._reader._queues.get(TIMER, 0), known.minimum, known.maximum
+            ),
+            ["properties"],
         )
         for row in part.to_pylist()
     ]

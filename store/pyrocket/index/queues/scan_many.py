@@ -1,4 +1,4 @@
-"""A few messages of each of many queues of a topic, decoded at once.
+"""A few messages of each of many queues of a topic as one slice.
 
 What a slice of a scan costs besides its bytes is paid once, not once a queue: a micro-batch over
 many queues often has one message of each.
@@ -16,8 +16,9 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
-from pyrocket.formats.record_columns import QueueRun, build_columns
+from pyrocket.formats.record_columns import SEVERAL_QUEUES, QueueRun
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.scanner import SLICE_BYTES, SLICE_ROWS
 from pyrocket.index.queues.sparse import read_apart
@@ -36,20 +37,14 @@ class _Places:
     entries: Entries
 
 
-def read_together(
-    log: CommitLog,
-    runs: Sequence[Run],
-    run: QueueRun,
-    columns: Sequence[str],
-    *,
-    verify_crc: bool,
-    where: MessageFilter,
-    tally: ScanTally,
-) -> pa.RecordBatch | None:
-    """Return the messages that `where` wants as one batch, queue by queue.
+def slice_of_runs(
+    log: CommitLog, runs: Sequence[Run], broker: str, where: MessageFilter, tally: ScanTally
+) -> RecordSlice | None:
+    """Return the messages that `where` wants, to be decoded in the order of the runs.
 
-    None where they are more than a slice, or something is wrong: then a scan of each run tells.
+    None where they are more than a slice, or one cannot be read; read each run alone then.
     """
+    run = QueueRun(runs[0][0].topic, broker, SEVERAL_QUEUES, 0)
     places = _places(runs)
     if places is None:
         return None
@@ -63,14 +58,11 @@ def read_together(
         if len(order) and not where.wants_all:
             wanted = where.matching(PropertyColumns(fields.properties()), len(order))
             fields, order = fields.part(wanted), order[wanted]
-        batch = build_columns(fields, run, columns, verify_crc=verify_crc)
     except (PyrocketError, FileNotFoundError):
         return None
-    if batch.num_rows < len(order):  # Bodies that inflate to a lot.
-        return None
     tally.entries, tally.records = tally.entries + count, tally.records + len(places.entries)
-    tally.messages += batch.num_rows
-    return batch.take(pa.array(np.argsort(order, kind="stable")))
+    tally.messages += len(fields)
+    return RecordSlice(run, fields, np.argsort(order, kind="stable"))
 
 
 def _places(runs: Sequence[Run]) -> _Places | None:

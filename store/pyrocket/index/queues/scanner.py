@@ -8,11 +8,10 @@ them, far from each other, are read piece by piece. Of those, properties are dec
 other columns for the messages that are wanted.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from pyrocket.errors import (
     REBUILD_QUEUES,
@@ -24,12 +23,13 @@ from pyrocket.errors import (
 )
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_columns import QueueRun
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.queues.batches import columns_of, joined, records_wanted
+from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.lost_files import no_entry, no_log_file
 from pyrocket.index.queues.sparse import lie_apart, read_apart
@@ -79,34 +79,28 @@ class Scanner:
     ) -> None:
         self._log, self._broker_name, self._settle = log, broker_name, settle
 
-    def scan(
+    def slices(
         self,
         queue: ConsumeQueue,
         start: int,
         end: int,
-        columns: Sequence[str],
         *,
-        verify_crc: bool = False,
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield exactly the messages [start, end) of `queue`, those that `where` wants.
+    ) -> Iterator[RecordSlice]:
+        """Yield the messages [start, end) that `where` wants as raw records.
 
         Raises OffsetOutOfRangeError where entries or their records are gone, StoreDamagedError.
         """
         run = QueueRun(queue.topic, self._broker_name, queue.queue_id, start)
         where, tally = where or _EVERYTHING, tally or ScanTally()
-
-        def built() -> Iterator[pa.RecordBatch]:
-            for _, fields in self._slices(queue, start, end, where, tally):
-                wanted = fields if where.wants_all else records_wanted(fields, where)
-                tally.messages += len(wanted)
-                yield from columns_of(wanted, run, columns, verify_crc=verify_crc)
-
-        return built() if where.wants_all else joined(built())
+        for _, fields in self._slices(queue, start, end, where, tally):
+            wanted = records_wanted(fields, where)
+            tally.messages += len(wanted)
+            yield RecordSlice(run, wanted)
 
     def records(self, queue: ConsumeQueue, start: int, end: int) -> Iterator[Slice]:
-        """Yield the messages [start, end) of `queue` as checked records; raises as `scan`."""
+        """Yield the messages [start, end) of `queue` as checked records; raises as `slices`."""
         slices = self._slices(queue, start, end, _EVERYTHING, ScanTally(), in_place=True)
         for codes, fields in slices:
             yield Slice(int(fields.queue_offset[0]), codes, fields)
@@ -230,8 +224,16 @@ class Scanner:
         return no_log_file(self._log.run, int(places.offsets[row]), at)
 
 
+def records_wanted(records: RecordFields, where: MessageFilter) -> RecordFields:
+    """Return the records that `where` wants."""
+    if where.wants_all or not len(records):
+        return records
+    rows = where.matching(PropertyColumns(records.properties()), len(records))
+    return records if rows.all() else records.part(rows)
+
+
 def read_messages(log: CommitLog, queue: ConsumeQueue, start: int, end: int) -> list[StoredMessage]:
-    """Return the messages [start, end) of `queue`, which has them; raises as `Scanner.scan`."""
+    """Return the messages [start, end) of `queue`, which has them; raises as `Scanner.slices`."""
     entries = queue.entries(start, end)
     behind = start + len(entries)
     if behind < end:

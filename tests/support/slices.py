@@ -1,0 +1,18 @@
+"""Raw slices decoded, for tests that compare messages."""
+
+from pyrocket import decode_slices
+from pyrocket.errors import PyrocketError
+
+
+def decoded(slices, columns=("body",), **options):
+    """The batches of slices, in their order."""
+    return decode_slices(slices, columns, **options)
+
+
+def scan_ranges(store, topic, ranges, columns=("body",), *, verify_crc=False, **options):
+    """Small ranges as one batch; None if they have to be read one by one."""
+    found = store.slice_of_ranges(topic, ranges, **options)
+    try:
+        return None if found is None else found.decode_in_order(columns, verify_crc=verify_crc)
+    except PyrocketError:
+        return None
