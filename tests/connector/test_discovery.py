@@ -37,8 +37,8 @@ def test_the_import_brings_nothing_but_itself():
         "pyspark_pyrocket",
         "pyspark_pyrocket.boundary",
         "pyspark_pyrocket.datasource",
-        "pyspark_pyrocket.worker",
         "pyspark_pyrocket.support",
+        "pyspark_pyrocket.worker",
     ]
 
 

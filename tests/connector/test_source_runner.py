@@ -98,10 +98,10 @@ def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
     assert not worker.in_source_runner()
     code = """
         import sys, types
-        from pyspark_pyrocket import processes
+        from pyspark_pyrocket import worker
         name = "pyspark.sql.streaming.python_streaming_source_runner"
         sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=name)
-        assert processes.in_source_runner()
+        assert worker.in_source_runner()
     """
     subprocess.run([sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))], check=True)
 

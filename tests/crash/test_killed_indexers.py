@@ -19,9 +19,9 @@ APPEND = """
 import sys
 import pyarrow as pa
 from pyrocket import Store
-from pyrocket.index import key_builder
+from pyrocket.index.keys import index_builder
 
-key_builder.CATCH_UP_BYTES, key_builder.SLICE_BYTES = 2000, 1
+index_builder.CATCH_UP_BYTES, index_builder.SLICE_BYTES = 2000, 1
 store = Store.open(sys.argv[1])
 keys = [["k", f"{sys.argv[2]}.{at % 7}"] for at in range(30)]
 queues = pa.array([0] * 30, pa.int32())

@@ -110,13 +110,13 @@ def test_an_abort_file_is_believed_before_the_words(rested, recoveries):
 def test_the_words_are_durable_before_the_end_is_called_clean(tmp_path, monkeypatch):
     path, done = tmp_path / "store", []
     store = filled(path)
-    rest = SharedState.rest
+    rest = SharedState.mark_clean
 
     def note(page):
         done.append(Layout(path).abort.exists())
         rest(page)
 
-    monkeypatch.setattr(SharedState, "rest", note)
+    monkeypatch.setattr(SharedState, "mark_clean", note)
     store.close()
     assert done == [True]
     assert not Layout(path).abort.exists()

@@ -1,6 +1,6 @@
 """How far streaming queries are behind: in log lines, and for Prometheus.
 
-    from pyspark_pyrocket import lag
+    from pyspark_pyrocket.tools import lag
 
     lag.watch(spark, store="/data/store", port=9400)
 

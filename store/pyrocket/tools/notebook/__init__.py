@@ -1,6 +1,6 @@
 """A store at a glance, for notebooks and prompts: what is in it, who has read how far, messages.
 
-    from pyrocket import notebook
+    from pyrocket.tools import notebook
     notebook.topics("/data/store")
     notebook.peek("/data/store", "orders", 5)
     notebook.lag("/data/store", "billing")
