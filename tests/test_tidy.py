@@ -56,7 +56,7 @@ PATHS_OUTSIDE_DISK = {
     "services.delay.timer_store": "os.listdir",
     "metadata.identity": ".iterdir",
     "metadata.queue_ends": "os.listdir os.open",
-    "services.sink.staging": ".iterdir",
+    "services.sink.staging_area": ".iterdir",
     "metadata.store_sizes": ".glob",
     "engine.snapshot": ".glob .iterdir os.walk",
     "services.delay.java_timer_log": ".glob",

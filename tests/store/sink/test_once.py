@@ -194,7 +194,7 @@ def test_a_file_that_knows_more_than_the_log_does_not_count(path, store, clock, 
     ledger.write_bytes(encode_own(ledger, content))
     with Store.open(path, config=SMALL, clock=clock) as again:
         assert again.sink.last(QUERY, "t") == 1
-        assert "is not of this log" in caplog.text
+        assert "does not match the log" in caplog.text
         assert publish(again, 2, ROWS).rows == 40
 
 

@@ -27,7 +27,7 @@ def test_rows_staged_beside_another_store_are_refused(tmp_path, store):
     one = numbered(0)
     with Store.open(tmp_path / "other", create=True, config=SMALL) as other:
         staged = stage(other, one, ROWS)
-    with pytest.raises(StoreNotSharedError, match="not beside this"):
+    with pytest.raises(StoreNotSharedError, match="not for this one"):
         store.sink.publish(one, [staged])
     assert all_bodies(store) == []
 
@@ -117,7 +117,7 @@ def test_a_file_cut_short_is_refused(path, store, reader):
     good = file.read_bytes()
     for length in (0, 1, len(good) // 2, len(good) - 1):
         file.write_bytes(good[:length])
-        with pytest.raises(SinkError, match="has been changed or lost bytes"):
+        with pytest.raises(SinkError, match="was changed or has lost bytes"):
             store.sink.publish(one, [staged])
     assert all_bodies(store) == []
 

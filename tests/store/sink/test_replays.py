@@ -76,7 +76,7 @@ def test_a_replay_with_other_rows_is_refused_with_both_figures(store, rows):
     error = refused(store, 0, rows, "run-2")
     assert error.code == "SINK_BATCH_DIFFERS"
     assert "with 40 rows of 120 bytes" in error.message
-    assert f"comes with {len(rows)} rows of {sum(map(len, rows))} bytes" in error.message
+    assert f"repeats it with {len(rows)} rows of {sum(map(len, rows))} bytes" in error.message
     assert "onReplayDifference" in error.remedy
     assert all_bodies(store) == ROWS
 
@@ -214,7 +214,7 @@ def test_after_an_unclean_end_of_the_machine_a_gap_is_logged(path, store, clock,
         assert strictly(again, 3, [b"next"]).rows == 1
         (logged,) = errors(caplog)
         assert "batch 2 is missing" in logged
-        assert "ended uncleanly" in logged
+        assert "machine crashed" in logged
         clock.now += 1000
         assert refused(again, 6).code == "SINK_BATCH_GAP", "nothing has been lost since"
 
@@ -332,7 +332,7 @@ def test_a_placeholder_among_the_records_of_batches_stops_no_query(
         assert strictly(store, 5, [b"5"]).rows == 1
         assert refused(store, 7).code == "SINK_BATCH_GAP"
         assert all_bodies(store) == [b"%d" % number for number in range(6)]
-    assert any("record 3 of the batches" in line for line in errors(caplog)) == (saved == 3)
+    assert any("publish record 3 is damaged" in line for line in errors(caplog)) == (saved == 3)
 
 
 # Another store

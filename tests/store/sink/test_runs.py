@@ -95,7 +95,7 @@ def test_a_run_that_is_overtaken_while_it_repeats_a_batch_does_not_take_over(
 
         again = numbered(0, "run-2")
         staged = stage_tasks(slow, again, ROWS)
-        monkeypatch.setattr(slow._writer, "section", overtaken)
+        monkeypatch.setattr(slow._writer, "exclusive", overtaken)
         with pytest.raises(SinkError, match=r"SINK_BATCH_BEHIND|SINK_FENCED"):
             slow.sink.publish(again, staged)
     assert store.sink.last(again.identity, "t") == 1

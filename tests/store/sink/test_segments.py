@@ -64,7 +64,7 @@ def test_a_damaged_segment_is_refused_before_anything_is_written(
     else:
         file.write_bytes(data[:-9] if damage == "short" else data[:-9] + b"+" + data[-8:])
     before = store.position()
-    with pytest.raises(SinkError, match="has been changed or lost bytes"):
+    with pytest.raises(SinkError, match="was changed or has lost bytes"):
         store.sink.publish(one, [staged])
     assert store.position() == before
 

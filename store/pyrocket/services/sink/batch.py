@@ -1,4 +1,4 @@
-"""What a sink publishes, told apart from everything else: the words of staging and publication."""
+"""The types that applications stage and publish batches with."""
 
 import hashlib
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ ON_GAP = (FAIL, ACCEPT)
 
 @dataclass(frozen=True, kw_only=True)
 class SinkBatch:
-    """The identity of what is published at once. Raises SinkError (SINK_NO_IDENTITY).
+    """The identity of a batch. Raises SinkError (SINK_NO_IDENTITY).
 
-    identity: the id of a query, or of an application; never empty.
-    target: the topic option, or "" when a column says it: two sinks of one query stay apart.
-    batch: the number of the micro-batch, or the application's version; never negative.
-    run: the id of the query's run, of which the latest wins; "" for applications.
-    began: when work on it began, by which the latest run is known; part of no comparison.
+    identity: the id of a query or of an application; not empty.
+    target: the topic option, or "" if a column has the topics: it separates two sinks of a query.
+    batch: the number of the micro-batch, or the application's version; not negative.
+    run: the id of the query's run, of which only the latest may publish; "" for applications.
+    began: when work on the batch began, which tells the latest run; not compared.
     """
 
     identity: str
@@ -45,30 +45,31 @@ class SinkBatch:
             )
         if not is_whole(self.batch, 0, _MAX_BATCH):
             raise SinkError(
-                f"{self.batch} is no number of a batch.",
+                f"{self.batch} is not a batch number.",
                 remedy="Use a whole number from 0 on that grows with each batch.",
                 code="SINK_NO_IDENTITY",
             )
 
     @property
     def key(self) -> str:
-        """The query and its target as 32 hex digits: a folder's name, and a key in the log."""
+        """The query and its target as 32 hex digits: a folder name, and a message key."""
         return query_key(self.identity, self.target)
 
 
 def query_key(identity: str, target: str = "") -> str:
-    """Return 32 hex digits that stand for a query and a target, or for the query alone."""
+    """Return 32 hex digits for a query and a target, or for the query alone."""
     named = f"{len(identity)}:{identity}{target}"
     return hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishPolicy:
-    """What becomes of a batch that cannot be the next one. Raises OptionError.
+    """What happens to a batch that cannot be the next one. Raises OptionError.
 
-    on_difference: for a replay whose rows differ from what was published: FAIL; DROP keeps what
-        was published, and logs an error; PUBLISH publishes the new rows, too, some of them twice.
-    on_gap: where batches before it are missing in this store: FAIL; ACCEPT logs an error.
+    on_difference: for a replay whose rows differ from the published ones. FAIL; DROP keeps the
+        published rows and logs an error; PUBLISH publishes the new rows as well, some of them
+        twice.
+    on_gap: if earlier batches are missing in this store. FAIL; ACCEPT logs an error.
     """
 
     on_difference: str = FAIL
@@ -96,14 +97,14 @@ def _check_name(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Staged:
-    """What one task has staged; small, so that it can travel to whoever publishes.
+    """What one task has staged; small enough to travel to the process that publishes.
 
-    name: of the file, below the folder of staged files; "" where there were no rows.
-    rows, bytes: messages, and bytes of log without what joins files.
+    name: of the file in the staging folder; "" if there are no rows.
+    rows, bytes: number of messages, and their size in the log.
     file_bytes, checksum: of the file.
-    content: what the rows say; a replay that makes the same rows makes the same sum.
+    content: sum over the rows' values; a replay with the same rows has the same sum.
     store: the store's uuid.
-    topics: write queues of each topic, as the rows were routed.
+    topics: topic → number of write queues that the rows were routed to.
     left_out: rows that the task did not write.
     """
 
@@ -120,11 +121,12 @@ class Staged:
 
 @dataclass(frozen=True)
 class Published:
-    """What became of a batch; with `dropped`, it had been published before.
+    """The result of publishing a batch.
 
-    rows, bytes: messages of this call that were appended, and bytes of log that they took.
-    log_end: where the log ended then.
-    left_out: rows of this call that the tasks did not write, such as rows without a body.
+    rows, bytes: messages that this call appended, and their size in the log.
+    dropped: the batch was published before.
+    log_end: end of the log after this call.
+    left_out: rows that the tasks did not write, such as rows without a body.
     """
 
     rows: int

@@ -1,8 +1,8 @@
-"""What becomes of a batch: published, dropped because it was published before, or refused.
+"""Decides whether a batch is published, dropped because it was published before, or refused.
 
-The log tells which batch of a query was published last (`services.sink_ledger`), the notes which
-ones after it had no rows (`services.empty_batches`). Spark counts batches one by one and repeats
-only the last, so any other number means that a checkpoint or a store is not the newest one.
+The ledger knows the last published batch of a query, the notes of `empty_batches` those after it
+that had no rows. Spark numbers batches one by one and repeats only the last, so any other number
+means that the checkpoint or the store is not the newest one.
 """
 
 import logging
@@ -21,9 +21,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Decision:
-    """drop: whether the batch was published before. last: the last batch of its query with rows.
+    """What happens to a batch that is not refused.
 
-    remark: what an operator has to know about it, at a level of `logging`; empty for nothing.
+    drop: the batch was published before. last: the query's last published batch.
+    remark: what the operator has to know, for the log; "" for nothing. level: of the remark.
     """
 
     drop: bool
@@ -39,9 +40,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class _History:
-    """last: the newest batch that is accounted for, -1 for none. time_ms: of what says so.
+    """The batches of a query in this store.
 
-    complete: whether batches without rows are noted from there on.
+    last: the newest batch, with or without rows; -1 for none. time_ms: when it was recorded.
+    complete: batches without rows were noted, so that a gap after `last` is a loss.
     """
 
     last: int
@@ -50,17 +52,20 @@ class _History:
 
 
 class Decisions:
-    """Decides for one store; `store` is its uuid. Needs no lock; in a section it is final."""
+    """Decides for one store; `store` is its uuid. A decision is final under the write lock."""
 
     def __init__(self, root: Path, store: str, ledger: SinkLedger, empty: EmptyBatches) -> None:
         self._root, self._store, self._ledger, self._empty = root, store, ledger, empty
 
     def decide(self, record: SinkRecord, policy: PublishPolicy) -> Decision:
-        """Return what becomes of a batch. Raises SinkError, StoreDamagedError.
+        """Return what happens to a batch.
 
-        SINK_FENCED: another run has come after this one. SINK_BATCH_BEHIND: a later batch was
-        published. SINK_BATCH_DIFFERS: this number was published with other rows. SINK_BATCH_GAP:
-        batches before it are missing here. SINK_STORE_CHANGED: all batches before it are.
+        Raises StoreDamagedError, and SinkError with one of the codes
+        SINK_FENCED: a newer run of the query has published.
+        SINK_BATCH_BEHIND: a later batch was published.
+        SINK_BATCH_DIFFERS: this batch was published with other rows.
+        SINK_BATCH_GAP: batches before this one are missing in the store.
+        SINK_STORE_CHANGED: all batches before this one are missing in the store.
         """
         known = self._ledger.last(record.key)
         if known is not None:
@@ -69,7 +74,7 @@ class Decisions:
                 raise _behind(known, record)
             if record.batch == known.batch:
                 return _replayed(known, record, policy)
-        # An application chooses its numbers; Spark counts.
+        # Applications choose their numbers freely; only Spark counts.
         return self._after(known, record, policy) if record.run else Decision(False, known)
 
     def note_empty(self, record: SinkRecord) -> None:
@@ -86,20 +91,20 @@ class Decisions:
         if record.batch <= max(history.last, known.batch if known else -1) + 1:
             return Decision(False, known)
         if history.last < 0:
-            error = self._changed(record)
+            error = self._store_changed(record)
         elif not history.complete:
             return Decision(False, known, _not_noted(record, history.last), logging.WARNING)
         else:
             error = self._gap(record, history.last)
             if self._empty.ended_uncleanly_since(history.time_ms):
-                lost = "The machine ended uncleanly since: notes of batches without rows are lost."
+                lost = "The machine crashed since then: notes of batches without rows may be lost."
                 return Decision(False, known, f"{error.message} {lost}")
         if policy.on_gap != ACCEPT:
             raise error
         return Decision(False, known, f"{error.message} This is accepted.")
 
     def _history(self, identity: str) -> _History:
-        """Return the history of a query, which may have gone on with another target."""
+        """Return the history of a query with all its targets."""
         newest, note = self._ledger.newest(identity), self._empty.of(query_key(identity))
         if note is not None and (newest is None or note.after == newest.batch):
             return _History(note.last, note.time_ms, complete=True)
@@ -107,11 +112,11 @@ class Decisions:
             return _History(-1, 0, complete=True)
         return _History(newest.batch, newest.time_ms, newest.version >= RECORD_VERSION)
 
-    def _changed(self, record: SinkRecord) -> SinkError:
+    def _store_changed(self, record: SinkRecord) -> SinkError:
         return SinkError(
-            f"{record.name} comes with batch {record.batch}, and the store {self._store} at"
-            f" {self._root} has no batch of it: the query wrote to another store until now.",
-            remedy="Mount or restore that store. To go on in this one set the option"
+            f"{record.name} publishes batch {record.batch}, and the store {self._store} at"
+            f" {self._root} has no earlier batch of it: the query wrote to another store before.",
+            remedy="Mount or restore that store. To continue in this one set the option"
             " onBatchGap=accept; to publish everything again give the query a new checkpoint"
             " location.",
             code="SINK_STORE_CHANGED",
@@ -119,20 +124,20 @@ class Decisions:
 
     def _gap(self, record: SinkRecord, last: int) -> SinkError:
         return SinkError(
-            f"{record.name} comes with batch {record.batch}, and the store {self._store} at"
-            f" {self._root} ends with batch {last}: {_missing(last + 1, record.batch - 1)} here."
-            " This is an older copy of the store that the query wrote to.",
-            remedy="Restore the newest copy of the store. To go on without these batches set the"
-            " option onBatchGap=accept.",
+            f"{record.name} publishes batch {record.batch}, and its last batch in the store"
+            f" {self._store} at {self._root} is {last}: {_missing(last + 1, record.batch - 1)}"
+            " here. This is an older copy of the store that the query wrote to.",
+            remedy="Restore the newest copy of the store. To continue without these batches set"
+            " the option onBatchGap=accept.",
             code="SINK_BATCH_GAP",
         )
 
 
 def check_run(known: LedgerEntry, record: SinkRecord) -> None:
-    """Raise SinkError (SINK_FENCED) if another run of the query has come after this one.
+    """Raise SinkError (SINK_FENCED) if a newer run of the query has published.
 
-    A run that has published nothing yet is told by when its batch began: a run that repeats what a
-    dead one has left begins after it, one that was held up and comes too late began before.
+    A run that has not published yet is compared by when its batch began: a run that repeats the
+    batch of a crashed one begins after it; a run that was only slow began before.
     """
     run, began = record.run, Timestamp(record.boot, record.began)
     if not run or run == known.run:
@@ -140,15 +145,15 @@ def check_run(known: LedgerEntry, record: SinkRecord) -> None:
     if run in known.past_runs or began.before(Timestamp(known.boot, known.began)):
         raise SinkError(
             f"{record.name} runs twice: run {known.run} has taken over from run {run}.",
-            remedy="Stop one of them; the later one goes on.",
+            remedy="Stop one of them; only the later one can publish.",
             code="SINK_FENCED",
         )
 
 
 def _behind(known: LedgerEntry, record: SinkRecord) -> SinkError:
     return SinkError(
-        f"{record.name} has published batch {known.batch} already, and now comes batch"
-        f" {record.batch}: its checkpoint has been removed or is an old one.",
+        f"{record.name} publishes batch {record.batch}, but has published batch {known.batch}"
+        " before: its checkpoint was deleted or is an old one.",
         remedy="Restore the checkpoint. To publish everything again, and so twice, give the"
         " sink another identity: a new checkpoint location, or another txnAppId.",
         code="SINK_BATCH_BEHIND",
@@ -156,18 +161,18 @@ def _behind(known: LedgerEntry, record: SinkRecord) -> SinkError:
 
 
 def _replayed(known: LedgerEntry, record: SinkRecord, policy: PublishPolicy) -> Decision:
-    if _is_the_same(known, record):
+    if _is_same(known, record):
         return Decision(True, known)
     happened = (
-        f"{record.name} published batch {record.batch} with {_figures(known)}, and now it comes"
+        f"{record.name} published batch {record.batch} with {_figures(known)}, and repeats it"
         f" with {_figures(record)}."
     )
     if policy.on_difference == FAIL:
         raise SinkError(
-            f"{happened} The checkpoint was restored, or the query does not make the same rows of"
-            " the same input.",
-            remedy="Set the option onReplayDifference: drop keeps what was published and leaves"
-            " these rows out, publish publishes them as well, so that some are there twice.",
+            f"{happened} The checkpoint was restored, or the query does not produce the same rows"
+            " from the same input.",
+            remedy="Set the option onReplayDifference: drop keeps the published rows and leaves"
+            " these out, publish publishes these as well, so that some are there twice.",
             code="SINK_BATCH_DIFFERS",
         )
     publishes = policy.on_difference == PUBLISH
@@ -175,8 +180,8 @@ def _replayed(known: LedgerEntry, record: SinkRecord, policy: PublishPolicy) -> 
     return Decision(not publishes, known, f"{happened} {done}")
 
 
-def _is_the_same(known: LedgerEntry, record: SinkRecord) -> bool:
-    if not known.rows:  # Only the coming of a run is known: the log has lost the batch's record.
+def _is_same(known: LedgerEntry, record: SinkRecord) -> bool:
+    if not known.rows:  # Only a FENCE is known; the batch's own record is no longer in the log.
         return True
     if known.version < RECORD_VERSION:
         return known.rows == record.rows and known.bytes in (0, record.bytes)
@@ -192,8 +197,8 @@ def _figures(batch: LedgerEntry | SinkRecord) -> str:
 
 def _not_noted(record: SinkRecord, last: int) -> str:
     return (
-        f"{record.name} goes on with batch {record.batch} after batch {last}, which an earlier"
-        " release published: it did not note which of those between had no rows."
+        f"{record.name} publishes batch {record.batch} after batch {last}, which an earlier"
+        " release published: it did not note which batches in between had no rows."
     )
 
 

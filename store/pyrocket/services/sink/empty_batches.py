@@ -1,10 +1,11 @@
-"""Batches without rows: `pyrocket/sink/<32 hex digits>`, one file of a query.
+"""Notes of batches without rows: one file for each query, `pyrocket/sink/<32 hex digits>`.
 
-Such a batch appends nothing, so the log cannot tell it from a batch that is missing. The file says
-up to which number all batches since the last one with rows had none. One write overwrites it. While
-the store is in use there is no fsync: a power failure may take the last notes. `unclean.json`
-beside it says when one last happened: a gap after it need not be a loss. Nothing would say it of a
-store at rest, so notes are durable then.
+Such a batch appends nothing, so the log cannot tell it from a missing batch. The note has the
+number up to which all batches since the last one with rows were empty; each write replaces it.
+While the store is in use it is not flushed, and a power failure may lose the last notes. For that
+case `unclean.json` beside the notes has the time of the last crash of the machine: a gap after it
+need not be a loss. A store that was shut down cleanly has no such file to rely on, so notes are
+flushed then.
 """
 
 import logging
@@ -22,10 +23,10 @@ from pyrocket.formats.fastjson import BROKEN, in_words
 
 _log = logging.getLogger(__name__)
 _FILE_BYTES = 256
-"""Every note has this length, so that one write replaces the one before."""
+"""Length of every note, so that one write replaces the one before."""
 
 _NOTE = Path("empty.json")
-"""The name of all notes in `pyrocket.versions`; on disk each is named by its query's key."""
+"""The name of all notes in `pyrocket.versions`; on disk a note is named by its query's key."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class EmptyNote:
 
 @dataclass(frozen=True)
 class UncleanEnd:
-    """When the machine last ended while the store was in use."""
+    """When the machine last crashed while the store was in use."""
 
     time_ms: int
 
@@ -48,14 +49,14 @@ _Note = TypeVar("_Note", EmptyNote, UncleanEnd)
 
 
 class EmptyBatches:
-    """The notes of one store. Reading and writing take no lock: a query has one file."""
+    """The notes of one store. Needs no lock: a query has one file."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self._folder, self._scratch, self._clock = layout.sink_notes, layout.scratch, clock
         self._unclean, self._in_use = layout.unclean_end, layout.abort
 
     def of(self, key: str) -> EmptyNote | None:
-        """Return the note of a query; one that cannot be read counts as missing."""
+        """Return the note of a query; an unreadable one counts as missing."""
         return _read(self._folder / key, EmptyNote, _NOTE)
 
     def note(self, key: str, after: int, last: int) -> None:
@@ -73,7 +74,7 @@ class EmptyBatches:
             os.close(descriptor)
 
     def sync(self) -> None:
-        """Make all notes durable, before the store is at rest. Raises OSError."""
+        """Flush all notes, before a clean shutdown. Raises OSError."""
         for path in listed(self._folder):
             descriptor = io.open_file(path, os.O_RDONLY)
             try:
@@ -84,16 +85,17 @@ class EmptyBatches:
             io.sync_directory(self._folder)
 
     def forget(self, oldest_ms: int) -> None:
-        """Remove notes made before; the caller is in a section."""
+        """Delete notes that are older; the caller holds the write lock."""
         for path in listed(self._folder):
             note = _read(path, EmptyNote, _NOTE) if path != self._unclean else None
             if note is not None and note.time_ms < oldest_ms:
                 io.unlink(path)
 
     def note_unclean_end(self, time_ms: int) -> None:
-        """Note durably that the machine ended while the store was in use. In a section.
+        """Note durably that the machine crashed; the caller holds the write lock.
 
-        Not where no batch was ever noted: the folder of notes is durable before the first is made.
+        Nothing is noted in a store without a folder of notes: the folder is durable before the
+        first note is written.
         """
         if not self._folder.is_dir():
             return
@@ -101,7 +103,7 @@ class EmptyBatches:
         replace_file(self._unclean, data, self._scratch)
 
     def ended_uncleanly_since(self, time_ms: int) -> bool:
-        """Whether the machine ended while the store was in use, at that time or later."""
+        """Return whether the machine crashed while the store was in use, at that time or later."""
         end = _read(self._unclean, UncleanEnd, self._unclean)
         return end is not None and end.time_ms >= time_ms
 

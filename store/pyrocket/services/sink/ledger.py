@@ -1,14 +1,14 @@
-"""The last batch that each query has published: `pyrocket/sink.json`, and what the log has since.
+"""The last published batch of each query: `pyrocket/sink.json`, and the log after it.
 
-The log is the truth: each batch begins with a record that says whose it is, and the file only sums
-them up. It says how many of those records it knows (`next`, an offset in their queue) and where the
-last one lies; the rest is read behind it. Whoever publishes saves it now and then, and before
-log files go, so that a query is known longer than its messages are kept. A file that knows more
-than the log has, or other things, counts only for what the log has cleaned away.
+The log is the truth: every batch begins with a publish record, and the file only sums these up. It
+counts the records that it includes (`next`, an offset in their queue) and has the log offset of the
+last one; later records are read from the queue. The publisher saves it from time to time, and
+before log files are deleted, so that a query is remembered longer than its messages. If the file
+and the log do not agree, it only counts for records that the log no longer has.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,35 +18,36 @@ from typing import Any
 from pyrocket.clock import Clock
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.engine.reader import Reader
+from pyrocket.errors import (
+    PLACEHOLDER,
+    OffsetOutOfRangeError,
+    RecordDamagedError,
+    StoreDamagedError,
+)
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import BROKEN, in_words
-from pyrocket.formats.publish_record import BEGIN, SinkRecord
+from pyrocket.formats.publish_record import BEGIN, SinkRecord, decode_sink_records
+from pyrocket.formats.system_topics import SINK_TOPIC
 
 _log = logging.getLogger(__name__)
 
 LONG_TAIL = 64
-"""So many records of the log make it worth while to save the file."""
+"""After so many records the publisher saves the file."""
 
 FORGET_AFTER_MS = 400 * 24 * 3_600_000
-"""So long after its last batch nobody replays a query any more."""
+"""A query is forgotten so long after its last batch."""
 
-_RUNS_KEPT = 64
+_MAX_PAST_RUNS = 64
 _ATTEMPTS = 3
-
-Tail = Callable[[int, int], Iterator[SinkRecord | None]]
-"""Yields the records [start, end) of the log's queue; None for one that a repair has replaced."""
-
-Ends = Callable[[], tuple[int, int]]
-"""Returns the queue's first offset in the log and its end."""
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """The last batch of one query, its run, and the runs that were current before.
+    """The last batch of one query, its run, and the runs before.
 
-    rows, bytes, content_bytes, content, version, boot, began: of the batch; see `SinkRecord`. In a
-    file of version 1 there are no bytes (0).
+    rows, bytes, content_bytes, content, version, boot, began: of the batch; see `SinkRecord`. A
+    file of version 1 has no bytes (0).
     """
 
     identity: str
@@ -65,14 +66,14 @@ class LedgerEntry:
     content_bytes: int = 0
 
     def after(self, record: SinkRecord) -> "LedgerEntry":
-        """Return the entry that a later record of the query makes of it."""
+        """Return the entry after a later record of the query."""
         past = [run for run in self.past_runs if run != record.run]
         if self.run and record.run != self.run:
             past.append(self.run)
-        later = replace(_entry_of(record), past_runs=tuple(past[-_RUNS_KEPT:]))
+        later = replace(_entry_of(record), past_runs=tuple(past[-_MAX_PAST_RUNS:]))
         if record.kind == BEGIN:
             return later
-        # A FENCE says nothing of the batch.
+        # A FENCE does not describe the batch.
         return replace(later, **{name: getattr(self, name) for name in _OF_BATCH})
 
 
@@ -81,9 +82,9 @@ _OF_BATCH = ("rows", "bytes", "content_bytes", "content", "version")
 
 @dataclass
 class _State:
-    """What is known: entries by key, from the records before `next`, of which `last` is the last.
+    """Entries by key, from the records before `next`.
 
-    `last` is a log offset; -1 without records.
+    last: log offset of the last of these records, -1 without any.
     """
 
     next: int
@@ -91,12 +92,12 @@ class _State:
     entries: dict[str, LedgerEntry]
     saved_next: int = 0
 
-    def take(self, record: SinkRecord | None) -> None:
-        """Take the next record of the log."""
+    def add(self, record: SinkRecord | None) -> None:
+        """Add the next record of the log; None stands for one that `repair` replaced."""
         if record is None:
             _log.error(
-                "record %d of the batches that were published was damaged: of which it was is not"
-                " known, and it is published again if its query repeats it",
+                "publish record %d is damaged, and its query is not known: its batch is published"
+                " again if the query repeats it",
                 self.next,
             )
             self.next += 1
@@ -106,40 +107,37 @@ class _State:
         self.next, self.last = self.next + 1, record.offset
 
     def forget(self, oldest_ms: int) -> None:
-        """Forget queries that have published nothing since."""
+        """Forget queries that have published nothing since then."""
         kept = {key: one for key, one in self.entries.items() if one.time_ms >= oldest_ms}
         self.entries = kept
 
 
 class SinkLedger:
-    """The ledger of one store; threads may share it.
+    """The ledger of one store; thread-safe. Reading takes no lock of the store."""
 
-    Looking takes no turn; it is saved in a section.
-    """
-
-    def __init__(self, layout: Layout, ends: Ends, tail: Tail, clock: Clock) -> None:
+    def __init__(self, layout: Layout, reader: Reader, clock: Clock) -> None:
         self._path, self._scratch = layout.sink_ledger, layout.scratch
-        self._ends, self._tail, self._clock = ends, tail, clock
+        self._reader, self._clock = reader, clock
         self._lock = Lock()
         self._known: _State | None = None
 
     def last(self, key: str) -> LedgerEntry | None:
-        """Return what is known of a query. Raises StoreDamagedError."""
+        """Return the last batch of a query and target. Raises StoreDamagedError."""
         return self._read().entries.get(key)
 
     def newest(self, identity: str) -> LedgerEntry | None:
-        """Return the last batch of a query, whatever its target. Raises StoreDamagedError."""
+        """Return the last batch of a query with any target. Raises StoreDamagedError."""
         known = (entry for entry in self._read().entries.values() if entry.identity == identity)
         return max(known, key=lambda entry: entry.offset, default=None)
 
     def save_if_long(self) -> None:
-        """Save the file if many records have come since. The caller is in a section."""
+        """Save the file if it lacks many records; the caller holds the write lock."""
         state = self._read()
         if state.next - state.saved_next > LONG_TAIL:
             self._save(state)
 
     def save(self) -> None:
-        """Save the file, durably, if the log knows more. The caller is in a section."""
+        """Save the file durably if it lacks records; the caller holds the write lock."""
         state = self._read()
         if state.next != state.saved_next:
             self._save(state)
@@ -147,57 +145,72 @@ class SinkLedger:
     def _save(self, state: _State) -> None:
         state.forget(self._clock() - FORGET_AFTER_MS)
         queries = {key: asdict(entry) for key, entry in sorted(state.entries.items())}
-        content = {
-            "next": state.next,
-            "last": state.last,
-            "queries": queries,
-        }
+        content = {"next": state.next, "last": state.last, "queries": queries}
         replace_file(self._path, encode_own(self._path, content), self._scratch)
         state.saved_next = state.next
 
     def _read(self) -> _State:
-        """Return what file and log say together; what was read before is not read again."""
+        """Return the state after all records; only new ones are read."""
         with self._lock:
             for _ in range(_ATTEMPTS):
-                with suppress(OffsetOutOfRangeError):  # Cleaned away while we looked.
-                    self._known = self._go_on()
+                with suppress(OffsetOutOfRangeError):  # Deleted by the cleaner meanwhile.
+                    self._known = self._catch_up()
                     return self._known
-            self._known = self._go_on()
+            self._known = self._catch_up()
             return self._known
 
-    def _go_on(self) -> _State:
-        first, end = self._ends()
+    def _catch_up(self) -> _State:
+        queue = self._reader.system_offsets(SINK_TOPIC)
+        first, end = queue.minimum, queue.maximum
         state = self._known
-        # Of records that have been cleaned away since only the file knows.
+        # Records that were deleted meanwhile are only in the file.
         if state is None or state.next < first or not self._agrees(state, first, end):
-            state = self._begin(first, end)
+            state = self._load(first, end)
         state.next = max(state.next, first)
-        for record in self._tail(state.next, end) if state.next < end else ():
-            state.take(record)
+        for record in self._records(state.next, end) if state.next < end else ():
+            state.add(record)
         return state
 
-    def _begin(self, first: int, end: int) -> _State:
-        """Return what the file says, as far as it agrees with the log."""
+    def _load(self, first: int, end: int) -> _State:
+        """Return the state of the file, as far as it agrees with the log."""
         state = _load(self._path)
         if self._agrees(state, first, end):
             return state
-        _log.warning("%s is not of this log: what it says of cleaned messages counts", self._path)
-        tail = self._tail(first, end) if first < end else ()
-        begin = next((record.offset for record in tail if record), 2**63 - 1)
+        _log.warning("%s does not match the log: it only counts for deleted messages", self._path)
+        records = self._records(first, end) if first < end else ()
+        begin = next((record.offset for record in records if record), 2**63 - 1)
         return _State(0, -1, {key: one for key, one in state.entries.items() if one.offset < begin})
 
     def _agrees(self, state: _State, first: int, end: int) -> bool:
-        """Whether the last record that is known is where it was, or cleaned away."""
+        """Return whether the last known record is where it was, or was deleted."""
         if state.next > end:
             return False
         if state.next <= first:
             return True
-        record = next(self._tail(state.next - 1, state.next))
+        record = next(self._records(state.next - 1, state.next))
         return record is None or record.offset == state.last
+
+    def _records(self, start: int, end: int) -> Iterator[SinkRecord | None]:
+        """Yield the publish records [start, end) of their queue; None for a placeholder."""
+        try:
+            for part in self._reader.records(SINK_TOPIC, 0, start, end):
+                for record in decode_sink_records(part.records):
+                    yield record
+                    start += 1
+        except RecordDamagedError as error:
+            if PLACEHOLDER not in error.message:
+                raise
+            # It is somewhere in a slice, which cannot be read in parts.
+            if end - start == 1:
+                yield None
+                return
+            middle = (start + end) // 2
+            yield from self._records(start, middle)
+            yield from self._records(middle, end)
 
 
 def check_ledger(layout: Layout) -> None:
-    """Raise StoreDamagedError where the file cannot be read."""
+    """Raise StoreDamagedError if the file cannot be read."""
     _load(layout.sink_ledger)
 
 
@@ -213,7 +226,7 @@ def _load(path: Path) -> _State:
     except BROKEN as error:
         raise StoreDamagedError(
             f"{path} cannot be parsed ({in_words(error)}).",
-            remedy="Restore it from a copy, or remove it: batches whose messages are still in"
+            remedy="Restore it from a copy, or delete it: batches whose messages are still in"
             " the log stay known, older ones could be published twice.",
         ) from error
 

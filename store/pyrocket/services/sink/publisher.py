@@ -1,23 +1,22 @@
-"""Publication: staged files become the log's, all at once, and never twice."""
+"""Publishes staged files: all rows become visible in one append, once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 from pyrocket.clock import Clock
 from pyrocket.engine.appender import Preface, Streamed
 from pyrocket.engine.delayed_routing import DelayRouter
 from pyrocket.engine.writer import Writer
-from pyrocket.errors import PyrocketError, StoreNotSharedError
+from pyrocket.errors import PyrocketError, SinkError, StoreNotSharedError
 from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.formats.record_batch import Chunk
-from pyrocket.metadata.topics import Topics
+from pyrocket.metadata.topics import TopicConfig, Topics, lacking_topics
 from pyrocket.services.sink.batch import Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.ledger import SinkLedger
 from pyrocket.services.sink.staged_file import StagedReader
-from pyrocket.services.sink.staged_topics import StagedTopics
-from pyrocket.services.sink.staging import StagingArea
+from pyrocket.services.sink.staging_area import StagingArea
 
 
 class Publisher:
@@ -35,27 +34,25 @@ class Publisher:
         *,
         create_topics: bool,
     ) -> None:
-        """Make one; without `create_topics` topics that are missing are missed."""
+        """Without `create_topics`, a missing topic is an error."""
         self._writer, self._ledger, self._area, self._clock = writer, ledger, area, clock
         self._decisions = decisions
-        self._staged_topics = StagedTopics(topics, writer, delays, create=create_topics)
+        self._topics = _BatchTopics(topics, writer, delays, create=create_topics)
 
     def publish(
         self, batch: SinkBatch, staged: Sequence[Staged], policy: PublishPolicy
     ) -> Published:
-        """Publish the rows, of which there are some, or find that they have been published."""
-        record = record_of(batch, staged)
-        # A look before the turn: who is too late need not read anything.
-        decision = self._decisions.decide(record, policy)
-        if decision.drop:
+        """Publish a batch with rows, or find that it was published before."""
+        record = publish_record(batch, staged)
+        # First without the write lock: a replay need not read its files.
+        if self._decisions.decide(record, policy).drop:
             return self._drop(record, policy)
         with ExitStack() as stack:
             try:
                 files = self._open(staged, stack)
             except PyrocketError:
-                # Another run may have published the batch meanwhile, and removed the files.
-                decision = self._decisions.decide(record, policy)
-                if decision.drop:
+                # Another run may have published the batch meanwhile, and deleted the files.
+                if self._decisions.decide(record, policy).drop:
                     return self._drop(record, policy)
                 raise
             with self._writer.exclusive():
@@ -70,7 +67,7 @@ class Publisher:
         return _published(record.rows, streamed)
 
     def publish_anonymous(self, staged: Sequence[Staged]) -> Published:
-        """Publish rows of nobody whom anyone would know again."""
+        """Publish rows that carry no identity; a retry would publish them again."""
         with ExitStack() as stack:
             files = self._open(staged, stack)
             with self._writer.exclusive():
@@ -79,16 +76,16 @@ class Publisher:
         return _published(sum(one.rows for one in staged), streamed)
 
     def _drop(self, record: SinkRecord, policy: PublishPolicy) -> Published:
-        """Publish nothing, since all of it is there; a new run takes over all the same."""
+        """Append no rows. A new run still takes over from the one that published the batch."""
         with self._writer.exclusive():
-            # Only now it is final: another run may have gone on meanwhile.
+            # Another run may have published since the first decision; this one is final.
             decision = self._decisions.decide(record, policy)
             known = decision.last if decision.drop else None
             if known and record.run and known.run != record.run:
                 fence = encode_sink_record(_fence(record), self._clock())
                 self._writer.append([fence], whole=True)
         decision.log()
-        # What is repeated must be durable before it counts as done.
+        # The first publication may not have flushed before it crashed.
         self._writer.flush()
         return Published(0, 0, True, self._writer.log_end)
 
@@ -100,29 +97,29 @@ class Publisher:
         self, staged: Sequence[Staged], files: Sequence[StagedReader], preface: Preface | None
     ) -> Streamed:
         chunks = _Chunks(files)
-        self._staged_topics.check(staged, chunks.topics())
+        self._topics.check(staged, chunks.topics())
         total = sum(one.bytes for one in staged)
         return self._writer.append_streamed(chunks, preface, total_bytes=total)
 
     def _open(self, staged: Sequence[Staged], stack: ExitStack) -> list[StagedReader]:
-        """Open all files and check that they are what was staged, here; make missing topics."""
+        """Open all files, check that they are complete and unchanged, and create their topics."""
         files = []
         for one in staged:
             if one.store != self._writer.identity.store_id:
-                raise _not_shared(f"rows were staged beside the store {one.store}, not beside this")
+                raise _not_shared(f"rows were staged for the store {one.store}, not for this one")
             try:
                 path = self._area.path(one.name)
                 file = StagedReader(path, one.file_bytes, one.checksum)
             except FileNotFoundError:
-                raise _not_shared(f"the staged file {path} is not here") from None
+                raise _not_shared(f"the staged file {path} is missing") from None
             files.append(stack.enter_context(file))
             file.check()
-        self._staged_topics.make(staged, _Chunks(files).topics())
+        self._topics.create_missing(staged, _Chunks(files).topics())
         return files
 
 
 class _Chunks:
-    """The blocks of several files, one after the other, as often as asked."""
+    """The blocks of several files in order; can be iterated several times."""
 
     def __init__(self, files: Sequence[StagedReader]) -> None:
         self._files = files
@@ -132,12 +129,73 @@ class _Chunks:
             yield from file.chunks()
 
     def topics(self) -> set[str]:
-        """Return where the records are to lie: topics, and those where messages wait."""
+        """Return the topics of the records, including the system topics of delayed messages."""
         return {block.topic for file in self._files for block in file.blocks}
 
 
-def record_of(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
-    """Return the record that says whose batch it is, and what is in it."""
+class _BatchTopics:
+    """The topics of a batch: created if they are missing, unchanged since staging otherwise.
+
+    In its methods, `used` are the topics of the staged records.
+    """
+
+    def __init__(
+        self, topics: Topics, writer: Writer, delays: DelayRouter, *, create: bool
+    ) -> None:
+        """Without `create`, only the system topics of delayed messages are created."""
+        self._topics, self._writer, self._delays, self._create = topics, writer, delays, create
+
+    def create_missing(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
+        """Create missing topics, each under the write lock of its own; raises as `check`.
+
+        A batch may have hundreds of topics, and other writers wait for the lock.
+        """
+        used = set(used)
+        for _ in self._missing(staged, used):
+            with self._writer.exclusive():
+                for topic in self._missing(staged, used)[:1]:
+                    self._put(topic)
+
+    def check(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
+        """Check that the queues exist that rows were routed to; the caller holds the write lock.
+
+        Raises SinkError (TOPIC_CHANGED), TopicNotFoundError.
+        """
+        for topic in self._missing(staged, set(used)):
+            self._put(topic)  # Deleted since `create_missing`.
+
+    def _put(self, topic: TopicConfig) -> None:
+        self._topics.put(topic)
+        self._writer.structure_changed()
+
+    def _missing(self, staged: Sequence[Staged], used: set[str]) -> list[TopicConfig]:
+        routed: dict[str, set[int]] = {}
+        for one in staged:
+            for name, queues in one.topics.items():
+                routed.setdefault(name, set()).add(queues)
+        known = self._topics.all()
+        for name, counts in routed.items():
+            if not self._create:
+                self._topics.get(name)
+            _check_unchanged(name, counts, known.get(name))
+        wanted = {name: max(counts) for name, counts in routed.items()}
+        return lacking_topics({**wanted, **self._delays.rooms(used)}, known)
+
+
+def _check_unchanged(name: str, queues: set[int], known: TopicConfig | None) -> None:
+    """Raise SinkError if rows were routed to other queue counts than the topic has now."""
+    found = queues | ({known.write_queues} if known else set())
+    if len(found) > 1 or (known and not known.writable):
+        raise SinkError(
+            f"topic {name!r} was changed while its rows were staged: it has or had the write"
+            f" queues {sorted(found)}, or is no longer writable.",
+            remedy="Run the write again; nothing of it is visible.",
+            code="TOPIC_CHANGED",
+        )
+
+
+def publish_record(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
+    """Return the record that identifies a batch and sums up its rows."""
     content = ContentSum()
     for one in staged:
         content = content.plus(one.content)

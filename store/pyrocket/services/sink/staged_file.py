@@ -1,9 +1,10 @@
-"""Staged records on disk, written by a task and read by whoever publishes them.
+"""Staged records on disk, written by a task and read by the publisher.
 
-Writing is one pass without an fsync: what a crash takes, the query stages again. Reading goes block
-by block, so that rows of any number take the memory of one block. What has been read for the last
-time is removed at once, before its copy is durable: so the copy takes its place in memory instead
-of new memory, which may cost several times as much, and on the disk nothing is there twice.
+Writing is one pass without an fsync: after a crash the query stages its rows again. Reading is
+block by block, so that it needs the memory of one block however many rows there are. A segment is
+deleted as soon as its last block has been read, before the appended copy is flushed: the copy
+reuses its pages in memory, which new pages would cost several times as much time, and the disk
+never holds both.
 """
 
 import os
@@ -36,12 +37,12 @@ _PIECE = 4 * 1024 * 1024
 
 
 def segment_path(path: Path, segment: int) -> Path:
-    """Return where a segment is; the first is the file itself."""
+    """Return the path of a segment; segment 0 is the file itself."""
     return path.with_name(f"{path.name}.{segment}") if segment else path
 
 
 class StagedWriter:
-    """Writes one file and its segments; the descriptor of the file is this object's from now on."""
+    """Writes one file and its segments. It owns the descriptor."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path, self._file = path, descriptor
@@ -50,7 +51,7 @@ class StagedWriter:
         self._blocks: list[BlockIndex] = []
 
     def add(self, batch: EncodedBatch) -> None:
-        """Write a batch behind those before. Raises OSError."""
+        """Write a batch at the end. Raises OSError."""
         if self._data_end >= SEGMENT_BYTES:
             self._begin_segment()
         columns = encode_columns(batch)
@@ -69,7 +70,7 @@ class StagedWriter:
         self._data = io.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     def finish(self) -> tuple[int, int]:
-        """Write the index, close the files; return the length and the checksum. Raises OSError."""
+        """Write the index and close the files; return length and checksum. Raises OSError."""
         index, checksum = encode_index(self._blocks)
         tail = index + len(index).to_bytes(INDEX_LENGTH_BYTES, "little")
         io.write_at(self._file, tail, self._end)
@@ -77,7 +78,7 @@ class StagedWriter:
         return self._end + len(tail), checksum
 
     def close(self) -> None:
-        """Close the files; once is enough."""
+        """Close the files; may be called twice."""
         self._close_segment()
         descriptor, self._file = self._file, -1
         if descriptor >= 0:
@@ -90,7 +91,7 @@ class StagedWriter:
 
 
 class StagedChunk:
-    """A block whose columns are known and whose records are read by `load`."""
+    """A block with its columns; `load` reads its records."""
 
     def __init__(self, file: "StagedReader", block: BlockIndex, columns: BlockColumns) -> None:
         self._file, self._block, self._columns = file, block, columns
@@ -104,7 +105,7 @@ class StagedChunk:
         return len(self.queue_ids)
 
     def load(self) -> EncodedBatch:
-        """Return the records, to be changed freely, until the file's next chunk is loaded."""
+        """Return the records. They may be changed, and are valid until the next `load`."""
         columns = self._columns
         return EncodedBatch(
             topic=self.topic,
@@ -120,10 +121,10 @@ class StagedChunk:
 
 
 class StagedReader:
-    """Reads what one task has staged. Raises SinkError (STAGED_BROKEN) unless all is as it was."""
+    """Reads what one task has staged. Raises SinkError (STAGED_BROKEN) if it was changed."""
 
     def __init__(self, path: Path, length: int, checksum: int) -> None:
-        """Open it; raises FileNotFoundError."""
+        """Open the file. Raises FileNotFoundError."""
         self._path = path
         self._files = {0: FileIO(io.open_file(path, os.O_RDONLY))}
         self._buffer = bytearray()
@@ -153,7 +154,7 @@ class StagedReader:
                 io.open_file(segment_path(self._path, segment), os.O_RDONLY)
             )
         except FileNotFoundError:
-            raise self._broken(f"segment {segment}, which is missing,") from None
+            raise self._broken(f"segment {segment} is missing") from None
 
     def _read_index(self, length: int, checksum: int) -> list[BlockIndex]:
         size = self._read(INDEX_LENGTH_BYTES, max(length - INDEX_LENGTH_BYTES, 0))
@@ -163,11 +164,11 @@ class StagedReader:
         if len(size) == INDEX_LENGTH_BYTES and at >= 0:
             blocks = decode_index(self._read(index_bytes, at), checksum)
         if not blocks:
-            raise self._broken("its index")
+            raise self._broken("its index is invalid")
         return blocks
 
     def check(self) -> None:
-        """Read all of it once and compare the sums. Raises SinkError."""
+        """Read everything once and compare the checksums. Raises SinkError."""
         piece = memoryview(bytearray(_PIECE))
         for block in self.blocks:
             self._columns(block)
@@ -177,15 +178,15 @@ class StagedReader:
                 self._fill(part, block, at)
                 total += sum_of_words(part)
             if total % 2**64 != block.data_sum:
-                raise self._broken(f"the sum of the records at {block.data_at}")
+                raise self._broken(f"the records at {block.data_at} have another checksum")
 
     def chunks(self) -> Iterator[StagedChunk]:
-        """Yield the blocks in order, again at each call."""
+        """Yield the blocks in order; may be called again."""
         for block in self.blocks:
             yield StagedChunk(self, block, self._columns(block))
 
     def load(self, block: BlockIndex) -> pa.Buffer:
-        """Return a block's records, once, in memory that the next block takes."""
+        """Return a block's records, only once; they are valid until the next call."""
         if len(self._buffer) < block.data_bytes:
             self._buffer = bytearray(block.data_bytes)
         view = memoryview(self._buffer)[: block.data_bytes]
@@ -195,25 +196,25 @@ class StagedReader:
         return pa.py_buffer(view)
 
     def _drop(self, segment: int) -> None:
-        """Remove a segment; what the file with the index holds besides is still needed."""
+        """Delete a segment. Segment 0 stays: it has the index."""
         if segment:
             io.unlink(segment_path(self._path, segment))
             self._files.pop(segment).close()
 
     def _fill(self, view: memoryview, block: BlockIndex, start: int) -> None:
-        """Read bytes of a block from `start` on until the view is full."""
+        """Fill the view with the bytes of a block from `start` on."""
         file = self._files.get(block.segment)
         if file is None:
-            raise self._broken("its length")
+            raise self._broken("it is too short")
         file.seek(block.data_at + start)
         while view:
             count = file.readinto(view)
             if not count:
-                raise self._broken("its length")
+                raise self._broken("it is too short")
             view = view[count:]
 
     def _read(self, length: int, at: int) -> bytes:
-        """Read from the file with the index, less at its end."""
+        """Read from segment 0; fewer bytes at its end."""
         self._files[0].seek(at)
         return self._files[0].read(length)
 
@@ -221,12 +222,12 @@ class StagedReader:
         data = self._read(block.columns_bytes, block.columns_at)
         columns = decode_columns(block, data)
         if columns is None:
-            raise self._broken(f"what says of the records at {block.data_at} where they go")
+            raise self._broken(f"the columns of the records at {block.data_at} are invalid")
         return columns
 
-    def _broken(self, what: str) -> SinkError:
+    def _broken(self, why: str) -> SinkError:
         return SinkError(
-            f"the staged file {self._path} has been changed or lost bytes: {what} is wrong.",
+            f"the staged file {self._path} was changed or has lost bytes: {why}.",
             remedy="Run the write again: nothing of it has been published.",
             code="STAGED_BROKEN",
         )

@@ -1,4 +1,4 @@
-"""Staging: a task encodes its rows into a file beside the log, where nobody sees them."""
+"""Stages the rows of one task: encodes them as records in a file beside the log."""
 
 import random
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.services.sink.batch import SinkBatch, Staged
 from pyrocket.services.sink.staged_file import StagedWriter
-from pyrocket.services.sink.staging import StagingArea
+from pyrocket.services.sink.staging_area import StagingArea
 
 _failing_whole = partial(
     translating_os_errors,
@@ -28,24 +28,28 @@ _failing_whole = partial(
 
 @translating_methods
 class Stager:
-    """Takes the rows of one task. Leaving the `with` block without `finish` removes the file.
+    """Stages the rows of one task. Leaving the `with` block without `finish` deletes the file.
 
-    Nothing is durable, and nothing need be: a crash takes the file, and the query stages again.
+    Nothing is flushed: after a crash the query stages its rows again. Example::
+
+        with store.sink.stage(batch, partition=0, attempt=0) as stager:
+            stager.append(rows, topic="t")
+            staged = stager.finish()
     """
 
     def __init__(
         self,
         area: StagingArea,
         batch: SinkBatch,
-        place: tuple[int, int],
+        task: tuple[int, int],
         store: str,
-        outgoing: MessageEncoder,
+        encoder: MessageEncoder,
         route_to: Callable[[str], TopicRoute],
         clock: Clock,
     ) -> None:
-        """Make one for partition and attempt `place`; the file is made with the first row."""
-        self._area, self._batch, self._place = area, batch, place
-        self._store, self._outgoing, self._route_to = store, outgoing, route_to
+        """`task` has the partition and the attempt. The first rows create the file."""
+        self._area, self._batch, self._task = area, batch, task
+        self._store, self._encoder, self._route_to = store, encoder, route_to
         self._clock = clock
         self._routes: dict[str, int] = {}
         self._name = ""
@@ -69,21 +73,22 @@ class Stager:
 
     @property
     def rows(self) -> int:
-        """Rows taken so far."""
+        """Number of rows staged so far."""
         return self._rows
 
     @property
     def bytes(self) -> int:
-        """Bytes of log that they will take."""
+        """Size of these rows in the log."""
         return self._bytes
 
     def append(
         self, batch: pa.RecordBatch, *, topic: str | None = None, first_queue: int | None = None
     ) -> int:
-        """Take all rows of a batch, or none; return how many. As `Store.append_batch` otherwise.
+        """Stage all rows of a batch, or none; return their number.
 
-        Raises SchemaError, MessageError naming the row, TopicNotFoundError, StoreUnavailableError
-        (WRITE_FAILED), after which the block has to be left.
+        The columns and parameters are those of `Store.append_batch`. Raises SchemaError,
+        MessageError naming the row, TopicNotFoundError, and StoreUnavailableError (WRITE_FAILED),
+        after which nothing more can be staged.
         """
         columns = check_send_batch(batch)
         if not len(columns):
@@ -93,7 +98,7 @@ class Stager:
         start = random.randrange(1024) if first_queue is None else first_queue
         topics = batch.column("topic") if topic is None and "topic" in batch.schema.names else None
         content, columns = content_sum(columns, topics)
-        encoded = encode_rows(self._outgoing, batch, columns, topic, start, self._route)
+        encoded = encode_rows(self._encoder, batch, columns, topic, start, self._route)
         with _failing_whole(self._area.root):
             for one in encoded:
                 self._add(one)
@@ -102,28 +107,28 @@ class Stager:
         return len(columns)
 
     def leave_out(self, rows: int) -> None:
-        """Count rows of the task that are not written."""
+        """Count rows of the task that it does not write."""
         self._left_out += rows
 
     def _route(self, topic: str) -> TopicRoute:
-        """Return where rows of a topic go: the same for all rows of the task."""
+        """Return the queues of a topic: the same ones for all rows of the task."""
         if topic not in self._routes:
             self._routes[topic] = self._route_to(topic).queues
         return TopicRoute(topic, self._routes[topic])
 
     def _add(self, encoded: EncodedBatch) -> None:
         if self._file is None:
-            self._name, self._file = self._area.create(self._batch, *self._place)
+            self._name, self._file = self._area.create(self._batch, *self._task)
         self._file.add(encoded)
         self._bytes += encoded.data.size
 
     def finish(self) -> Staged:
-        """Return what has been staged, to be published; without rows there is no file."""
+        """Close the file and return what `Sink.publish` needs; without rows there is no file."""
         length = checksum = 0
         if self._file is not None:
             with _failing_whole(self._area.root):
                 length, checksum = self._file.finish()
-                self._area.date(self._name, self._clock())
+                self._area.set_time(self._name, self._clock())
             self._file = None
         return Staged(
             name=self._name,
