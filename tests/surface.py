@@ -181,8 +181,7 @@ def logs():
 
 def options():
     """The table, and by which reader of options each is read, with the words that it may be."""
-    from pyspark_pyrocket.options.given import OptionReader
-    from pyspark_pyrocket.options.option import BATCH, STREAM
+    from pyspark_pyrocket.options.option import BATCH, STREAM, OptionReader
     from pyspark_pyrocket.options.read import ReadOptions
     from pyspark_pyrocket.options.table import TABLE
     from pyspark_pyrocket.options.target import Request
@@ -222,7 +221,7 @@ def columns():
     from pyspark_pyrocket.columns.kafka import KAFKA_COLUMNS
     from pyspark_pyrocket.columns.messages import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
     from pyspark_pyrocket.columns.views import columns_besides, table_schema
-    from pyspark_pyrocket.options.view import TABLES, VIEWS
+    from pyspark_pyrocket.options.selection import TABLES, VIEWS
     from pyspark_pyrocket.sink.columns import _SENT
 
     def spark(types):

@@ -13,7 +13,7 @@ import pytest
 from pyrocket import QueueOffsets, Store, TopicConfig
 from pyrocket.errors import TopicNotFoundError
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import next_offset, planned_ranges
 from pyspark_pyrocket.transport.path import forget

@@ -2,9 +2,9 @@
 
 import pytest
 from pyrocket import Store
+from pyspark_pyrocket.options.batching import Splitting
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.splitting import Splitting
-from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.planner import batch_partitions
 
 ROWS = 400

@@ -2,10 +2,9 @@
 
 import pytest
 from pyrocket.errors import OptionError
-from pyspark_pyrocket.options.admission import DEFAULT_BYTES, DEFAULT_DELAY_MS, Admission
+from pyspark_pyrocket.options.batching import DEFAULT_BYTES, DEFAULT_DELAY_MS, Admission, Splitting
 from pyspark_pyrocket.options.option import BATCH, READ, STREAM
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.splitting import Splitting
 from pyspark_pyrocket.options.target import Request
 
 LIFTED = ["0", "none", "Unlimited", " NONE ", "00"]

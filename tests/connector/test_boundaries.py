@@ -6,11 +6,11 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark_pyrocket.options.loss import LossPolicy
-from pyspark_pyrocket.options.offsets import EARLIEST, LATEST, OffsetChoice
+from pyspark_pyrocket.options.policies import LossPolicy
+from pyspark_pyrocket.options.positions import EARLIEST, LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
-from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.rate_limit import take_rows
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_pyrocket.options.splitting import Splitting
+from pyspark_pyrocket.options.batching import Splitting
 from pyspark_pyrocket.source.partitions import SMALL_BYTES, TASK_BYTES, cut
 from pyspark_pyrocket.source.ranges import QueueRange
 from support.byte_sizes import Lengths

@@ -5,7 +5,7 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_pyrocket.options.admission import Admission
+from pyspark_pyrocket.options.batching import Admission
 from pyspark_pyrocket.source.admission import Intake
 from pyspark_pyrocket.source.rate_limit import backlog_of
 from support.byte_sizes import Lengths, ends, starts

@@ -11,8 +11,8 @@ from pyrocket import Store
 from pyrocket.errors import OptionError, TopicNotFoundError
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.options.lookup import KeyLookup
 from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.selection import KeyLookup
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import key_lookup
 from support.stores import FakeClock

@@ -9,10 +9,10 @@ from pyrocket.errors import (
     StoreUnavailableError,
     TopicRecreatedError,
 )
-from pyspark_pyrocket.options.loss import FAIL, SKIP, LossPolicy
+from pyspark_pyrocket.options.policies import FAIL, SKIP, LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.resume import what_remains
 from pyspark_pyrocket.source.stream_planner import (

@@ -2,14 +2,14 @@
 
 import pytest
 from pyrocket.errors import OptionError
-from pyspark_pyrocket.options.moments import read_moment
+from pyspark_pyrocket.options.timestamps import parse_timestamp
 
 NOON = 1_767_268_800_000  # 2026-01-01T12:00:00Z
 HOUR = 3_600_000
 
 
 def at(text, now=NOON):
-    return read_moment("Option 'startingTimestamp'", text).at(now)
+    return parse_timestamp("Option 'startingTimestamp'", text).at(now)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_what_is_no_time_is_refused(text):
 
 
 def test_a_time_without_a_zone_is_said_to_be_utc():
-    assert "taken as UTC" in read_moment("Option 'x'", "2026-01-01T12:00").note
-    assert not read_moment("Option 'x'", "2026-01-01T12:00Z").note
+    assert "taken as UTC" in parse_timestamp("Option 'x'", "2026-01-01T12:00").note
+    assert not parse_timestamp("Option 'x'", "2026-01-01T12:00Z").note
 
 
 def test_seconds_are_suspected_where_milliseconds_are_meant():
-    note = read_moment("Option 'x'", "1767268800").note
+    note = parse_timestamp("Option 'x'", "1767268800").note
     assert "1970-01-21; were seconds meant" in note

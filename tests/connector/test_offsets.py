@@ -3,7 +3,7 @@
 import pytest
 from pyrocket.errors import OptionError
 from pyrocket.message import QueueOffsets
-from pyspark_pyrocket.options.offsets import OffsetChoice
+from pyspark_pyrocket.options.positions import OffsetChoice
 
 BOUNDS = {"t": {0: QueueOffsets(5, 20), 1: QueueOffsets(0, 7)}}
 

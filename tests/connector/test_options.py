@@ -2,8 +2,8 @@
 
 import pytest
 from pyrocket.errors import OptionError
-from pyspark_pyrocket.options.offsets import EARLIEST, LATEST
 from pyspark_pyrocket.options.option import BATCH, READ, SINK, STREAM
+from pyspark_pyrocket.options.positions import EARLIEST, LATEST
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.table import TABLE, names_for
 from pyspark_pyrocket.options.target import Request

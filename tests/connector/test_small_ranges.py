@@ -5,7 +5,7 @@ from pyrocket import Store
 from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 from pyspark_pyrocket.columns.projection import Projection
-from pyspark_pyrocket.options.loss import LossPolicy
+from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.source.ranges import QueuePartition, QueueRange
 from pyspark_pyrocket.source.task import read_partition
 from pyspark_pyrocket.transport.path import forget

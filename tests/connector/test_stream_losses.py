@@ -7,9 +7,9 @@ from pyrocket.errors import (
     OffsetOutOfRangeError,
     TopicRecreatedError,
 )
-from pyspark_pyrocket.options.loss import LossPolicy
+from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.ranges import QueueRange
 from pyspark_pyrocket.source.resume import what_remains

@@ -2,10 +2,10 @@
 
 import pytest
 from pyrocket.errors import InvalidInputError, TopicNotFoundError
-from pyspark_pyrocket.options.offsets import LATEST, OffsetChoice
+from pyspark_pyrocket.options.positions import LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
-from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.ranges import QueueRange
 from pyspark_pyrocket.source.rate_limit import take_rows
 from pyspark_pyrocket.source.stream_planner import (

@@ -11,7 +11,7 @@ from pyrocket.errors import (
     StoreDamagedError,
     TopicNotFoundError,
 )
-from pyspark_pyrocket.options.loss import LossPolicy
+from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.source.ranges import QueueRange
 from pyspark_pyrocket.source.tolerant_scan import read_places, read_range
 from support.slices import decoded

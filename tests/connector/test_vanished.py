@@ -3,9 +3,9 @@
 import pytest
 from pyrocket import QueueOffsets
 from pyrocket.errors import DataLossError, OffsetOutOfRangeError, TopicRecreatedError
-from pyspark_pyrocket.options.loss import FAIL, SKIP, LossPolicy
+from pyspark_pyrocket.options.policies import FAIL, SKIP, LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.stream_planner import initial_offset, latest_offset, next_offset
 
 GO_ON = ("skip", "earliest", "latest")

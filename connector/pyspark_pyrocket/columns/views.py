@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 from pyspark_pyrocket.arrow_types import arrow_schema
 from pyspark_pyrocket.columns.messages import COLUMNS, DUE
 from pyspark_pyrocket.columns.projection import Projection
+from pyspark_pyrocket.options.selection import COMMITLOG, DLQ, RETRY, SCHEDULED
 from pyspark_pyrocket.options.table import nearest
-from pyspark_pyrocket.options.view import COMMITLOG, DLQ, RETRY, SCHEDULED
 
 _SENT_BACK = ("consumerGroup", "originTopic", "originMsgId")
 

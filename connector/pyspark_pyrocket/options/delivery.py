@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pyrocket import StoreConfig
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.given import OptionReader
-from pyspark_pyrocket.options.option import SINK, Option
+from pyspark_pyrocket.options.option import SINK, Option, OptionReader
 
 FAIL, DROP, PUBLISH, ACCEPT = "fail", "drop", "publish", "accept"
 FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC = "task", "sync", "async"

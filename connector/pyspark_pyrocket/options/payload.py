@@ -7,8 +7,7 @@ from pyrocket.errors import OptionError
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options.ddl import parse_ddl
-from pyspark_pyrocket.options.given import OptionReader
-from pyspark_pyrocket.options.option import ALL, READS, SINK, Option
+from pyspark_pyrocket.options.option import ALL, READS, SINK, Option, OptionReader
 
 BINARY, STRING, JSON = "binary", "string", "json"
 PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"

@@ -2,20 +2,16 @@
 
 from dataclasses import dataclass, field
 
-from pyspark_pyrocket.options.admission import Admission
+from pyspark_pyrocket.options.batching import Admission, Splitting
 from pyspark_pyrocket.options.creation import source_creates
-from pyspark_pyrocket.options.lookup import KeyLookup
-from pyspark_pyrocket.options.loss import LossPolicy
 from pyspark_pyrocket.options.option import READ
 from pyspark_pyrocket.options.payload import Payload
-from pyspark_pyrocket.options.progress import Progress
-from pyspark_pyrocket.options.selection import Selection
+from pyspark_pyrocket.options.policies import LossPolicy, Progress
+from pyspark_pyrocket.options.selection import MESSAGES, KeyLookup, Selection, View
 from pyspark_pyrocket.options.span import Span
-from pyspark_pyrocket.options.splitting import Splitting
-from pyspark_pyrocket.options.subscription import Subscription
 from pyspark_pyrocket.options.table import given_options
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.options.view import MESSAGES, View
+from pyspark_pyrocket.options.topics import Subscription
 
 
 @dataclass(frozen=True, kw_only=True)

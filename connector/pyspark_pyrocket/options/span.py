@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.given import OptionReader
-from pyspark_pyrocket.options.offsets import (
+from pyspark_pyrocket.options.option import BATCH, READS, STREAM, Option, OptionReader
+from pyspark_pyrocket.options.positions import (
     EARLIEST,
     LATEST,
     Committed,
@@ -14,7 +14,6 @@ from pyspark_pyrocket.options.offsets import (
     Place,
     TimeChoice,
 )
-from pyspark_pyrocket.options.option import BATCH, READS, STREAM, Option
 
 _TIME = "epoch ms, ISO-8601 (UTC where it names no zone), or relative to the start of the query"
 

@@ -10,40 +10,34 @@ from difflib import get_close_matches
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options import (
-    admission,
+    batching,
     creation,
     delivery,
-    lookup,
-    loss,
     payload,
-    progress,
-    retention,
+    policies,
     selection,
     span,
-    splitting,
-    subscription,
     target,
-    view,
+    topics,
 )
 from pyspark_pyrocket.options.foreign import ForeignOption, foreign_option
-from pyspark_pyrocket.options.given import OptionReader
-from pyspark_pyrocket.options.option import READ, SINK, Option
+from pyspark_pyrocket.options.option import READ, SINK, Option, OptionReader
 from pyspark_pyrocket.options.target import Request, split_target
 
 TABLE: tuple[Option, ...] = (
     *target.ROWS,
-    *subscription.ROWS,
+    *topics.ROWS,
     *span.ROWS,
-    *loss.ROWS,
-    *admission.ROWS,
-    *splitting.ROWS,
-    *selection.ROWS,
-    *lookup.ROWS,
+    *policies.LOSS_ROWS,
+    *batching.ADMISSION_ROWS,
+    *batching.SPLITTING_ROWS,
+    *selection.FILTER_ROWS,
+    *selection.LOOKUP_ROWS,
     *payload.ROWS,
-    *view.ROWS,
-    *progress.ROWS,
-    *creation.ROWS,
-    *retention.ROWS,
+    *selection.VIEW_ROWS,
+    *policies.PROGRESS_ROWS,
+    *creation.CREATION_ROWS,
+    *creation.RETENTION_ROWS,
     *delivery.ROWS,
 )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyrocket import local_path
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options import jsontext
+from pyspark_pyrocket.options.json_values import parse_json
 from pyspark_pyrocket.options.option import ALL, Option
 
 ROWS = (
@@ -64,7 +64,7 @@ def absolute_path(path: str, directory: str) -> str:
 def _one_path(options: dict[str, str]) -> str:
     path = _pop(options, "path", "")
     # `.load([...])` arrives as a JSON list.
-    several = jsontext.parse("paths", _pop(options, "paths", "[]"), '["/data/store"]')
+    several = parse_json("paths", _pop(options, "paths", "[]"), '["/data/store"]')
     if not isinstance(several, list) or len(several) > 1 or (several and path):
         raise OptionError(
             f"Several paths are given: {path} {several}.",

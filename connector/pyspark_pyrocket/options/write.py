@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from pyrocket import StoreConfig
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.creation import creates, directory_mode
+from pyspark_pyrocket.options.creation import (
+    RetentionOptions,
+    creates,
+    directory_mode,
+    retention_of,
+)
 from pyspark_pyrocket.options.delivery import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -28,10 +33,9 @@ from pyspark_pyrocket.options.payload import (
     null_body,
     value_column,
 )
-from pyspark_pyrocket.options.retention import RetentionOptions, retention_of
-from pyspark_pyrocket.options.subscription import one_topic
 from pyspark_pyrocket.options.table import given_options
 from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.options.topics import one_topic
 
 
 @dataclass(frozen=True, kw_only=True)

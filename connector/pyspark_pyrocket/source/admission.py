@@ -6,8 +6,8 @@ everything. The smallest one counts.
 
 from typing import Protocol
 
-from pyspark_pyrocket.options.admission import Admission
-from pyspark_pyrocket.options.offsets import QueueNumbers
+from pyspark_pyrocket.options.batching import Admission
+from pyspark_pyrocket.options.positions import QueueNumbers
 from pyspark_pyrocket.source.rate_limit import backlog_of, take_bytes, take_rows
 from pyspark_pyrocket.source.sizes import Sizes
 from pyspark_pyrocket.worker import LOG

@@ -13,7 +13,7 @@ from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.json.decode import BadRecord, OnBad
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.view import MESSAGES
+from pyspark_pyrocket.options.selection import MESSAGES
 from pyspark_pyrocket.transport.path import check_uuid, shared_store
 
 _REASON_CHARACTERS = 500

@@ -17,8 +17,8 @@ from pyspark_pyrocket.columns.views import (
 )
 from pyspark_pyrocket.options.option import BATCH, READ
 from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.selection import COMMITLOG, MESSAGES, TABLES, WAITING
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.options.view import COMMITLOG, MESSAGES, TABLES, WAITING
 from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.key_lookup import located_partitions, read_located
 from pyspark_pyrocket.source.pending import pending_partitions, read_pending

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pyrocket import QueueOffsets
 from pyrocket.errors import DataLossError, OffsetOutOfRangeError
 
-from pyspark_pyrocket.options.loss import TO_EARLIEST, TO_LATEST, LossPolicy
-from pyspark_pyrocket.options.offsets import QueueNumbers
+from pyspark_pyrocket.options.policies import TO_EARLIEST, TO_LATEST, LossPolicy
+from pyspark_pyrocket.options.positions import QueueNumbers
 from pyspark_pyrocket.worker import LOG
 
 GO_ON = (

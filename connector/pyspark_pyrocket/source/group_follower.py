@@ -23,7 +23,7 @@ from pyrocket.errors import (
     StoreLockedError,
 )
 
-from pyspark_pyrocket.options.offsets import QueueNumbers
+from pyspark_pyrocket.options.positions import QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 

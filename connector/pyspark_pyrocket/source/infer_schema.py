@@ -7,10 +7,10 @@ from itertools import islice
 import pyarrow as pa
 from pyrocket import MessageFilter, Store
 
-from pyspark_pyrocket.options.loss import SKIP, LossPolicy
-from pyspark_pyrocket.options.offsets import EARLIEST, LATEST, QueueNumbers, bounds_at
+from pyspark_pyrocket.options.policies import SKIP, LossPolicy
+from pyspark_pyrocket.options.positions import EARLIEST, LATEST, QueueNumbers, bounds_at
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.view import MESSAGES, WAITING
+from pyspark_pyrocket.options.selection import MESSAGES, WAITING
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.pending import pending_batches, pending_partitions

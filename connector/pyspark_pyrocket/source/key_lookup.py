@@ -8,8 +8,8 @@ from pyrocket import LookupRequest, LookupResult, MessageLocations, ScanTally, S
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.columns.projection import Projection
-from pyspark_pyrocket.options.loss import LossPolicy
-from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+from pyspark_pyrocket.options.policies import LossPolicy
+from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import Selection
 from pyspark_pyrocket.source.bad_records import sender

@@ -3,8 +3,8 @@
 from pyrocket import Store
 from pyrocket.errors import OffsetOutOfRangeError, OptionError
 
-from pyspark_pyrocket.options.loss import SKIP, LossPolicy
-from pyspark_pyrocket.options.offsets import (
+from pyspark_pyrocket.options.policies import SKIP, LossPolicy
+from pyspark_pyrocket.options.positions import (
     EARLIEST,
     NAMES,
     Bounds,

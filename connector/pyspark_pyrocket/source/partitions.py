@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pyspark_pyrocket.options.splitting import Splitting
+from pyspark_pyrocket.options.batching import Splitting
 from pyspark_pyrocket.source.ranges import QueueRange
 from pyspark_pyrocket.source.sizes import ALL, Sizes
 

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.view import HALF
+from pyspark_pyrocket.options.selection import HALF
 from pyspark_pyrocket.source.planner import topics_to_read
 from pyspark_pyrocket.transport.path import store_of_driver
 from pyspark_pyrocket.worker import freeze_imports

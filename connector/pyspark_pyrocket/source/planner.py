@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pyrocket import QueueOffsets, Store, TopicConfig, is_system_topic
 from pyrocket.errors import InvalidInputError, QueueNotFoundError, TopicNotFoundError
 
-from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.partitions import cut

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pyrocket import ByteSpan
 
-from pyspark_pyrocket.options.offsets import QueueNumbers
+from pyspark_pyrocket.options.positions import QueueNumbers
 from pyspark_pyrocket.source.sizes import ALL, Sizes
 
 _Queue = tuple[str, int]

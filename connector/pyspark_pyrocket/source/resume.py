@@ -28,7 +28,7 @@ from pyrocket.errors import (
     TopicRecreatedError,
 )
 
-from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.data_loss import GO_ON, Gap, Losses, out_of_range
 from pyspark_pyrocket.source.planner import read_bounds

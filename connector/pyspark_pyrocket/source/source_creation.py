@@ -9,7 +9,7 @@ from pyrocket import Store
 from pyrocket.config import DEFAULT_QUEUES
 
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.subscription import Subscription
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.group_follower import check_group_can_follow
 from pyspark_pyrocket.source.planner import topics_to_read

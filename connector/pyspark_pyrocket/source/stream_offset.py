@@ -30,7 +30,7 @@ from typing import Any
 from pyrocket import LogMark, Store
 from pyrocket.errors import DataLossError
 
-from pyspark_pyrocket.options.offsets import QueueNumbers
+from pyspark_pyrocket.options.positions import QueueNumbers
 
 _VERSION = 2
 _READ = (1, _VERSION)

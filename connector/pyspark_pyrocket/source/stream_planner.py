@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pyrocket import LogMark, Store, TopicConfig
 from pyrocket.errors import DataLossError
 
-from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_start

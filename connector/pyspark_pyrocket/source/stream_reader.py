@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.columns.projection import Projection
-from pyspark_pyrocket.options.offsets import QueueNumbers
+from pyspark_pyrocket.options.positions import QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.admission import Intake
 from pyspark_pyrocket.source.data_loss import Losses

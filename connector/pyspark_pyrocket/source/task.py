@@ -10,7 +10,7 @@ from pyrocket.errors import PyrocketError
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.columns.projection import Projection
-from pyspark_pyrocket.options.loss import LossPolicy
+from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.options.selection import EVERY_MESSAGE, Selection
 from pyspark_pyrocket.source.bad_records import sender
 from pyspark_pyrocket.source.ranges import QueuePartition, together

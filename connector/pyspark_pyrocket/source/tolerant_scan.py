@@ -18,7 +18,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 
-from pyspark_pyrocket.options.loss import LossPolicy
+from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.source.data_loss import GO_ON, Losses
 from pyspark_pyrocket.source.ranges import QueueRange
 from pyspark_pyrocket.worker import log_to_stderr

@@ -25,8 +25,8 @@ from types import TracebackType
 from pyrocket import Store, check_group_name
 from pyrocket.errors import TopicNotFoundError, TopicRecreatedError
 
-from pyspark_pyrocket.options.offsets import QueueNumbers
 from pyspark_pyrocket.options.option import BATCH
+from pyspark_pyrocket.options.positions import QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import ROWS as SPAN_ROWS
 from pyspark_pyrocket.options.target import Request

@@ -20,7 +20,7 @@ from pyrocket.tools.cli.frame import (
 )
 from pyrocket.tools.cli.frame import agreed as ask
 
-from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
 from pyspark_pyrocket.tools.checkpoints.reset import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pyspark_pyrocket.options.offsets import Bounds, QueueNumbers
+from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, PlannedBatch
 

@@ -1,12 +1,34 @@
-"""JSON that says something for each queue, `{"topic":{"0":…}}`, with or without a broker level."""
+"""Options whose value is JSON: parsing it, and values by topic, broker and queue."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options import jsontext
+
+def parse_json(option: str, text: str, example: str) -> object:
+    """Return the value of `text`; an object that names a key twice is refused too.
+
+    example: a value of this option, for the error about text that is not JSON.
+    """
+
+    def refuse_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        keys = [key for key, _ in pairs]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise OptionError(f"Option {option!r} names {', '.join(twice)} twice: {text}")
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=refuse_twice)
+    except (ValueError, RecursionError) as error:
+        raise OptionError(
+            f"Option {option!r} is not JSON: {error}: {text!r}.",
+            remedy=f"Write for example {example}.",
+        ) from error
+
 
 _QUEUE = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -30,7 +52,7 @@ def parse_by_queue(option: str, text: str, read: Read[_Value], example: str) -> 
 
 def parse_topics(option: str, text: str, example: str) -> dict[str, object]:
     """Return topic → what a JSON object says of it, which names one topic at least."""
-    topics = jsontext.parse(option, text, example)
+    topics = parse_json(option, text, example)
     if not isinstance(topics, dict) or not topics:
         raise OptionError(f"Option {option!r} names no topic: {text}", remedy='Write {"topic":…}.')
     return topics

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.by_queue import parse_topics
-from pyspark_pyrocket.options.given import OptionReader
-from pyspark_pyrocket.options.option import ALL, READS, Option
+from pyspark_pyrocket.options.json_values import parse_topics
+from pyspark_pyrocket.options.option import ALL, READS, Option, OptionReader
 from pyspark_pyrocket.options.target import TABLE_TRAP
 
 ROWS = (

@@ -34,7 +34,7 @@ class Timestamp:
         return now_ms + self.ms if self.relative else self.ms
 
 
-def read_moment(where: str, value: object) -> Timestamp:
+def parse_timestamp(where: str, value: object) -> Timestamp:
     """Return the time that a user wrote as text or as a number of JSON. Raises OptionError."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pyrocket import QueueOffsets
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.by_queue import ByQueue, exactly, parse_by_queue
-from pyspark_pyrocket.options.moments import Timestamp, read_moment
+from pyspark_pyrocket.options.json_values import ByQueue, exactly, parse_by_queue
+from pyspark_pyrocket.options.timestamps import Timestamp, parse_timestamp
 
 EARLIEST, LATEST = -2, -1
 """What Kafka's source writes for them in its JSON."""
@@ -89,14 +89,14 @@ class TimeChoice:
     @classmethod
     def parse(cls, option: str, text: str, *, without: int | None = LATEST) -> "TimeChoice":
         """Read one time."""
-        return cls(option, read_moment(f"Option {option!r}", text), without=without)
+        return cls(option, parse_timestamp(f"Option {option!r}", text), without=without)
 
     @classmethod
     def parse_queues(cls, option: str, text: str, *, without: int | None = LATEST) -> "TimeChoice":
         """Read a JSON object with a time for each queue."""
         return cls(
             option,
-            queues=parse_by_queue(option, text, read_moment, _TIMES_EXAMPLE),
+            queues=parse_by_queue(option, text, parse_timestamp, _TIMES_EXAMPLE),
             without=without,
         )
 
