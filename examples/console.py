@@ -1,4 +1,4 @@
-"""What a long example shows: a bar for each step, and how long each took."""
+"""The output of a long example: a progress bar and the duration of each step."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ from rich.progress import (
 T = TypeVar("T")
 
 Done = tuple[int, int, str]
-"""How much of a step is done, of how much in all, and of what; 0 in all is not known yet."""
+"""Progress of a step: done, total (0 if unknown), and the unit."""
 
 _POLL_SECONDS = 0.2
 

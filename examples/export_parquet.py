@@ -1,11 +1,11 @@
-"""Export what is new in a topic to Parquet, by days: a job for spark-submit, and for cron.
+"""Export the new messages of a topic to Parquet, partitioned by day: for spark-submit and cron.
 
 spark-submit examples/export_parquet.py --path STORE --topic TOPIC --output FOLDER
 
-A consumer group remembers how far the export has come; run it again for what has come since. Each
-message is exported once, whatever dies and when: rows are written beside the others, moved in as
-whole files, and then the group moves (export_steps.py). A second run at the same time leaves.
-Reset the group, and the next run exports again from there, beside what there is.
+A consumer group records the progress; the next run exports what has been stored since. Each
+message is exported exactly once, also after a crash: rows are written aside, moved as whole files,
+and then the group moves (export_steps.py). A second run at the same time ends at once. To export
+again, reset the group: the next run starts there and adds files.
 """
 
 import argparse
@@ -24,7 +24,7 @@ TIMES = ("storeTimestamp", "bornTimestamp")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 0 if all is exported or another run is at it, and 2 if it cannot be done."""
+    """Return 0 if everything is exported or another run is active, and 2 on an error."""
     wanted = _parse(arguments)
     try:
         with Store.open(wanted.path, read_only=wanted.dry_run) as store:
@@ -60,7 +60,7 @@ def _export(store: Store, wanted: argparse.Namespace) -> int:
 
 
 def _go_on(export: Export, wanted: argparse.Namespace) -> None:
-    """Finish what an earlier run has begun, then export what has come since."""
+    """Finish an interrupted run, then export the new messages."""
     begun = export.unfinished()
     if begun is not None:
         export.finish(begun)

@@ -1,17 +1,18 @@
-"""How an export is done once, whatever dies: a plan, rows beside the others, moves, the group.
+"""The steps of an exactly-once export: write rows aside, record the plan, move files and group.
 
-    FOLDER/_export/lock             held by the run that is at it
+    FOLDER/_export/lock             locked by the running export
     FOLDER/_export/rows-<id>/       what Spark writes
-    FOLDER/_export/complete.json    once those are durable: whose they are, and from where to where
-    FOLDER/date=…/*.parquet         the export: readers pass over names with an underscore
+    FOLDER/_export/complete.json    written when those rows are durable: topic, group and offsets
+    FOLDER/date=…/*.parquet         the export; readers skip names that begin with an underscore
 
-A plan that is complete is carried out: its files are moved in, then the group's offsets move to
-its ends, durably, and then it goes. Whoever finds one does what is left of it, and nothing twice: a
-file is moved or it is not, and a group does not move back. Rows without such a plan go: nobody has
-seen them. A Spark that still writes some, its driver dead, has a folder of its own.
+A complete plan is always carried out: its files are moved, then the group's offsets move to its
+ends, durably, and then the plan is deleted. A run that finds a plan of an earlier run finishes it.
+That repeats nothing: a file is moved or not, and a group does not move backwards. Rows without a
+plan are deleted, because no reader has seen them. If the driver of a run was killed, its executors
+may still write, but into the folder of that run.
 
-Of a queue that the topic loses before the group has moved, the group keeps the old place: if the
-topic gets it back, its messages of that one plan are exported again.
+If the topic loses a queue before the group has moved, the group keeps its old offset there. Should
+the topic get the queue back, its messages of that plan are exported again.
 """
 
 import fcntl
@@ -28,12 +29,12 @@ from pyrocket import Store
 
 
 class UnfitOutputError(Exception):
-    """The folder holds what another export has begun."""
+    """The folder belongs to another export."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run exports: of each queue, the messages [start, end); `rows` is their folder."""
+    """The messages of one run: offsets [start, end) of each queue; `rows` is their folder."""
 
     rows: str
     store: str
@@ -43,7 +44,7 @@ class Plan:
 
     @property
     def count(self) -> int:
-        """How many messages that is."""
+        """The number of messages."""
         return sum(end - start for start, end in self.ranges.values())
 
     @property
@@ -53,12 +54,12 @@ class Plan:
 
     @property
     def ends(self) -> str:
-        """The offsets behind the last, as the option `endingOffsets`."""
+        """The offsets after the last, as the option `endingOffsets`."""
         return json.dumps({self.topic: {queue: end for queue, (_, end) in self.ranges.items()}})
 
     @classmethod
     def load(cls, text: str) -> "Plan":
-        """Return the plan of a file."""
+        """Parse a plan from JSON."""
         known = json.loads(text)
         ranges = {int(queue): (start, end) for queue, (start, end) in known.pop("ranges").items()}
         return cls(**known, ranges=ranges)
@@ -66,12 +67,12 @@ class Plan:
 
 @contextmanager
 def the_only_one(output: str) -> Iterator[bool]:
-    """Yield whether no other run exports to the folder; none can begin meanwhile."""
+    """Lock the folder; yield False if another run has locked it."""
     folder = Path(output, "_export")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:
         try:
-            # It goes with the process, whatever kills it.
+            # The lock is released when the process ends, also if it is killed.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
@@ -80,7 +81,7 @@ def the_only_one(output: str) -> Iterator[bool]:
 
 
 class Export:
-    """A topic's way to a folder, which a group of its own keeps track of."""
+    """The export of a topic to a folder; a consumer group records its progress."""
 
     def __init__(self, store: Store, topic: str, group: str, output: str) -> None:
         self._store, self._topic, self._group = store, topic, group
@@ -89,23 +90,23 @@ class Export:
         self._complete = self._folder / "complete.json"
 
     def plan(self) -> Plan:
-        """Return what has come since the group's offsets, or is there where it has none."""
+        """Plan everything after the group's offsets, or everything if it has none."""
         committed = self._store.groups.committed(self._group, self._topic)
         ranges = {}
         for queue_id, has in self._store.offsets(self._topic).items():
-            # What was cleaned away meanwhile is lost to the export; the counts show it.
+            # Messages deleted by retention meanwhile are missing; the counts show it.
             start = min(max(committed.get(queue_id, has.minimum), has.minimum), has.maximum)
             ranges[queue_id] = start, has.maximum
         return Plan(f"rows-{uuid.uuid4().hex}", self._store.uuid, self._topic, self._group, ranges)
 
     def place(self, plan: Plan) -> str:
-        """Return where Spark is to write the rows; what runs that died have left goes."""
+        """Return the folder for Spark to write to, after deleting those of interrupted runs."""
         for left in self._folder.glob("rows-*"):
             shutil.rmtree(left)
         return f"file://{(self._folder / plan.rows).absolute()}"
 
     def complete(self, plan: Plan) -> None:
-        """Note, durably, that the rows are all there."""
+        """Record durably that all rows are written."""
         rows = self._folder / plan.rows
         for path in (rows, *rows.rglob("*")):
             _sync(path)
@@ -116,7 +117,7 @@ class Export:
         _sync(self._folder)
 
     def unfinished(self) -> Plan | None:
-        """Return the plan of a run that died when its rows were complete."""
+        """Return the plan of an interrupted run whose rows are complete."""
         if not self._complete.exists():
             return None
         plan = Plan.load(self._complete.read_text())
@@ -126,7 +127,7 @@ class Export:
         return plan
 
     def finish(self, plan: Plan) -> None:
-        """Move the rows in, durably, then the group; once or again."""
+        """Move the files, then the group, durably; safe to repeat."""
         rows = self._folder / plan.rows
         for file in sorted(rows.glob("date=*/*.parquet")):
             day = self._output / file.parent.name
@@ -140,10 +141,10 @@ class Export:
         shutil.rmtree(rows, ignore_errors=True)
 
     def _move_group(self, plan: Plan) -> None:
-        """Commit what the topic still has: a plan with more could never be carried out."""
+        """Commit the plan's ends, limited to what the topic has, which a commit may not exceed."""
         has = self._store.offsets(self._topic)
         ends = {
-            # A crash of the machine may have cut the queue: its offsets are given anew.
+            # A power failure may have truncated the queue; its offsets are then used again.
             queue_id: min(end, has[queue_id].maximum)
             for queue_id, (_, end) in plan.ranges.items()
             if queue_id in has

@@ -28,7 +28,7 @@ TOPIC = "flights"
 MICRO_BATCHES = 6
 STEPS = 7
 TASKS = 8
-"""Of the publication: more than cores, so that the bar of tasks moves."""
+"""Tasks of the write: more than cores, so that the progress bar moves."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -87,14 +87,14 @@ def _fate(wanted: argparse.Namespace, folder: Path) -> str:
 
 
 def _publish(steps: Steps, spark: SparkSession, source: pa.Table, path: Path) -> None:
-    """Write the flights to a topic of a store that is made by the way."""
+    """Write the flights to a topic; the write creates store and topic."""
     with Store.open(path, create=True) as store:
         store.create_topic(TOPIC)
     messages = to_messages(spark.createDataFrame(source).repartition(TASKS))
     writer = messages.write.format("pyrocket").mode("append").option("topic", TOPIC)
 
     def done() -> Done:
-        # All rows appear together, when the last task has staged its own.
+        # All rows become visible together, after the last task.
         published = _rows_in(path)
         return (published, len(source), "rows") if published else tasks_done(spark)
 

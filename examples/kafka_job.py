@@ -1,4 +1,4 @@
-"""A job written for Kafka that moved: its format and its options changed, its queries did not."""
+"""A job moved from Kafka: format and options have changed, the queries have not."""
 # ruff: noqa: T201
 
 import tempfile

@@ -1,4 +1,4 @@
-"""A stream from one topic to another: what is urgent goes on, with its tags and keys."""
+"""A stream from topic to topic: urgent messages are forwarded with their tags and keys."""
 # ruff: noqa: T201
 
 import tempfile

@@ -1,4 +1,4 @@
-"""A payment and its message: other programs see the message if, and only if, money was moved."""
+"""A payment and its message: consumers see the message if and only if the money was moved."""
 # ruff: noqa: T201
 
 import tempfile
@@ -14,7 +14,7 @@ class Payments:
         self.balance, self.paid = {"ann": 50, "eve": 10}, dict[str, bool]()
 
     def execute(self, message: StoredMessage, amount: int) -> State:
-        """Move the money, and note by the transaction's id whether that was done."""
+        """Move the money, and record the result under the transaction's id."""
         payer = message.keys[0]
         done = self.balance[payer] >= amount
         self.balance[payer] -= amount if done else 0
@@ -22,7 +22,7 @@ class Payments:
         return State.COMMIT if done else State.ROLLBACK
 
     def check(self, message: StoredMessage) -> State:
-        """Answer for a transaction that nobody has ended: this process may have died in it."""
+        """Check an undecided transaction, for example after a crash of this process."""
         return State.COMMIT if self.paid.get(message.msg_id) else State.ROLLBACK
 
 
