@@ -8,7 +8,7 @@ from pyrocket.disk.shared_state import (
     HALF_CURSOR,
     NEVER,
     NEXT_DUE,
-    TIMER_DUE,
+    TIMER_READ_TIME,
     level_word,
 )
 from pyrocket.engine.topic_admin import TopicConfig
@@ -68,14 +68,14 @@ def test_rocketmq_is_told_of_the_levels_every_ten_seconds(tmp_path, clock):
 
 def test_cursors_survive_a_clean_end_and_another_boot(tmp_path):
     with with_delayed(tmp_path) as store:
-        move(store, {LEVEL_2: 3, HALF_CURSOR: 2, TIMER_DUE: 1_700_000_000_123})
+        move(store, {LEVEL_2: 3, HALF_CURSOR: 2, TIMER_READ_TIME: 1_700_000_000_123})
     assert DelayOffsets(Layout(tmp_path)).read() == {2: 3}
     assert GroupOffsets(Layout(tmp_path)).of(TRANSACTION_GROUP, HALF_TOPIC) == {0: 2}
     reboot(tmp_path)
     Store.open(tmp_path).close()
     assert value(tmp_path, LEVEL_2) == 3
     assert value(tmp_path, HALF_CURSOR) == 2
-    assert value(tmp_path, TIMER_DUE) == 1_700_000_000_123
+    assert value(tmp_path, TIMER_READ_TIME) == 1_700_000_000_123
 
 
 def test_cursors_of_a_broker_that_came_further_count(tmp_path):

@@ -15,7 +15,7 @@ from pyrocket.disk.shared_state import (
     REST_SUM,
     RESTED,
     STORE_TIME,
-    TIMED,
+    TIMER_QUEUE_OFFSET,
     SharedState,
     level_word,
 )
@@ -143,7 +143,16 @@ def test_other_writers_are_not_looked_at(trusted, recoveries):
     assert recoveries == []
 
 
-AT_REST = [PUBLISHED, DISPATCHED, RESERVED, FLUSHED, STORE_TIME, RESTED, TIMED, HALF_CURSOR]
+AT_REST = [
+    PUBLISHED,
+    DISPATCHED,
+    RESERVED,
+    FLUSHED,
+    STORE_TIME,
+    RESTED,
+    TIMER_QUEUE_OFFSET,
+    HALF_CURSOR,
+]
 
 
 @pytest.mark.parametrize("word", [*AT_REST, level_word(1), level_word(64), REST_SUM])

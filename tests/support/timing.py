@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 from pyrocket import Store
-from pyrocket.disk.shared_state import TIMED, TIMER_DUE, TIMER_OFFSET
+from pyrocket.disk.shared_state import TIMER_QUEUE_OFFSET, TIMER_READ_OFFSET, TIMER_READ_TIME
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
@@ -51,7 +51,7 @@ class Timing:
 
     def cursor(self):
         page = self.writer.page
-        return page[TIMED], page[TIMER_DUE], page[TIMER_OFFSET]
+        return page[TIMER_QUEUE_OFFSET], page[TIMER_READ_TIME], page[TIMER_READ_OFFSET]
 
     def close(self, **options):
         self.store.close(**options)

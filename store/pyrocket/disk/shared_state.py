@@ -27,8 +27,8 @@
     25    key_file      name of the last file of the key index, as a number: the one we have made
     26    key_file_inode  its inode
     27    next_due      the earliest time at which a service has something to do, ms; NEVER for none
-    28    timed         queue offset up to which timers are in the buckets
-    29,30 timer_due, timer_offset  the last timer delivered: its time, ms, and its queue offset
+    28    timer_queue_offset  queue offset up to which timers are in the index
+    29,30 timer_read_time, timer_read_offset  the last timer delivered: due time, queue offset
     31,32 half, op      queue offsets up to which half messages and their ends are settled
     33    intent_end    published, once the moves that follow are to be made; 0 for none
     34    intent_count  how many; then (word, value) for each, up to 16
@@ -67,7 +67,8 @@ _BOOT, _DEVICE, _INODE, _STORE, _LOCK_MTIME, _LOCK_INODE = 8, 10, 11, 12, 14, 15
 HOLDER, FAILED, CHECKPOINTED, CHECKPOINT_TIME = 16, 17, 18, 19
 APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, RESTED = 20, 21, 22, 23, 24
 KEY_FILE, KEY_FILE_INODE = 25, 26
-NEXT_DUE, TIMED, TIMER_DUE, TIMER_OFFSET, HALF_CURSOR, OP_CURSOR = range(27, 33)
+NEXT_DUE, TIMER_QUEUE_OFFSET, TIMER_READ_TIME, TIMER_READ_OFFSET = 27, 28, 29, 30
+HALF_CURSOR, OP_CURSOR = 31, 32
 _INTENT_END, _INTENT_COUNT, _INTENT = 33, 34, 35
 MAX_MOVES = 16
 MAX_DELAY_LEVELS = 64
@@ -82,7 +83,7 @@ _AT_REST = slice(1, 5), slice(7, 8), slice(17, 19), slice(24, 25), slice(28, 34)
 NEVER = 2**62
 """As a time at which something is due: nothing is."""
 
-CURSORS = (TIMED, TIMER_DUE, TIMER_OFFSET, HALF_CURSOR, OP_CURSOR)
+CURSORS = (TIMER_QUEUE_OFFSET, TIMER_READ_TIME, TIMER_READ_OFFSET, HALF_CURSOR, OP_CURSOR)
 """Where the services are, besides the delay levels."""
 
 _PLACE_WORDS = (_BOOT, _BOOT + 1, _DEVICE, _INODE)

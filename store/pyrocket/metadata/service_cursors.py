@@ -16,9 +16,9 @@ from pyrocket.disk.shared_state import (
     MAX_DELAY_LEVELS,
     NEXT_DUE,
     OP_CURSOR,
-    TIMED,
-    TIMER_DUE,
-    TIMER_OFFSET,
+    TIMER_QUEUE_OFFSET,
+    TIMER_READ_OFFSET,
+    TIMER_READ_TIME,
     SharedState,
     level_word,
 )
@@ -39,9 +39,9 @@ from pyrocket.metadata.groups import GroupOffsets
 
 _LEVEL_WORDS = {level_word(level): level for level in range(1, MAX_DELAY_LEVELS + 1)}
 _NAMES = {
-    "timed": TIMED,
-    "timerDue": TIMER_DUE,
-    "timerOffset": TIMER_OFFSET,
+    "timed": TIMER_QUEUE_OFFSET,
+    "timerDue": TIMER_READ_TIME,
+    "timerOffset": TIMER_READ_OFFSET,
     "half": HALF_CURSOR,
     "op": OP_CURSOR,
     **{f"level{level}": word for word, level in _LEVEL_WORDS.items()},
@@ -102,7 +102,7 @@ def _queue_of_words() -> dict[int, tuple[str, int]]:
     queues = {word: (SCHEDULE_TOPIC, level - 1) for word, level in _LEVEL_WORDS.items()}
     return {
         **queues,
-        TIMED: (TIMER_TOPIC, 0),
+        TIMER_QUEUE_OFFSET: (TIMER_TOPIC, 0),
         HALF_CURSOR: (HALF_TOPIC, 0),
         OP_CURSOR: (OP_TOPIC, 0),
     }

@@ -20,9 +20,9 @@ from pyrocket.disk.shared_state import (
     NEVER,
     PUBLISHED,
     STORE_TIME,
-    TIMED,
-    TIMER_DUE,
-    TIMER_OFFSET,
+    TIMER_QUEUE_OFFSET,
+    TIMER_READ_OFFSET,
+    TIMER_READ_TIME,
     SharedState,
 )
 from pyrocket.engine.hooks import Recovered
@@ -76,8 +76,8 @@ class _Settling:
     ) -> None:
         self._log, self._queue, self._buckets, self._page = log, queue, buckets, page
         self._java, self._clean = java, clean
-        self._timed = page[TIMED]
-        self._cursor = page[TIMER_DUE], page[TIMER_OFFSET]
+        self._timed = page[TIMER_QUEUE_OFFSET]
+        self._cursor = page[TIMER_READ_TIME], page[TIMER_READ_OFFSET]
         self._delivered = self._delivered_copies()
 
     def run(self) -> None:
@@ -95,7 +95,7 @@ class _Settling:
             stop = end
         self._take_in(stop)
         self._buckets.sync()
-        page[TIMED] = stop
+        page[TIMER_QUEUE_OFFSET] = stop
         self._follow_java()
 
     def _is_intact(self) -> bool:
@@ -155,8 +155,8 @@ class _Settling:
         page = self._page
         first = self._buckets.first_due(self._cursor)
         reached = min(self._java.read_ms, first) - 1
-        if first <= NEVER and reached > page[TIMER_DUE]:
-            page[TIMER_DUE], page[TIMER_OFFSET] = reached, 0
+        if first <= NEVER and reached > page[TIMER_READ_TIME]:
+            page[TIMER_READ_TIME], page[TIMER_READ_OFFSET] = reached, 0
 
     def _delivered_copies(self) -> TimerEntries:
         """Return entries, keys and due times only, of timers whose delivered copies are in the log.

@@ -12,9 +12,9 @@ from pyrocket.disk.shared_state import (
     NEVER,
     PUBLISHED,
     STORE_TIME,
-    TIMED,
-    TIMER_DUE,
-    TIMER_OFFSET,
+    TIMER_QUEUE_OFFSET,
+    TIMER_READ_OFFSET,
+    TIMER_READ_TIME,
     SharedState,
 )
 from pyrocket.engine.reader import Reader
@@ -77,14 +77,18 @@ class TimerService:
                 return 0
             self._follow_clock(writer, now_ms)
             taken = self.take_in(writer)
-            return taken if writer.page[TIMED] < end else taken + self._deliver(writer, now_ms)
+            return (
+                taken
+                if writer.page[TIMER_QUEUE_OFFSET] < end
+                else taken + self._deliver(writer, now_ms)
+            )
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
         """Return when a timer is due, now if some are to be taken in, NEVER if none waits."""
         end = writer.next_offset(TIMER_TOPIC, 0)
         if not end:
             return NEVER
-        if writer.page[TIMED] < end:
+        if writer.page[TIMER_QUEUE_OFFSET] < end:
             return now_ms
         return self.mended(writer, lambda: self._upcoming.next_due(writer.page))
 
@@ -96,7 +100,7 @@ class TimerService:
         is next.
         """
         page, end = writer.page, writer.next_offset(TIMER_TOPIC, 0)
-        before = page[TIMED]
+        before = page[TIMER_QUEUE_OFFSET]
         if before >= end:
             return 0
         self.mended(writer, lambda: self.buckets.tally.read(before))
@@ -107,13 +111,15 @@ class TimerService:
             self.buckets.add(entries)
             hours = together(hours, counted(entries))
         self.buckets.tally.add(before, stop, hours, lambda: self._saved(page))
-        writer.move({TIMED: stop})
+        writer.move({TIMER_QUEUE_OFFSET: stop})
         return stop - start
 
     def _saved(self, page: SharedState) -> tuple[int, int]:
         """Return what has been saved as taken in, and up to when all is delivered for sure."""
         saved = read_cursors(self._layout)
-        return saved.get(TIMED, 0), min(saved.get(TIMER_DUE, 0), page[TIMER_DUE])
+        return saved.get(TIMER_QUEUE_OFFSET, 0), min(
+            saved.get(TIMER_READ_TIME, 0), page[TIMER_READ_TIME]
+        )
 
     def mended(self, writer: Writer, look: Callable[[], T]) -> T:
         """Return what a look at the buckets finds; damaged ones are built anew before.
@@ -141,14 +147,14 @@ class TimerService:
             self.log,
             self._queues.get(TIMER_TOPIC, 0),
             first,
-            page[TIMED],
+            page[TIMER_QUEUE_OFFSET],
             cursor_of(page),
             end=page[PUBLISHED],
             stored_ms=page[STORE_TIME],
         ):
             self.buckets.add(entries)
         self.buckets.sync()
-        self.buckets.recount(page[TIMED])
+        self.buckets.recount(page[TIMER_QUEUE_OFFSET])
 
     def _read_new(self, start: int, stop: int, progress: Progress) -> Iterator[TimerEntries]:
         """Yield what waits at the queue offsets [start, stop); what is late is next."""
@@ -216,13 +222,13 @@ class TimerService:
 
         What has been delivered is erased first, because it would count as pending.
         """
-        cursor, timed = cursor_of(writer.page), writer.page[TIMED]
+        cursor, timed = cursor_of(writer.page), writer.page[TIMER_QUEUE_OFFSET]
         if cursor[0] > now_ms:
             read = self.buckets.tally.read
             self.mended(writer, lambda: self.buckets.check(read(timed), cursor[0], whole=True))
             self.buckets.erase(lambda entries: ~are_behind(entries, cursor))
             self.buckets.recount(timed)
-            writer.move({TIMER_DUE: now_ms, TIMER_OFFSET: 0})
+            writer.move({TIMER_READ_TIME: now_ms, TIMER_READ_OFFSET: 0})
             writer.structure_changed()
 
     def _deliver(self, writer: Writer, now_ms: int) -> int:
@@ -232,7 +238,7 @@ class TimerService:
             return 0
         batches, due = copies_of_due(self.log, self._reader.topics.all(), due)
         # In this order: whoever reads in between has the old time, and nothing too much.
-        moves = {TIMER_OFFSET: due.last[1], TIMER_DUE: due.last[0]}
+        moves = {TIMER_READ_OFFSET: due.last[1], TIMER_READ_TIME: due.last[0]}
         if batches:
             # They had room when they were sent, and hold it until they are delivered.
             writer.append(batches, moves=moves, make_room=False)
@@ -245,6 +251,6 @@ class TimerService:
         """Remove the files behind the cursor, as far as their deliveries are durable."""
         hour = due_ms // HOUR_MS
         if hour != self._removed:
-            saved = read_cursors(self._layout).get(TIMER_DUE, 0)
+            saved = read_cursors(self._layout).get(TIMER_READ_TIME, 0)
             self.buckets.remove_before(min(saved, due_ms))
             self._removed = hour

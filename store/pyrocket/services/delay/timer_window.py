@@ -13,9 +13,9 @@ import numpy.typing as npt
 from pyrocket.disk.shared_state import (
     NEVER,
     STRUCTURE,
-    TIMED,
-    TIMER_DUE,
-    TIMER_OFFSET,
+    TIMER_QUEUE_OFFSET,
+    TIMER_READ_OFFSET,
+    TIMER_READ_TIME,
     SharedState,
 )
 from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
@@ -86,11 +86,11 @@ class TimerWindow:
         timed, structure = self._seen
         if structure != page[STRUCTURE]:
             window = None  # The cursor may have been set back, and entries taken away.
-        if window is not None and timed != page[TIMED] and not self._read_on(window):
+        if window is not None and timed != page[TIMER_QUEUE_OFFSET] and not self._read_on(window):
             window = None
         if window is None or self._is_over(window, cursor):
-            window = self._read(cursor, page[TIMED])
-        self._window, self._seen = window, (page[TIMED], page[STRUCTURE])
+            window = self._read(cursor, page[TIMER_QUEUE_OFFSET])
+        self._window, self._seen = window, (page[TIMER_QUEUE_OFFSET], page[STRUCTURE])
         return window
 
     def _is_over(self, window: _Window, cursor: Cursor) -> bool:
@@ -156,7 +156,7 @@ class TimerWindow:
 
 def cursor_of(page: SharedState) -> Cursor:
     """Return how far timers are delivered."""
-    return page[TIMER_DUE], page[TIMER_OFFSET]
+    return page[TIMER_READ_TIME], page[TIMER_READ_OFFSET]
 
 
 def _passed(entries: TimerEntries, cursor: Cursor) -> int:

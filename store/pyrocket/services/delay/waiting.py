@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.disk.shared_state import TIMED, TIMER_DUE, TIMER_OFFSET
+from pyrocket.disk.shared_state import TIMER_QUEUE_OFFSET, TIMER_READ_OFFSET, TIMER_READ_TIME
 from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
 from pyrocket.services.delay.living import living
 from pyrocket.services.delay.timer_store import Cursor, TimerBuckets, are_behind, each_once
@@ -39,8 +39,8 @@ class Progress:
     @staticmethod
     def of(words: Mapping[int, int]) -> "Progress":
         """Return what words of the state page say; those that are missing are 0."""
-        cursor = words.get(TIMER_DUE, 0), words.get(TIMER_OFFSET, 0)
-        return Progress(words.get(TIMED, 0), cursor)
+        cursor = words.get(TIMER_READ_TIME, 0), words.get(TIMER_READ_OFFSET, 0)
+        return Progress(words.get(TIMER_QUEUE_OFFSET, 0), cursor)
 
 
 def read_waiting(

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import linked, translating
-from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMED, TIMER_DUE
+from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMER_QUEUE_OFFSET, TIMER_READ_TIME
 from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.index_file import Geometry
@@ -197,7 +197,7 @@ class _Check:
             known = self._page.cursors() if self._page else read_cursors(self._layout)
         except StoreDamagedError:
             return 0, 0  # That is a finding of its own.
-        return known.get(TIMED, 0), known.get(TIMER_DUE, 0)
+        return known.get(TIMER_QUEUE_OFFSET, 0), known.get(TIMER_READ_TIME, 0)
 
     def _geometry(self) -> Geometry | None:
         """Return the geometry of the index, None where nobody knows it, which is a finding."""
