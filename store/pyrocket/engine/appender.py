@@ -33,9 +33,8 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.engine.placing import OffsetAllocator, Placed, runs_of
 from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
-from pyrocket.formats.crc_room import with_crc_room
 from pyrocket.formats.queue_entry import build_entries
-from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
+from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch, with_crc_room
 from pyrocket.index.keys.pending_keys import MAX_NOTES
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.log.commit_log import CommitLog

@@ -21,7 +21,6 @@ from pyrocket.engine.routing import order_by_queue, route
 from pyrocket.engine.unique_ids import UniqueIds
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
-from pyrocket.formats.crc_room import with_crc_room
 from pyrocket.formats.hashes import java_hash, queue_for_key
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
@@ -33,7 +32,7 @@ from pyrocket.formats.properties import (
     find_illegal_property,
 )
 from pyrocket.formats.record import encode_record
-from pyrocket.formats.record_batch import EncodedBatch, encode_batch
+from pyrocket.formats.record_batch import EncodedBatch, encode_batch, with_crc_room
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.message import Message
 

@@ -1,8 +1,8 @@
-"""Arrow columns as CommitLog records: the one encoder behind every batch append.
+"""Arrow columns as CommitLog records: the one encoder of every batch append.
 
 The records are joined in one pass over all columns, with zeros for what is known only under the
-lock: queue offset, physical offset and store time. `EncodedBatch.place` fills those in where the
-records lie, without a copy.
+write lock: queue offset, physical offset and store time. `EncodedBatch.place` writes those in
+place, without a copy. `with_crc_room` leaves room for a checksum of each whole record.
 """
 
 import ctypes
@@ -24,6 +24,7 @@ from pyrocket.formats.hashes import java_hash_column
 from pyrocket.formats.message_keys import MessageKeys, keys_of_batch
 from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from pyrocket.formats.record import (
+    BLANK_BYTES,
     CRC_MASK,
     FIXED_BYTES,
     HEADER,
@@ -33,7 +34,8 @@ from pyrocket.formats.record import (
     STORE_HOST,
     SYS_BORN_HOST_V6,
 )
-from pyrocket.formats.record_crc import write_crcs
+from pyrocket.formats.record_crc import CRC_BYTES, crc_tails, write_crcs
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.send_columns import SendColumns
 
 ENCODE_BYTES = 32 * 1024 * 1024
@@ -316,3 +318,39 @@ def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.Bin
             code="PROPERTIES_SIZE_EXCEEDED",
         )
     return blocks.cast(pa.binary())
+
+
+_ROOM = crc_tails(np.zeros(1, np.int64)).tobytes()
+_ENDINGS = pa.array([b"", _ROOM, b"\x02" + _ROOM], pa.binary())
+"""Where it does not fit; behind properties that end with \\x02, or are none; behind others."""
+
+
+def with_crc_room(batch: EncodedBatch, file_bytes: int) -> EncodedBatch:
+    """Return the records with room, but for those that become too long by it.
+
+    They are for log files of `file_bytes`.
+    """
+    run = RecordFields(batch.data, 0, batch.bounds[:-1], batch.sizes)
+    lengths, last = run.properties_length, run.data[batch.bounds[1:] - 1]
+    more = np.where((lengths == 0) | (last == 2), CRC_BYTES, CRC_BYTES + 1)
+    too_long = batch.sizes + more > file_bytes - BLANK_BYTES
+    more[too_long | (lengths + more > MAX_PROPERTIES_BYTES)] = 0
+    endings = _ENDINGS.take(pa.array(np.maximum(more - CRC_BYTES + 1, 0)))
+    joined = pc.binary_join_element_wise(_records(batch), endings, pa.scalar(b"", pa.binary()))
+    roomy = replace(
+        batch,
+        data=joined.buffers()[2],
+        bounds=run_offsets(joined).astype(np.int64),
+        crc_room=True,
+    )
+    starts = roomy.bounds[:-1]
+    roomy.headers()["size"][starts] = roomy.sizes
+    data = roomy.writable()
+    shorts = np.ndarray((len(data) - 1,), ">i2", data, strides=(1,))
+    shorts[run.properties_start - 2 - run.starts + starts] = lengths + more
+    return roomy
+
+
+def _records(batch: EncodedBatch) -> pa.BinaryArray:
+    offsets = pa.py_buffer(batch.bounds.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(batch), [None, offsets, batch.data])

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.crc_room import with_crc_room
 from pyrocket.formats.properties import decode_properties, encode_properties
 from pyrocket.formats.record import HEADER_BYTES, encode_record
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import EncodedBatch, with_crc_room
 from pyrocket.formats.record_crc import CRC_BYTES, check_crcs, crc_tails, without_crc
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
