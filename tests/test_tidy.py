@@ -15,7 +15,6 @@ CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
 BASE = ["errors", "message", "arguments", "config", "clock", "versions"]
-BASE += ["config", "arguments", "arguments"]
 LAYERS = [
     BASE,
     ["formats", "disk"],

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyrocket.arguments import check_numbers, check_text, check_type, path_of
 from pyrocket.clock import Clock
 from pyrocket.config import DEFAULT_QUEUES, Retention, StoreConfig
-from pyrocket.disk.clock_file import clock_of
+from pyrocket.disk.clock_file import clock_at
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating, translating_methods
 from pyrocket.engine.group_admin import Groups
@@ -102,7 +102,7 @@ class Store(Reading):
         """
         layout = layout_of(path)
         check_directory(layout, create=create and not read_only)
-        return cls(layout, config or StoreConfig(), clock or clock_of(layout.clock), read_only)
+        return cls(layout, config or StoreConfig(), clock or clock_at(layout.clock), read_only)
 
     def __enter__(self) -> "Store":
         return self

@@ -131,7 +131,7 @@ def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, mo
     end = ask(reader, reader.initialOffset())
     layout = Layout(box_path(box))
     turns = WriteLock(layout.mutex, layout.turnstile, os.getpid)
-    with turns.turn(1000), caplog.at_level(logging.WARNING):
+    with turns.hold(1000), caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert ask(reader, end) == end
     turns.close()
@@ -205,7 +205,7 @@ def test_a_writer_that_is_busy_at_the_start_does_not_fail_it(box, make):
     box.create(queues=1)
     layout = Layout(box_path(box))
     turns = WriteLock(layout.mutex, layout.turnstile, os.getpid)
-    with turns.turn(1000):
+    with turns.hold(1000):
         make()
     turns.close()
 

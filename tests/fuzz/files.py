@@ -168,10 +168,15 @@ def keys(data):
     if data[-1:] == b"\xff":
         (layout.index / _NAMES[1]).write_bytes(data)
     index = KeyIndex(layout, GEOMETRY)
-    for ask in (index.end, index.full_until, lambda: index.durable(NOW), lambda: index.end(1)):
+    for ask in (
+        index.end,
+        index.full_until,
+        lambda: index.count_durable(NOW),
+        lambda: index.end(1),
+    ):
         with suppress(PyrocketError):
             ask()
-    assert len(index.sound(1 << 40)) <= 2
+    assert len(index.valid_prefix(1 << 40)) <= 2
     for begin, end in ((0, WHOLE_LOG), (NOW, NOW + 5000)):
         with suppress(PyrocketError):
             found = list(_search(index, begin, end))

@@ -45,7 +45,7 @@ class ClockFile:
         self._words[0] = now_ms
 
 
-def clock_of(path: Path) -> Clock:
+def clock_at(path: Path) -> Clock:
     """Return the clock of a store, which lies at `path` if it is not the wall clock."""
     try:
         clock = ClockFile(path)

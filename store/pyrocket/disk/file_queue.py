@@ -21,7 +21,7 @@ from pyrocket.disk import io
 from pyrocket.disk.file_sizes import check_length
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.os_errors import naming_obstacles
-from pyrocket.disk.sparse import Filled, data_from
+from pyrocket.disk.sparse import HoleCache, data_from
 from pyrocket.errors import RESTORE_FILE, PyrocketError, StoreDamagedError
 
 HUGE_PAGE_BYTES = 2 * 1024 * 1024
@@ -32,7 +32,7 @@ File = tuple[int, int]
 """Device and inode. No other file can have the inode while a mapping of this one is kept."""
 
 
-class KeptWindow:
+class MappedWindow:
     """One mapping of one file. Not safe to share between threads."""
 
     def __init__(self) -> None:
@@ -98,17 +98,17 @@ class FileQueue:
         scratch: Path,
         *,
         writable: bool = True,
-        turn: Callable[[], int] = lambda: 0,
+        section: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Make one; `turn` numbers the turns in which only this process changes files, 0 outside.
+        """`section` returns the number of this process's exclusive section, 0 outside of one.
 
-        A file is looked at once a turn, not at each write.
+        A file is checked once in a section, not at each write.
         """
         self.folder, self.file_bytes, self._scratch = folder, file_bytes, scratch
-        self._writable, self._turn = writable, turn
+        self._writable, self._section = writable, section
         self._open: OrderedDict[int, tuple[int, tuple[int, int]]] = OrderedDict()
         self._looked_at: dict[int, tuple[int, int]] = {}
-        self._filled, self._window = Filled(), KeptWindow()
+        self._filled, self._window = HoleCache(), MappedWindow()
         self._lock = Lock()
 
     @naming_obstacles
@@ -128,7 +128,7 @@ class FileQueue:
                 )
         return sorted(start for start in parsed.values() if start is not None)
 
-    def drop_empty_last(self) -> None:
+    def remove_empty_tail(self) -> None:
         """Remove last files that never got their length, as RocketMQ does from 5.1.3 on."""
         for start in reversed(self.starts()):
             if self._path(start).stat().st_size:
@@ -172,7 +172,7 @@ class FileQueue:
         """Map `length` bytes (within one file) for reading; return them and their offset.
 
         They live as long as the buffer. What is mapped is kept for the next window: see
-        `KeptWindow`.
+        `MappedWindow`.
         """
         start = self.start_of(offset)
         first = offset - start
@@ -342,9 +342,9 @@ class FileQueue:
         Another process may have removed the file or put a new one in its place, while a snapshot
         keeps the old one alive: the one at the path counts.
         """
-        turn, known = self._turn(), self._open.pop(start, None)
+        section, known = self._section(), self._open.pop(start, None)
         looked_in, links = self._looked_at.get(start, (0, 0))
-        if turn and looked_in == turn and known is not None:
+        if section and looked_in == section and known is not None:
             self._open[start] = known
             return known[0], links
         path = f"{self.folder}/{file_name(start)}"
@@ -357,7 +357,7 @@ class FileQueue:
             descriptor = io.open_file(path, os.O_RDWR if self._writable else os.O_RDONLY)
             there = os.fstat(descriptor)
             known = descriptor, (there.st_dev, there.st_ino)
-        self._open[start], self._looked_at[start] = known, (turn, there.st_nlink)
+        self._open[start], self._looked_at[start] = known, (section, there.st_nlink)
         if len(self._open) > _KEPT_OPEN:
             oldest, (descriptor, _) = self._open.popitem(last=False)
             self._looked_at.pop(oldest, None)

@@ -1,6 +1,6 @@
 """A word in a shared file on which processes sleep until another one rings it: Linux's futex.
 
-A sleeper says what it has heard last; if the word has been rung since, it does not fall asleep.
+A sleeper says what it has seen last; if the word has been rung since, it does not fall asleep.
 Two that ring at once may count as one, and who dies does not ring, so nobody sleeps for long.
 Sleepers may be of 32 kinds, one bit each, so that not all of them are woken. On other systems, and
 on a full disk, there is no bell, and sleepers only look now and then.
@@ -38,14 +38,14 @@ class SharedEvent:
             self._words = memoryview(self._map).cast("i")
             self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
-    def heard(self) -> int:
-        """Return what has been heard so far."""
+    def sequence(self) -> int:
+        """Return what has been seen so far."""
         return 0 if self._map is None else self._words[0]
 
-    def sleep(
-        self, heard: int, pause: float, kind: int = ALL_KINDS, most_ns: int | None = None
+    def wait(
+        self, seen: int, pause: float, kind: int = ALL_KINDS, most_ns: int | None = None
     ) -> None:
-        """Sleep until it is rung for this kind, or a few ms; not at all if rung since `heard`.
+        """Sleep until it is rung for this kind, or a few ms; not at all if rung since `seen`.
 
         A kind is one bit of 32. `most_ns` is the longest sleep, if that is less than a few ms.
         Where there is no bell, sleep for `pause` seconds.
@@ -56,9 +56,9 @@ class SharedEvent:
         longest = _LONGEST_SLEEP_NS if most_ns is None else min(most_ns, _LONGEST_SLEEP_NS)
         until = divmod(time.monotonic_ns() + longest, 1_000_000_000)
         limit = ctypes.byref((ctypes.c_long * 2)(*until))
-        _futex(self._address, _WAIT_BITSET, heard, limit, kind)
+        _futex(self._address, _WAIT_BITSET, seen, limit, kind)
 
-    def ring(self, sleepers: int = _MAX, kinds: int = ALL_KINDS) -> None:
+    def notify(self, sleepers: int = _MAX, kinds: int = ALL_KINDS) -> None:
         """Wake so many of those of these kinds who sleep, who came first the first."""
         if self._map is not None:
             self._words[0] = self._words[0] + 1 & _MAX

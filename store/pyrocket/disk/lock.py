@@ -71,37 +71,37 @@ class FileLock:
         return True
 
 
-class BellLock(FileLock):
+class EventLock(FileLock):
     """A lock whose waiters are woken when it is let go, by its `bell`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         assert self._descriptor is not None
-        self.bell = SharedEvent(self._descriptor)
+        self.event = SharedEvent(self._descriptor)
 
-    def heard(self) -> int:
+    def sequence(self) -> int:
         """Return what to tell `sleep`; to be asked before the lock is tried."""
-        return self.bell.heard()
+        return self.event.sequence()
 
-    def sleep(self, heard: int, pause: float, kind: int = ALL_KINDS) -> None:
+    def wait(self, seen: int, pause: float, kind: int = ALL_KINDS) -> None:
         """Sleep until it may be free: see `SharedEvent.sleep`."""
-        self.bell.sleep(heard, pause, kind)
+        self.event.wait(seen, pause, kind)
 
     def release(self) -> None:
         """Let go, and wake the one who waits longest."""
         self.unlock()
-        self.bell.ring(1)
+        self.event.notify(1)
 
-    def hand_on(self, next_one: int, others: int) -> None:
+    def hand_over(self, next_one: int, others: int) -> None:
         """Let go, and wake one sleeper of the first kind before all of the second."""
         self.unlock()
-        self.bell.ring(1, next_one)
-        self.bell.ring(kinds=others)
+        self.event.notify(1, next_one)
+        self.event.notify(kinds=others)
 
     def close(self) -> None:
         """Let go and close the file."""
         super().close()
-        self.bell.close()
+        self.event.close()
 
 
 def _set_ofd_lock(descriptor: int, kind: int) -> None:
@@ -150,9 +150,9 @@ class WriteLock:
     """One at a time, threads and processes alike, in fair order."""
 
     def __init__(self, mutex: Path, turnstile: Path, holder: Callable[[], int]) -> None:
-        self._mutex = BellLock(mutex)
+        self._mutex = EventLock(mutex)
         try:
-            self._turnstile = BellLock(turnstile)
+            self._turnstile = EventLock(turnstile)
         except BaseException:
             self._mutex.close()
             raise
@@ -166,12 +166,12 @@ class WriteLock:
         return time.monotonic_ns() - self._began
 
     @property
-    def number(self) -> int:
+    def section(self) -> int:
         """The number of this process's turn, from 1; 0 while it has none."""
         return self._count if self._inside else 0
 
     @contextmanager
-    def turn(self, timeout_ms: int) -> Iterator[None]:
+    def hold(self, timeout_ms: int) -> Iterator[None]:
         """Hold the mutex. Raises StoreLockedError (LOCK_TIMEOUT) naming the holder."""
         deadline = time.monotonic() + timeout_ms / 1000
         if not self._threads.acquire(timeout=timeout_ms / 1000):
@@ -197,16 +197,16 @@ class WriteLock:
         self._mutex.close()
         self._turnstile.close()
 
-    def _wait(self, lock: BellLock, deadline: float, timeout_ms: int, longest: float) -> None:
+    def _wait(self, lock: EventLock, deadline: float, timeout_ms: int, longest: float) -> None:
         """Take a lock; without a bell the next in line looks often, the others less and less."""
         patient_from = time.monotonic() + _SHORT_TURN
-        pause, heard = _SHORTEST_WAIT, lock.heard()
+        pause, seen = _SHORTEST_WAIT, lock.sequence()
         while not lock.try_lock():
             now = time.monotonic()
             if now > deadline:
                 raise self._late(timeout_ms)
-            lock.sleep(heard, pause)
-            heard = lock.heard()
+            lock.wait(seen, pause)
+            seen = lock.sequence()
             pause = min(2 * pause, _LONGEST_WAIT if now > patient_from else longest)
 
     def _late(self, timeout_ms: int) -> StoreLockedError:

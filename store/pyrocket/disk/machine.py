@@ -85,7 +85,7 @@ def boot_id() -> bytes:
     return uuid.UUID(name.strip()).bytes
 
 
-class Timestamp(NamedTuple):
+class BootTime(NamedTuple):
     """A moment that all processes of the machine order alike, however its clock is set.
 
     boot: of which the moment is, in hex; "" is no moment at all. ns: nanoseconds since then.
@@ -94,14 +94,14 @@ class Timestamp(NamedTuple):
     boot: str
     ns: int
 
-    def before(self, other: "Timestamp") -> bool:
+    def before(self, other: "BootTime") -> bool:
         """Whether it surely was the earlier one: of moments of two boots nobody knows."""
         return bool(self.boot) and self.boot == other.boot and self.ns < other.ns
 
 
-def moment() -> Timestamp:
+def boot_time() -> BootTime:
     """Return this moment."""
-    return Timestamp(boot_id().hex(), time.clock_gettime_ns(_SINCE_BOOT))
+    return BootTime(boot_id().hex(), time.clock_gettime_ns(_SINCE_BOOT))
 
 
 def refuse_network_file_system(path: Path) -> None:

@@ -128,7 +128,7 @@ class SharedState:
                 raise
 
     @classmethod
-    def to_read(cls, path: Path) -> "SharedState | None":
+    def open_readable(cls, path: Path) -> "SharedState | None":
         """Map the page for reading; None where there is none, or a damaged one."""
         try:
             page = cls(path, writable=False)
@@ -235,14 +235,14 @@ class SharedState:
             and all(words[at] == seal[at] for at in seal if at not in (_BOOT, _BOOT + 1))
         )
 
-    def was_cut_off(self) -> bool:
+    def was_interrupted(self) -> bool:
         """Whether the machine ended while the store was in use, here: not that of a copy."""
         words = self._words
         inode = _signed(self._identity[1])
         of_other_boot = words[_BOOT : _BOOT + 2].tolist() != _halves(boot_id())
         return words[0] != 0 and words[RESTED] == 0 and words[_INODE] == inode and of_other_boot
 
-    def is_at(self, path: Path) -> bool:
+    def is_file_at(self, path: Path) -> bool:
         """Whether this is the page at `path`, and not one of a directory that was replaced."""
         try:
             status = os.stat(path)
@@ -270,12 +270,12 @@ class SharedState:
         self._words[_LOCK_MTIME], self._words[_LOCK_INODE] = lock or (0, 0)
         self._words[0] = _RECOVERING
 
-    def forget_flushes(self) -> None:
+    def reset_flush_counters(self) -> None:
         """Begin anew with what only says how flushes went; nobody else writes."""
         for word in _OF_FLUSHES:
             self._words[word] = 0
 
-    def give_up(self) -> None:
+    def abandon_recovery(self) -> None:
         """Say that the recovery has ended without true words."""
         self._words[0] = 0
 

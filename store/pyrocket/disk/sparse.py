@@ -23,7 +23,7 @@ def data_from(path: Path, offset: int) -> int:
         os.close(descriptor)
 
 
-class Filled:
+class HoleCache:
     """Remembers of files how far they have no hole: on a tmpfs it takes long to look again.
 
     There, once it is full, a hole that is touched through a map is SIGBUS. What is written stays:

@@ -4,7 +4,7 @@ from pyrocket.disk.file_queue import FileQueue
 
 
 class WholeRun(FileQueue):
-    """For looking only: says before `FileQueue.drop_empty_last` what will be there after it."""
+    """For looking only: says before `FileQueue.remove_empty_tail` what will be there after it."""
 
     def __init__(self, run: FileQueue) -> None:
         super().__init__(run.folder, run.file_bytes, run.folder, writable=False)

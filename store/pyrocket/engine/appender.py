@@ -183,7 +183,7 @@ class Appender:
     def _erase_unpublished(self) -> None:
         page = self._page
         if page[RESERVED] > page[PUBLISHED]:
-            self._log.erase(page[PUBLISHED], page[RESERVED])
+            self._log.truncate(page[PUBLISHED], page[RESERVED])
             page[RESERVED] = page[PUBLISHED]
 
     def _write_head_last(

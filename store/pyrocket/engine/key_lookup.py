@@ -171,11 +171,13 @@ class KeyLookup:
         """Return the index files that count. Raises StoreDamagedError."""
         if bound == WHOLE_LOG and self._layout.abort.exists():
             # Nobody has recovered this directory: what the next writer would remove is not used.
-            durable = self._index.durable(read_checkpoint(self._layout).index_timestamp)
-            return self._span.unbroken(self._index.sound(WHOLE_LOG)[:durable])
-        files = self._index.sound(WHOLE_LOG, strict=True)
+            durable = self._index.count_durable(read_checkpoint(self._layout).index_timestamp)
+            return self._span.contiguous_prefix(self._index.valid_prefix(WHOLE_LOG)[:durable])
+        files = self._index.valid_prefix(WHOLE_LOG, strict=True)
         end = self._reader.bound()  # What has been appended since may be indexed already.
-        return self._span.unbroken([file for file in files if file.header.end_offset < end])
+        return self._span.contiguous_prefix(
+            [file for file in files if file.header.end_offset < end]
+        )
 
     def _parts(
         self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFileInfo]

@@ -284,14 +284,14 @@ class Reader:
             return None
         page = self._page
         if page is None:
-            page = self._page = SharedState.to_read(self._layout.state)
+            page = self._page = SharedState.open_readable(self._layout.state)
             if page is None:
                 return None
         lock = lock_identity(self._layout.lock)
         if lock and page.is_valid(self.identity.key, lock):
             self._durable_end = None
             return page
-        if not page.is_at(self._layout.state):
+        if not page.is_file_at(self._layout.state):
             self._page = None  # The directory was replaced: look at its own page next time.
             return None
         if page.is_recovering(lock) and self._await_recovery(page):
@@ -323,7 +323,7 @@ class Reader:
         False if it was interrupted. Where that cannot be told, it is waited for.
         """
         own, deadline = self._layout, time.monotonic() + _RECOVERY_SECONDS
-        while page.is_recovering(lock_identity(own.lock)) and page.is_at(own.state):
+        while page.is_recovering(lock_identity(own.lock)) and page.is_file_at(own.state):
             if self.interrupted_end():
                 return False
             if time.monotonic() > deadline:

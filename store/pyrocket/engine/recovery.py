@@ -63,7 +63,7 @@ def recover_alone(
         )
         if not clean or recovered.missing:
             Epochs(layout).begin(recovered.ends)
-        keys.settle(clean=clean)
+        keys.after_recovery(clean=clean)
         restore_cursors(layout, page, queues)
         for hook in hooks.after_recovery:
             hook(Recovered(log, queues, page, clean))
@@ -71,7 +71,7 @@ def recover_alone(
     except BaseException:
         # Readers must not wait for a recovery that is over.
         if page.is_recovering():
-            page.give_up()
+            page.abandon_recovery()
         raise
     page[CHECKPOINT_TIME] = now_ms
     if page[STORE_TIME] > now_ms + _YEAR_MS:

@@ -29,7 +29,7 @@ from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_for_good
+from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_on_sync_error
 from pyrocket.metadata.identity import SealedLog, settle_identity
 from pyrocket.metadata.kept_retention import KeptRetention
 from pyrocket.metadata.service_cursors import save_levels, save_transaction_cursors
@@ -53,9 +53,9 @@ class Writer:
     def _come_in(self, config: StoreConfig) -> None:
         layout, clock = self._layout, self._clock
         make_folders(layout, config.dir_mode)
-        self._turns = WriteLock(layout.mutex, layout.turnstile, lambda: last_holder(layout))
+        self._write_lock = WriteLock(layout.mutex, layout.turnstile, lambda: last_holder(layout))
         # All of it in one turn: two processes that make a store at once must make one.
-        with self._turns.turn(self._timeout_ms):
+        with self._write_lock.hold(self._timeout_ms):
             self._presence = WriterSession(layout)
             self.page = self._presence.page
             self._presence.sign()
@@ -70,18 +70,18 @@ class Writer:
                 self._recover(topics)
             else:
                 self._log.check_whole(self.page[PUBLISHED])
-                self._keys.join()
+                self._keys.attach()
             if self._sealed.settle(self.page[PUBLISHED], self.identity.config.property_crc):
                 self.structure_changed()
             self._structure = self.page[STRUCTURE]
 
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout
-        turn = partial(getattr, self._turns, "number")
-        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, turn=turn)
+        section = partial(getattr, self._write_lock, "section")
+        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, section=section)
         self._sealed = SealedLog(layout)
         self._log = CommitLog(run, self._sealed)
-        self._queues = Queues(layout, config.queue_file_bytes, writable=True, turn=turn)
+        self._queues = Queues(layout, config.queue_file_bytes, writable=True, section=section)
         self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock, config)
         self._keys = IndexBuilder(layout, self._log, self.page, config, self._clock)
@@ -116,7 +116,7 @@ class Writer:
                 remedy="Close it everywhere first.",
                 code="STORE_NEEDS_RECOVERY",
             )
-        if self.page.was_cut_off():
+        if self.page.was_interrupted():
             # Before the recovery, which makes the words those of this boot.
             now = max(self._clock(), self.page[STORE_TIME])
             for hook in self._hooks.after_unclean_end:
@@ -143,7 +143,7 @@ class Writer:
         """
         with self._turn(self._timeout_ms):
             yield
-        self._flusher.tell_appended()
+        self._flusher.notify_appended()
         self._keys.catch_up(lambda: self._turn(self._timeout_ms))
         self._cleaner.run_if_due(self.try_exclusive)
         for hook in self._hooks.after_section:
@@ -163,7 +163,7 @@ class Writer:
 
     @contextmanager
     def _turn(self, timeout_ms: int) -> Iterator[None]:
-        with self._turns.turn(timeout_ms):
+        with self._write_lock.hold(timeout_ms):
             self._presence.check_place()
             self._presence.sign()
             if self.page[STRUCTURE] != self._structure:
@@ -177,7 +177,7 @@ class Writer:
     def check_fits(self, batches: Sequence[EncodedBatch]) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a log file."""
         for batch in batches:
-            if batch.data.size > self._log.longest:
+            if batch.data.size > self._log.max_record_bytes:
                 self._log.check_fits(batch.sizes)
 
     def append(
@@ -199,7 +199,7 @@ class Writer:
         start = self.page[PUBLISHED]
         appended = self._appender.append(batches, whole=whole, moves=moves)
         self._keys.note(start, appended)
-        self.page[APPEND_NS] = self._turns.elapsed_ns // max(len(appended), 1)
+        self.page[APPEND_NS] = self._write_lock.elapsed_ns // max(len(appended), 1)
         return appended
 
     def append_streamed(
@@ -213,7 +213,7 @@ class Writer:
         self._announce()
         streamed = self._appender.append_streamed(chunks, preface)
         if streamed.appended is None:
-            self._keys.leave(streamed.end - streamed.start)
+            self._keys.defer(streamed.end - streamed.start)
         else:
             self._keys.note(streamed.start, streamed.appended)
         return streamed
@@ -274,7 +274,7 @@ class Writer:
         self._flush_service.wake()
 
     def _after_sync(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
-        with failing_for_good(self.page):
+        with failing_on_sync_error(self.page):
             self._checkpointer.after_flush(end, stored, cursors)
 
     def close(self, *, clean: bool) -> None:
@@ -283,7 +283,7 @@ class Writer:
             if clean and self._presence.is_here and not self.page[FAILED]:
                 with (
                     translating_os_errors(self._layout.root, "open it again"),
-                    self._turns.turn(self._timeout_ms),
+                    self._write_lock.hold(self._timeout_ms),
                 ):
                     self._presence.sign()
                     if self._presence.claim():
@@ -304,7 +304,7 @@ class Writer:
         for hook in self._hooks.before_clean_shutdown:
             hook()
         self._flusher.flush()
-        with failing_for_good(self.page):
+        with failing_on_sync_error(self.page):
             end, stored, cursors = self.page[PUBLISHED], self.page[STORE_TIME], self.page.cursors()
             self._checkpointer.advance(end, stored, cursors, index_timestamp=self._keys.complete())
         save_transaction_cursors(self._layout, cursors)
@@ -315,7 +315,7 @@ class Writer:
 
     def _let_go(self) -> None:
         log = getattr(self, "_log", None)
-        parts = ("_flush_service", "_flusher", "_queues", "_keys", "_turns", "_presence")
+        parts = ("_flush_service", "_flusher", "_queues", "_keys", "_write_lock", "_presence")
         for held in [*(getattr(self, part, None) for part in parts), log and log.run]:
             if held is not None:
                 held.close()

@@ -37,7 +37,7 @@ class WriterSession:
 
     def check_place(self) -> None:
         """Refuse to write into whatever has taken this store's place."""
-        if not self.page.is_at(self._layout.state):
+        if not self.page.is_file_at(self._layout.state):
             raise StoreFailedError(
                 f"{self._layout.root} was removed or replaced while it was open.",
                 remedy="Close it and open it again.",
@@ -47,7 +47,7 @@ class WriterSession:
     @property
     def is_here(self) -> bool:
         """Whether this is the process that came in, and the directory still the same."""
-        return os.getpid() == self._process and self.page.is_at(self._layout.state)
+        return os.getpid() == self._process and self.page.is_file_at(self._layout.state)
 
     def state_is_valid(
         self, store: bytes, ends_at: Callable[[int], bool], agree: Callable[[], bool]
@@ -72,7 +72,7 @@ class WriterSession:
             return False
         # Who looks early does no harm; a damaged word would have everything come too late.
         self.page[NEXT_DUE] = 0
-        self.page.forget_flushes()
+        self.page.reset_flush_counters()
         return True
 
     def _is_alone(self) -> bool:

@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-BROKEN = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+PARSE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 """What is raised where a text is no JSON, or its values are not those of a table."""
 
 
-def in_words(error: Exception) -> str:
-    """Return what is wrong, of an error of `BROKEN`, as its reader would say it."""
+def describe_error(error: Exception) -> str:
+    """Return what is wrong, of an error of `PARSE_ERRORS`, as its reader would say it."""
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} is no UTF-8"
     if isinstance(error, json.JSONDecodeError):

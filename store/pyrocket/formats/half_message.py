@@ -111,8 +111,8 @@ def _half(
     queue_id: str | None,
     *numbers: str | None,
 ) -> HalfMessage:
-    checks, immune, prepared = map(java_long, numbers)
-    wanted = java_long(queue_id)
+    checks, immune, prepared = map(parse_java_long, numbers)
+    wanted = parse_java_long(queue_id)
     return HalfMessage(
         queue_offset=queue_offset,
         physical_offset=physical_offset,
@@ -143,11 +143,11 @@ def read_ops(run: RecordFields) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 def _named(body: bytes) -> tuple[int, ...]:
     words = body.decode("ascii", "replace").split(",")
-    offsets = (java_long(word) for word in words)
+    offsets = (parse_java_long(word) for word in words)
     return tuple(offset for offset in offsets if offset is not None and offset >= 0)
 
 
-def java_long(text: str | None) -> int | None:
+def parse_java_long(text: str | None) -> int | None:
     """Return what Java's `Long.parseLong` makes of it, -1 where that fails, None for None."""
     if text is None:
         return None

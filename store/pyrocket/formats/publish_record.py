@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.fastjson import in_words
+from pyrocket.formats.fastjson import describe_error
 from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import KEYS, TAGS, encode_properties
@@ -120,7 +120,8 @@ def decode_sink_records(records: RecordFields) -> Iterator[SinkRecord]:
             told |= {name: int(told[name]) for name in _PLACES}
         except (ValueError, KeyError, TypeError) as error:
             raise StoreDamagedError(
-                f"the record of {SINK_TOPIC} at {offset} cannot be parsed ({in_words(error)}).",
+                f"the record of {SINK_TOPIC} at {offset} cannot be parsed"
+                f" ({describe_error(error)}).",
                 remedy="Restore the log from a backup.",
             ) from error
         yield SinkRecord(**told, offset=offset, time_ms=time_ms)

@@ -46,7 +46,7 @@ class CommitLog:
         return self.run.file_bytes
 
     @property
-    def longest(self) -> int:
+    def max_record_bytes(self) -> int:
         """Size of the longest record that a file can hold: a blank one follows it."""
         return self.file_bytes - BLANK_BYTES
 
@@ -92,10 +92,10 @@ class CommitLog:
 
     def check_fits(self, sizes: Ints) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a file."""
-        if len(sizes) and sizes.max() > self.longest:
+        if len(sizes) and sizes.max() > self.max_record_bytes:
             raise MessageError(
                 f"a record of {int(sizes.max())} bytes does not fit: a log file of this store has"
-                f" room for {self.longest}.",
+                f" room for {self.max_record_bytes}.",
                 remedy="Send less in one message, or use a store with a larger log_file_bytes.",
                 code="RECORD_TOO_LARGE",
             )
@@ -170,7 +170,7 @@ class CommitLog:
         cuts = np.flatnonzero(np.diff(placement.offsets // self.file_bytes)) + 1
         return list(itertools.pairwise([0, *cuts.tolist(), len(placement.offsets)]))
 
-    def erase(self, start: int, end: int) -> None:
+    def truncate(self, start: int, end: int) -> None:
         """Make [start, end) unwritten: files wholly beyond go, the rest reads as zeros; durable."""
         # From the last on: a crash in between must not leave a hole.
         for first in reversed(self.run.starts()):

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
-from pyrocket.disk.lock import BellLock
+from pyrocket.disk.lock import EventLock
 from pyrocket.disk.shared_state import (
     APPEND_NS,
     APPENDS,
@@ -69,7 +69,7 @@ class Flusher:
     ) -> None:
         self._log, self._page, self._timeout_ms = log, page, timeout_ms
         self._after_sync = after_sync
-        self._lock = BellLock(lock)
+        self._lock = EventLock(lock)
         self._led, self._leading = threading.Condition(), False
 
     def flush(self, timeout_ms: int | None = None) -> None:
@@ -89,10 +89,10 @@ class Flusher:
                     self._leading = False
                     self._led.notify_all()
 
-    def tell_appended(self) -> None:
+    def notify_appended(self) -> None:
         """Wake the leader who waits for appends, if there are enough now."""
         if 0 < self._page[WANTED] <= self._page[APPENDS]:
-            self._lock.bell.ring(1, _GATHERING)
+            self._lock.event.notify(1, _GATHERING)
 
     def close(self) -> None:
         """Close the lock's file."""
@@ -115,17 +115,17 @@ class Flusher:
                 self._sync()
             finally:
                 number = self._page[SYNCING] % _KINDS
-                self._lock.hand_on(_kind(number + 1), _kind(number))
+                self._lock.hand_over(_kind(number + 1), _kind(number))
 
     def _take_lock(self, target: int, deadline: float, wait_ms: int) -> bool:
         """Take the flush lock; False if there is no need any more."""
         while self._page[FLUSHED] < target:
-            heard = self._lock.heard()
+            seen = self._lock.sequence()
             if self._lock.try_lock():
                 return True
             if time.monotonic() > deadline:
                 raise _late(wait_ms)
-            self._lock.sleep(heard, self._pause(), self._waits_for(target))
+            self._lock.wait(seen, self._pause(), self._waits_for(target))
         return False
 
     def _waits_for(self, target: int) -> int:
@@ -170,14 +170,14 @@ class Flusher:
         if group * page[APPEND_NS] > page[SYNC_NS]:
             group = (group + 1) // 2
         deadline = time.monotonic_ns() + min(page[SYNC_NS] // 2, _LONGEST_GATHER_NS)
-        page[WANTED], bell = page[FLUSHED_APPENDS] + group, self._lock.bell
-        heard = bell.heard()
+        page[WANTED], event = page[FLUSHED_APPENDS] + group, self._lock.event
+        seen = event.sequence()
         while page[APPENDS] < page[WANTED]:
             left = deadline - time.monotonic_ns()
             if left <= 0:
                 break
-            bell.sleep(heard, _GATHER_POLL_SECONDS, _GATHERING, left)
-            heard = bell.heard()
+            event.wait(seen, _GATHER_POLL_SECONDS, _GATHERING, left)
+            seen = event.sequence()
         page[WANTED] = 0
 
 
@@ -211,7 +211,7 @@ def failed_before() -> StoreFailedError:
 
 
 @contextmanager
-def failing_for_good(page: SharedState) -> Iterator[None]:
+def failing_on_sync_error(page: SharedState) -> Iterator[None]:
     """Let nobody write any more if an fsync of the indexes fails."""
     try:
         yield

@@ -39,7 +39,7 @@ Progress = Callable[[int, str], None]
 
 
 @dataclass(frozen=True)
-class BadPlace:
+class DamagedRange:
     """[start, end) of the log holds no whole record; behind it others follow, or nothing does.
 
     `before` counts the whole records before it.
@@ -60,8 +60,8 @@ class LogCheck:
 
     def __init__(self, log: CommitLog, progress: Progress, *, end_is_known: bool) -> None:
         self._log, self._progress, self._end_is_known = log, progress, end_is_known
-        self.bad: list[BadPlace] = []
-        self.placeholders: list[BadPlace] = []
+        self.bad: list[DamagedRange] = []
+        self.placeholders: list[DamagedRange] = []
         self.end = 0
         self.records = 0
         self.last_stored = 0
@@ -96,7 +96,9 @@ class LogCheck:
             self.last_stored = max(self.last_stored, int(run.store_timestamp.max()))
         for at in np.flatnonzero(run.sys_flag & SYS_DAMAGED).tolist():
             start = int(run.physical_offset[at])
-            self.placeholders.append(BadPlace(start, start + int(run.sizes[at]), f"{PLACEHOLDER}."))
+            self.placeholders.append(
+                DamagedRange(start, start + int(run.sizes[at]), f"{PLACEHOLDER}.")
+            )
         return run, position
 
     def _sort_out(self, run: RecordFields) -> tuple[RecordFields, int]:
@@ -116,7 +118,7 @@ class LogCheck:
                 position = where
             elif fault:
                 before = self.records + int(good[:at].sum())
-                self.bad.append(BadPlace(where, where + size, fault, before))
+                self.bad.append(DamagedRange(where, where + size, fault, before))
         return RecordFields(run.buffer, run.base, run.starts[good], run.sizes[good]), position
 
     def _goes_on(self, position: int) -> bool:
@@ -131,7 +133,7 @@ class LogCheck:
         reason = self._reason(position)
         if found < end or reason or self._end_is_known:
             reason = reason or "there is no record."
-            self.bad.append(BadPlace(position, found, reason, self.records))
+            self.bad.append(DamagedRange(position, found, reason, self.records))
         return found
 
     def _reason(self, position: int) -> str:
@@ -176,10 +178,10 @@ class LogCheck:
 
     def tail(self) -> tuple[int, int]:
         """Return [first, last) of the bytes behind the log's end that are not zero; else empty."""
-        return written_behind(self._log, self.end)
+        return written_after(self._log, self.end)
 
 
-def written_behind(log: CommitLog, end: int) -> tuple[int, int]:
+def written_after(log: CommitLog, end: int) -> tuple[int, int]:
     """Return [first, last) of the bytes at or behind `end` that are not zero, or (end, end)."""
     first = last = end
     for position, data in _written(log, end):
@@ -244,7 +246,7 @@ def keep_tail(
     On a full disk they are not: they were never acknowledged as durable, and the way to room for
     others is through this recovery.
     """
-    end = written_behind(log, start)[1]
+    end = written_after(log, start)[1]
     check = LogCheck(log, lambda count, name: None, end_is_known=False)
     whole = sum(len(run) for run in check.runs(start, end))
     if missing:

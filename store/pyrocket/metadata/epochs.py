@@ -11,7 +11,7 @@ from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import BROKEN, in_words, int_keys, text_keys
+from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error, int_keys, text_keys
 
 _LAST = 16
 
@@ -58,9 +58,9 @@ class Epochs:
         try:
             known = decode_own(self._layout.epochs, text) if text else []
             return [{name: int_keys(ends) for name, ends in cut.items()} for cut in known]
-        except BROKEN as error:
+        except PARSE_ERRORS as error:
             raise StoreDamagedError(
-                f"{self._layout.epochs} cannot be parsed ({in_words(error)}).",
+                f"{self._layout.epochs} cannot be parsed ({describe_error(error)}).",
                 remedy="Restore it from a copy, or remove it: then nobody is told any more where"
                 " earlier recoveries have cut the log.",
             ) from error

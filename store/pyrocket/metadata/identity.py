@@ -34,7 +34,7 @@ from pyrocket.errors import (
     StorePermissionError,
 )
 from pyrocket.formats.checked_json import check_own_version
-from pyrocket.formats.fastjson import in_words
+from pyrocket.formats.fastjson import describe_error
 from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
 from pyrocket.metadata.delay_levels import learn_delay_levels
 from pyrocket.metadata.store_sizes import (
@@ -136,7 +136,7 @@ def _check_versions(layout: Layout) -> None:
         with suppress(*_UNREAD):
             check_own_version(path, read_or_none(path) or b"")
     with suppress(*_UNREAD):
-        page = SharedState.to_read(layout.state)
+        page = SharedState.open_readable(layout.state)
         if page is not None:
             page.close()
 
@@ -156,7 +156,7 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
         identity = _parse(layout, config, json.loads(text))
     except _NONSENSE as error:
         raise StoreDamagedError(
-            f"{layout.identity} cannot be read: {in_words(error)}.",
+            f"{layout.identity} cannot be read: {describe_error(error)}.",
             remedy="Restore it from a backup, or remove it: the next writer makes a new one, with"
             " the sizes that the files have. Running queries then see another store; a broker_name"
             " and delay_levels of your own have to be given again.",

@@ -125,8 +125,8 @@ class JsonTable(Generic[Table]):
             _version(content)
             self._check_kind(content)
             return content, self._parse(content)
-        except fastjson.BROKEN as error:
-            return f"cannot be parsed ({fastjson.in_words(error)})"
+        except fastjson.PARSE_ERRORS as error:
+            return f"cannot be parsed ({fastjson.describe_error(error)})"
 
     def _check_kind(self, content: Content) -> None:
         """Raise ValueError unless the content has the object that the table is in."""

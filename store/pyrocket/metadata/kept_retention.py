@@ -12,7 +12,7 @@ from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import BROKEN, in_words
+from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 
 
 class KeptRetention:
@@ -30,9 +30,9 @@ class KeptRetention:
             content = decode_own(self._path, data)
             content.pop("release", None)
             return Retention(**{**content, "at_hours": tuple(content["at_hours"])})
-        except (*BROKEN, OptionError) as error:
+        except (*PARSE_ERRORS, OptionError) as error:
             raise StoreDamagedError(
-                f"{self._path} cannot be read: {in_words(error)}.",
+                f"{self._path} cannot be read: {describe_error(error)}.",
                 remedy="Remove it, and set the retention again with `pyrocket store set`: without"
                 " the file everything is kept.",
             ) from error

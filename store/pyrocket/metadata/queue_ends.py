@@ -20,7 +20,7 @@ from pyrocket.disk.layout import Layout, file_name
 from pyrocket.disk.lock import lock_identity
 from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavailableError
 from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import BROKEN
+from pyrocket.formats.fastjson import PARSE_ERRORS
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
 from pyrocket.index.queues.queue_table import Queues
 
@@ -49,7 +49,7 @@ class Noted:
         """Return the ends by topic and queue id: none is less unless the log was cut."""
         try:
             return {_key(name): int(end) for name, (end, *_) in self.queues.items()}
-        except BROKEN:
+        except PARSE_ERRORS:
             return {}
 
     def ranges(self, log_start: int) -> dict[tuple[str, int], range]:
@@ -65,7 +65,7 @@ class Noted:
                 )
                 for name, (end, _, *first) in self.queues.items()
             }
-        except BROKEN:
+        except PARSE_ERRORS:
             return {}
 
     def and_later(self, ends: Mapping[tuple[str, int], int]) -> "Noted":
@@ -90,7 +90,7 @@ class QueueEnds:
             known = decode_own(self._path, read_or_none(self._path) or b"{}")
             start, lock_ns = int(known.get("logStart", -1)), int(known.get("lock", -1))
             return Noted(int(known["logEnd"]), dict(known["queues"]), start, lock_ns)
-        except (StoreDamagedError, *BROKEN):
+        except (StoreDamagedError, *PARSE_ERRORS):
             return None
 
     def durable_end(self) -> int:
@@ -189,7 +189,7 @@ class QueueEnds:
                         continue
                     if ended_at(*_key(name)) < end:
                         return False
-        except BROKEN:
+        except PARSE_ERRORS:
             return False
         return True
 
@@ -260,7 +260,7 @@ def _end_of(entry: Any) -> int:
     """Return the end that is noted of a queue; 0 if nothing valid is."""
     try:
         return int(entry[0])
-    except (IndexError, *BROKEN):
+    except (IndexError, *PARSE_ERRORS):
         return 0
 
 
@@ -268,7 +268,7 @@ def _start_of(entry: Any) -> int:
     """Return where the first file of a queue is noted to begin; -1 if nothing valid is."""
     try:
         return int(entry[2])
-    except (IndexError, *BROKEN):
+    except (IndexError, *PARSE_ERRORS):
         return -1
 
 
@@ -276,7 +276,7 @@ def _is_deleted(name: str, entry: Any, ended_at: EndedAt) -> bool:
     """Whether a queue was deleted after this was noted of it, or that is invalid."""
     try:
         return ended_at(*_key(name)) >= _end_of(entry)
-    except BROKEN:
+    except PARSE_ERRORS:
         return True
 
 

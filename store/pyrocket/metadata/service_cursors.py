@@ -116,9 +116,9 @@ def read_cursors(layout: Layout) -> dict[int, int]:
         return {
             _NAMES[name]: fastjson.java_long(at) for name, at in known.items() if name in _NAMES
         }
-    except fastjson.BROKEN as error:
+    except fastjson.PARSE_ERRORS as error:
         raise StoreDamagedError(
-            f"{layout.cursors} cannot be parsed ({fastjson.in_words(error)}).",
+            f"{layout.cursors} cannot be parsed ({fastjson.describe_error(error)}).",
             remedy="Restore it from a copy, or remove it: delayed messages since RocketMQ's own"
             " config/delayOffset.json may then be delivered twice.",
         ) from error

@@ -261,9 +261,9 @@ class Topics:
         data = read_or_none(path)
         try:
             own = _own_of({} if data is None else decode_own(path, data))
-        except fastjson.BROKEN as error:
+        except fastjson.PARSE_ERRORS as error:
             raise StoreDamagedError(
-                f"{path} cannot be parsed ({fastjson.in_words(error)}).",
+                f"{path} cannot be parsed ({fastjson.describe_error(error)}).",
                 remedy="Restore it from a copy, or remove it: then running queries see other"
                 " topics, and topics made again under the name of a deleted one lose their"
                 " messages.",
@@ -302,7 +302,7 @@ class _Own:
 
 
 def _own_of(content: Content) -> _Own:
-    """Return what a file says. Raises what `fastjson.BROKEN` names."""
+    """Return what a file says. Raises what `fastjson.PARSE_ERRORS` names."""
     if content and "ids" not in content:
         raise KeyError("ids")
     rest = {key: content[key] for key in content if key not in ("ids", "ended", "known", "lock")}

@@ -71,7 +71,7 @@ def test_turn_is_one_at_a_time(turns, same):
 
     def work(mine):
         for _ in range(50):
-            with mine.turn(10_000):
+            with mine.hold(10_000):
                 inside.append(1)
                 most.append(len(inside))
                 time.sleep(0.0001)
@@ -90,19 +90,19 @@ def test_turn_is_one_at_a_time(turns, same):
 def test_turn_that_does_not_come_names_the_holder(turns, same):
     one = turns()
     other = one if same else turns()
-    with one.turn(1000):
+    with one.hold(1000):
         begun = time.monotonic()
-        with pytest.raises(StoreLockedError, match="process 4711") as caught, other.turn(60):
+        with pytest.raises(StoreLockedError, match="process 4711") as caught, other.hold(60):
             pass
         assert 0.05 < time.monotonic() - begun < 5
     assert caught.value.code == "LOCK_TIMEOUT"
-    with other.turn(1000):
+    with other.hold(1000):
         pass
 
 
 def test_turn_ends_when_its_work_fails(turns):
     one = turns()
-    with pytest.raises(ZeroDivisionError), one.turn(1000):
+    with pytest.raises(ZeroDivisionError), one.hold(1000):
         raise ZeroDivisionError
-    with turns().turn(100):
+    with turns().hold(100):
         pass

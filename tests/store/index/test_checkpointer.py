@@ -207,7 +207,7 @@ def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock,
         assert checkpoint(store).index_timestamp == index.full_until() > before
         assert sorted(set(synced) & set(index.names())) == again
         assert index.names()[-1] not in synced
-    kept = index.durable(checkpoint(store).index_timestamp)
+    kept = index.count_durable(checkpoint(store).index_timestamp)
     survivors = index.names()[:kept]
     assert kept >= 5
     crash(store, path)

@@ -13,7 +13,7 @@ from pyrocket import Store
 from pyrocket.engine.locating import LookupRequest
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
-from pyrocket.index.keys.index_file import IndexFile, look_at
+from pyrocket.index.keys.index_file import IndexFile, inspect
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from store.repair.damage import index_files
@@ -167,7 +167,7 @@ def test_a_header_that_is_torn_while_it_is_written_is_read_again(tmp_path, monke
     monkeypatch.setattr(IndexFile, "header", torn)
     name = index.names()[-1]
     with index.open(name) as file:
-        assert not look_at(name, file).flaw
+        assert not inspect(name, file).header_error
     assert len(read) == 2
 
 

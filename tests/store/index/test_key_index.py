@@ -160,7 +160,7 @@ def test_foreign_files_are_left_alone(tmp_path):
     names = index.names()
     (tmp_path / "index" / "20261121014518383.bak").write_bytes(b"x")
     assert index.names() == names
-    assert index.keep([]) == len(names)
+    assert index.keep_only([]) == len(names)
     assert [path.name for path in (tmp_path / "index").iterdir()] == ["20261121014518383.bak"]
 
 
@@ -204,18 +204,18 @@ def test_leading_files_below_the_log_go_but_never_the_last(tmp_path):
 def test_files_are_sound_up_to_the_first_that_is_not(tmp_path):
     some, index = messages([["k"]] * 30), make(tmp_path)
     index.append(items_of(some), NOW)
-    assert [file.name for file in index.sound(some[-1][0] + 1)] == index.names()
-    assert len(index.sound(some[-1][0])) == 3, "the log ends before its last message"
-    assert index.sound(some[8][0]) == []
+    assert [file.name for file in index.valid_prefix(some[-1][0] + 1)] == index.names()
+    assert len(index.valid_prefix(some[-1][0])) == 3, "the log ends before its last message"
+    assert index.valid_prefix(some[8][0]) == []
     second = index.path(index.names()[1])
     whole = second.read_bytes()
     for content in (whole[:-1], b"", b"\xff" * len(whole), whole + b"\0"):
         second.write_bytes(content)
-        assert len(make(tmp_path).sound(WHOLE_LOG)) == 1
+        assert len(make(tmp_path).valid_prefix(WHOLE_LOG)) == 1
         with pytest.raises(StoreDamagedError, match=second.name):
-            make(tmp_path).sound(WHOLE_LOG, strict=True)
+            make(tmp_path).valid_prefix(WHOLE_LOG, strict=True)
     second.write_bytes(IndexHeader(end_offset=1, count=9).encode().ljust(len(whole), b"\0"))
-    assert len(make(tmp_path).sound(WHOLE_LOG, strict=True)) == 1, (
+    assert len(make(tmp_path).valid_prefix(WHOLE_LOG, strict=True)) == 1, (
         "it ends before the first one does"
     )
 
@@ -226,9 +226,16 @@ def test_full_files_that_end_by_the_checkpoint_are_durable(tmp_path):
     ends = [index.header(name).end_timestamp for name in index.names()]
     assert ends == [some[at][1] for at in (8, 17, 26, 29)]
     assert index.full_until() == ends[2]
-    assert [index.durable(time) for time in (0, ends[0] - 1, ends[0], ends[1])] == [0, 0, 1, 2]
-    assert index.durable(ends[2] - 1) == 2
-    assert index.durable(ends[3]) == index.durable(2**62) == 3, "the last one is not full"
+    assert [index.count_durable(time) for time in (0, ends[0] - 1, ends[0], ends[1])] == [
+        0,
+        0,
+        1,
+        2,
+    ]
+    assert index.count_durable(ends[2] - 1) == 2
+    assert index.count_durable(ends[3]) == index.count_durable(2**62) == 3, (
+        "the last one is not full"
+    )
 
 
 def test_of_files_that_end_at_one_time_the_first_is_durable(tmp_path):
@@ -236,8 +243,8 @@ def test_of_files_that_end_at_one_time_the_first_is_durable(tmp_path):
     some, index = [(4096 + at, 5000, ["k"]) for at in range(30)], make(tmp_path)
     index.append(items_of(some), NOW)
     assert len(index.names()) == 4
-    assert index.durable(5000) == 1
-    assert index.durable(4999) == 0
+    assert index.count_durable(5000) == 1
+    assert index.count_durable(4999) == 0
 
 
 def test_all_files_are_made_durable_and_a_failure_is_told(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ def span_of(store, path):
 def counted(store, path):
     """How many of the files count for somebody who looks for the first time."""
     span, index = span_of(store, path)
-    return len(span.unbroken(list(index.files())))
+    return len(span.contiguous_prefix(list(index.files())))
 
 
 def test_files_behind_one_another_all_count(eager, store, path):
@@ -106,13 +106,13 @@ def test_little_is_read_and_only_once(eager, store, path, monkeypatch):
 
     monkeypatch.setattr(index_coverage, "run_at", counting)
     files = list(index.files())
-    assert span.unbroken(files) == files
+    assert span.contiguous_prefix(files) == files
     assert len(read) < len(files)
     assert max(read) < 4096
     del read[:]
     fill(store, 20, 200)
     files = list(index.files())
-    assert span.unbroken(files) == files
+    assert span.contiguous_prefix(files) == files
     assert len(read) <= 1, "of files known before nothing is looked at again"
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk.machine import Timestamp
+from pyrocket.disk.machine import BootTime
 from pyrocket.errors import SinkError
 from pyrocket.formats import publish_record
 from pyrocket.formats.checked_json import decode_own
@@ -114,7 +114,7 @@ def test_after_a_start_of_the_machine_every_run_is_new(path, store, clock, saved
     store.close()
     if not saved:
         (path / "pyrocket" / "sink.json").unlink()
-    early = Timestamp("another boot", 1)
+    early = BootTime("another boot", 1)
     again = replace(numbered(0, "run-2"), began=early)
     with Store.open(path, config=SMALL, clock=clock) as store:
         assert store.sink.publish(again, stage_tasks(store, again, ROWS)).dropped

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyrocket.formats.half_message import change_properties, java_long
+from pyrocket.formats.half_message import change_properties, parse_java_long
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
@@ -161,7 +161,7 @@ def test_messages_that_name_nobody_or_nothing_are_left_alone(store, clock):
     [(None, None), ("7", 7), ("-7", -7), ("+7", 7), ("", -1), (" 7", -1), ("7.0", -1), ("٣", -1)],
 )
 def test_numbers_are_read_as_java_does(text, number):
-    assert java_long(text) == number
+    assert parse_java_long(text) == number
 
 
 def test_only_what_is_changed_changes():

@@ -68,7 +68,7 @@ class IndexFiles:
         self._folder, self._changed = str(layout.index), 0
         self.names: list[str] = []
 
-    def settle(self, *, clean: bool) -> None:
+    def after_recovery(self, *, clean: bool) -> None:
         """Begin after a recovery; whoever wrote last has gone.
 
         After an unclean end only files that were surely durable are kept. What is missing then is
@@ -76,10 +76,10 @@ class IndexFiles:
         """
         files = self._sound()
         if not clean:
-            files = files[: self.index.durable(read_checkpoint(self._layout).index_timestamp)]
+            files = files[: self.index.count_durable(read_checkpoint(self._layout).index_timestamp)]
         self._begin(files)
 
-    def join(self) -> None:
+    def attach(self) -> None:
         """Begin where nothing had to be recovered."""
         self._begin(self._ours(self._sound()))
 
@@ -109,7 +109,7 @@ class IndexFiles:
     def _sound(self) -> list[IndexFileInfo]:
         """Return the first files, as far as they agree with the log."""
         self._changed = self._last_change()
-        files = self._span.unbroken(self.index.sound(self._page[DISPATCHED]))
+        files = self._span.contiguous_prefix(self.index.valid_prefix(self._page[DISPATCHED]))
         while files and not self._is_record(files[-1].header.end_offset):
             files.pop()
         return files
@@ -133,7 +133,7 @@ class IndexFiles:
 
     def _keep(self, files: list[IndexFileInfo]) -> None:
         self.names = [file.name for file in files]
-        self.index.keep(self.names)
+        self.index.keep_only(self.names)
 
     def _made(self, name: str, inode: int) -> None:
         self._page[KEY_FILE], self._page[KEY_FILE_INODE] = int(name), inode
@@ -197,14 +197,14 @@ class IndexBuilder:
         self._enabled = config.key_index
         self._noted, self._left, self._keyless_until = 0, 0, 0
 
-    def settle(self, *, clean: bool) -> None:
-        """Begin after a recovery: forget the notes, set INDEXED; see `IndexFiles.settle`."""
+    def after_recovery(self, *, clean: bool) -> None:
+        """Drop the noted keys and set INDEXED: see `IndexFiles.after_recovery`."""
         self._notes.remove()
-        self._files.settle(clean=clean)
+        self._files.after_recovery(clean=clean)
 
-    def join(self) -> None:
+    def attach(self) -> None:
         """Begin where nothing had to be recovered, and set INDEXED; the caller has the turn."""
-        self._files.join()
+        self._files.attach()
 
     def note(self, start: int, appended: Sequence[Appended]) -> None:
         """Note the keys of what has just been appended at `start`; the caller has the turn.
@@ -227,7 +227,7 @@ class IndexBuilder:
         except OSError as error:
             _log.warning("the keys of an append to %s are left: %s", self._layout.root, error)
 
-    def leave(self, size: int) -> None:
+    def defer(self, size: int) -> None:
         """Leave so many bytes, just appended with more keys than can be noted, to `catch_up`."""
         self._left = size
 

@@ -35,19 +35,19 @@ class IndexCoverage:
         self._missing: dict[tuple[_Place, _Place], int] = {}
         self._true: dict[_Place, IndexFileInfo] = {}
 
-    def unbroken(self, files: Sequence[IndexFileInfo]) -> list[IndexFileInfo]:
+    def contiguous_prefix(self, files: Sequence[IndexFileInfo]) -> list[IndexFileInfo]:
         """Return the first of the files, up to the first before which keys are missing.
 
         Where the log cannot be read they may be missing.
         """
         while True:
             first = self._log.first_offset()
-            count = self._unbroken_from(first, files)
+            count = self._contiguous_count(first, files)
             if count == len(files) or self._log.first_offset() == first:
                 return list(files[:count])
             # The start of the log was cleaned away meanwhile.
 
-    def _unbroken_from(self, first: int, files: Sequence[IndexFileInfo]) -> int:
+    def _contiguous_count(self, first: int, files: Sequence[IndexFileInfo]) -> int:
         for count, file in enumerate(files):
             begin, before = file.header.begin_offset, files[:count]
             end = before[-1].header.end_offset if before else 0
@@ -74,7 +74,7 @@ class IndexCoverage:
         )
         for offset, time in said if header.count > 1 else ():
             stored = self._stored(offset)
-            if not file.times_fit if stored is None else stored != time:
+            if not file.times_agree if stored is None else stored != time:
                 return False
         self._true[place] = file
         return True

@@ -270,20 +270,20 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class IndexFileInfo:
-    """A file as it was when somebody looked; `inode` tells it from others of its name.
+    """A file as it was when it was inspected; `inode` tells it from others of its name.
 
-    flaw: what the header says of the log that its items deny; "" where they agree. times_fit:
-    whether the times of the header are as far apart as the items are.
+    header_error: how the header contradicts the items; "" if it does not. times_agree: whether the
+    header's times are as far apart as the items'.
     """
 
     name: str
     inode: int
     header: IndexHeader
-    flaw: str = ""
-    times_fit: bool = True
+    header_error: str = ""
+    times_agree: bool = True
 
 
-def look_at(name: str, file: IndexFile, known: IndexFileInfo | None = None) -> IndexFileInfo:
+def inspect(name: str, file: IndexFile, known: IndexFileInfo | None = None) -> IndexFileInfo:
     """Look at an open file, one with `known`'s header only at that. Raises StoreDamagedError.
 
     A header may be read while it is being written: an invalid one is read again.
@@ -296,15 +296,15 @@ def look_at(name: str, file: IndexFile, known: IndexFileInfo | None = None) -> I
         first, last = _NO_ITEM, _NO_ITEM
         if header.count > 1:
             first, last = file.items(1, 2)[0], file.items(header.count - 1, header.count)[0]
-        flaw, fit = _flaw(header, first, last), _times_fit(header, int(last["seconds"]))
-        if looks == _LOOKS or (fit and not flaw):
-            return IndexFileInfo(name, file.inode, header, flaw, fit)
+        error, fit = _header_error(header, first, last), _times_fit(header, int(last["seconds"]))
+        if looks == _LOOKS or (fit and not error):
+            return IndexFileInfo(name, file.inode, header, error, fit)
 
 
 _NO_ITEM = np.zeros(1, ITEM)[0]
 
 
-def _flaw(header: IndexHeader, first: np.void, last: np.void) -> str:
+def _header_error(header: IndexHeader, first: np.void, last: np.void) -> str:
     if header.count == 1:
         moved = header.begin_offset != header.end_offset
         moved |= header.begin_timestamp != header.end_timestamp

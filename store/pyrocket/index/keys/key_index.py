@@ -23,7 +23,7 @@ from pyrocket.formats.index_file import (
     table_name,
 )
 from pyrocket.index.keys.index_draft import Made, install
-from pyrocket.index.keys.index_file import SLACK_MS, IndexFile, IndexFileInfo, look_at
+from pyrocket.index.keys.index_file import SLACK_MS, IndexFile, IndexFileInfo, inspect
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch
 
@@ -64,15 +64,15 @@ class KeyIndex:
         for key in keys:
             file = self._known_files.get(key)
             if file is None or not self.is_full(file.header):
-                file = self._look_again(key[0], file)
-                if file is not None and not file.flaw:
+                file = self._inspect(key[0], file)
+                if file is not None and not file.header_error:
                     self._known_files[key] = file
             if file is not None:
                 yield file
 
-    def _look_again(self, name: str, known: IndexFileInfo | None) -> IndexFileInfo | None:
+    def _inspect(self, name: str, known: IndexFileInfo | None) -> IndexFileInfo | None:
         with suppress(FileNotFoundError), self.open(name) as opened:
-            return look_at(name, opened, known)
+            return inspect(name, opened, known)
         return None
 
     def path(self, name: str) -> Path:
@@ -176,11 +176,11 @@ class KeyIndex:
         """
         files = list(self.files()) if files is None else files
         for known in in_time(files, begin_ms, end_ms):
-            with self._again(known) as file:
+            with self._reopen(known) as file:
                 found = KeySearch(file, self._geometry, wanted, begin_ms, end_ms)
                 yield from found.parts(known.header.count)
 
-    def _again(self, known: IndexFileInfo) -> IndexFile:
+    def _reopen(self, known: IndexFileInfo) -> IndexFile:
         """Open a file that somebody has looked at. Raises IndexChangedError."""
         with suppress(FileNotFoundError):
             file = self.open(known.name)
@@ -201,12 +201,12 @@ class KeyIndex:
         older = takewhile(lambda name: self.header(name).end_offset < log_start, self.names()[:-1])
         return list(older)
 
-    def keep(self, names: Sequence[str]) -> int:
+    def keep_only(self, names: Sequence[str]) -> int:
         """Remove all files but these, the newest first; return how many."""
         gone = [name for name in self.names() if name not in names]
         return self._remove(gone[::-1])
 
-    def sound(self, log_end: int, *, strict: bool = False) -> list[IndexFileInfo]:
+    def valid_prefix(self, log_end: int, *, strict: bool = False) -> list[IndexFileInfo]:
         """Return the first files, as far as they make sense for a log that ends at `log_end`.
 
         None counts behind one that is not full, at which the next one is made. Raises
@@ -217,14 +217,14 @@ class KeyIndex:
             for file in self.files():
                 end, before = file.header.end_offset, found[-1].header.end_offset if found else 0
                 beyond = file.header.count > 1 and end >= log_end
-                if file.flaw or end < before or beyond:
+                if file.header_error or end < before or beyond:
                     break
                 found.append(file)
                 if not self.is_full(file.header):
                     break
         return found
 
-    def durable(self, index_timestamp: int) -> int:
+    def count_durable(self, index_timestamp: int) -> int:
         """Return how many of the first files outlive a machine that stopped.
 
         A checkpoint names the store time of the last item of what was then the last full file,

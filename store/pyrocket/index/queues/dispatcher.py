@@ -95,16 +95,16 @@ class Dispatcher:
         complete: Container[str] = (),
         only: Container[tuple[str, int]] | None = None,
         whole: bool = False,
-        adopt: "Adopt | None" = None,
+        keep_due_times: "KeepDueTimes | None" = None,
     ) -> None:
-        """Give each record of the runs, in log order, its entry. Repeating changes nothing.
+        """Write the entry of each record of the runs, in log order. Repeating changes nothing.
 
-        Entries of records at or behind `dispatched` are written anew: whoever wrote them may have
-        died in the middle of one. A queue of the topics `complete` has to begin at its first
-        offset. One that begins at 0 again loses what it had before; if the runs are the `whole`
-        log, so does one whose entries don't reach up to it. With `only`, no other queues are
-        written; `adopt` returns parts of level queues with the due times that they keep. Raises
-        StoreDamagedError (QUEUE_GAP).
+        Entries of records at or after `dispatched` are written again: their writer may have died
+        in the middle of one. A queue of a topic in `complete` has to begin at its first offset. A
+        queue that begins at 0 again loses its older entries; if the runs are the `whole` log, so
+        does one whose entries do not reach the log's start. With `only`, no other queues are
+        written. `keep_due_times` returns parts of level queues with the due times that they keep.
+        Raises StoreDamagedError (QUEUE_GAP).
         """
         for run in runs:
             run.check_structure()
@@ -114,7 +114,7 @@ class Dispatcher:
                 if only is not None and part.queue not in only:
                     continue
                 if part.topic == SCHEDULE_TOPIC:
-                    part = (adopt or self._keep_due_times)(run, part)
+                    part = (keep_due_times or self._keep_due_times)(run, part)
                 self._put_part(part, below, dispatched, complete, whole)
 
     def _put_part(
@@ -200,7 +200,7 @@ class QueuePart:
         return QueuePart(self.topic, self.queue_id, self.offsets[chosen], self.entries[chosen])
 
 
-Adopt = Callable[[RecordFields, QueuePart], QueuePart]
+KeepDueTimes = Callable[[RecordFields, QueuePart], QueuePart]
 """Returns a part of a run with other entries."""
 
 

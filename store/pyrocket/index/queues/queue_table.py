@@ -28,10 +28,10 @@ class Queues:
         *,
         writable: bool,
         run_type: type[FileQueue] = FileQueue,
-        turn: Callable[[], int] = lambda: 0,
+        section: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Make them all; `run_type` reads and writes the files of one, `turn` is its."""
-        self._run_type, self._turn = run_type, turn
+        """Make them all; `run_type` reads and writes the files of one, `section` is its."""
+        self._run_type, self._section = run_type, section
         self._layout, self.file_bytes, self._writable = layout, file_bytes, writable
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._closed: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
@@ -55,7 +55,7 @@ class Queues:
         _check_folder_name(topic)
         folder, scratch = self._layout.consume_queue(topic, queue_id), self._layout.scratch
         run = self._run_type(
-            folder, self.file_bytes, scratch, writable=self._writable, turn=self._turn
+            folder, self.file_bytes, scratch, writable=self._writable, section=self._section
         )
         return ConsumeQueue(topic, queue_id, run)
 

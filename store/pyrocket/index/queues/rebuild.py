@@ -130,9 +130,9 @@ class _Recovery:
         finally:
             whole.close()
         self.before_change()
-        self.log.run.drop_empty_last()
+        self.log.run.remove_empty_tail()
         for run in self._runs():
-            run.drop_empty_last()
+            run.remove_empty_tail()
         self.before_cut(end, missing)
         self._erase(end, stored)
         lost = self._cut_queues(start, end)
@@ -219,7 +219,7 @@ class _Recovery:
     def _erase(self, end: int, stored: int) -> None:
         files = self.log.run.starts()
         if files:
-            self.log.erase(end, files[-1] + self.log.file_bytes)
+            self.log.truncate(end, files[-1] + self.log.file_bytes)
         last = self.log.run.start_of(end - 1)
         if last in files and stored and not self.clean:
             self.log.run.set_time(last, stored)
@@ -289,7 +289,7 @@ class _Recovery:
         page = self.page
         for word in (PUBLISHED, DISPATCHED, RESERVED, FLUSHED):
             page[word] = end
-        page.forget_flushes()
+        page.reset_flush_counters()
         page[CHECKPOINTED] = begin
         page[STORE_TIME] = stored
         page[STRUCTURE] = (page[STRUCTURE] + 1) % _STRUCTURES

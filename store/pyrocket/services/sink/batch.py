@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyrocket.arguments import is_whole
-from pyrocket.disk.machine import Timestamp, moment
+from pyrocket.disk.machine import BootTime, boot_time
 from pyrocket.errors import OptionError, SinkError
 from pyrocket.formats.content_sum import ContentSum
 
@@ -32,7 +32,7 @@ class SinkBatch:
     target: str
     batch: int
     run: str = ""
-    began: Timestamp = field(default_factory=moment, compare=False)
+    began: BootTime = field(default_factory=boot_time, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("identity", "target", "run"):

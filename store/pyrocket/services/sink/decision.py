@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrocket.disk.machine import Timestamp
+from pyrocket.disk.machine import BootTime
 from pyrocket.errors import SinkError
 from pyrocket.formats.publish_record import RECORD_VERSION, SinkRecord
 from pyrocket.services.sink.batch import ACCEPT, FAIL, PUBLISH, PublishPolicy, query_key
@@ -139,10 +139,10 @@ def check_run(known: LedgerEntry, record: SinkRecord) -> None:
     A run that has not published yet is compared by when its batch began: a run that repeats the
     batch of a crashed one begins after it; a run that was only slow began before.
     """
-    run, began = record.run, Timestamp(record.boot, record.began)
+    run, began = record.run, BootTime(record.boot, record.began)
     if not run or run == known.run:
         return
-    if run in known.past_runs or began.before(Timestamp(known.boot, known.began)):
+    if run in known.past_runs or began.before(BootTime(known.boot, known.began)):
         raise SinkError(
             f"{record.name} runs twice: run {known.run} has taken over from run {run}.",
             remedy="Stop one of them; only the later one can publish.",

@@ -19,7 +19,7 @@ from pyrocket.disk import io
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import BROKEN, in_words
+from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 
 _log = logging.getLogger(__name__)
 _FILE_BYTES = 256
@@ -116,6 +116,6 @@ def _read(path: Path, kind: type[_Note], name: Path) -> _Note | None:
         content = decode_own(name, data)
         content.pop("release", None)
         return kind(**{field: int(value) for field, value in content.items()})
-    except BROKEN as error:
-        _log.warning("%s is ignored: %s", path, in_words(error))
+    except PARSE_ERRORS as error:
+        _log.warning("%s is ignored: %s", path, describe_error(error))
         return None

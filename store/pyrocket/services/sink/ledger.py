@@ -26,7 +26,7 @@ from pyrocket.errors import (
     StoreDamagedError,
 )
 from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import BROKEN, in_words
+from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.publish_record import BEGIN, SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
 
@@ -223,9 +223,9 @@ def _load(path: Path) -> _State:
         entries = {key: _entry(value) for key, value in content["queries"].items()}
         known = int(content["next"])
         return _State(known, int(content["last"]), entries, saved_next=known)
-    except BROKEN as error:
+    except PARSE_ERRORS as error:
         raise StoreDamagedError(
-            f"{path} cannot be parsed ({in_words(error)}).",
+            f"{path} cannot be parsed ({describe_error(error)}).",
             remedy="Restore it from a copy, or delete it: batches whose messages are still in"
             " the log stay known, older ones could be published twice.",
         ) from error

@@ -26,7 +26,7 @@ from typing import Protocol
 
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
-from pyrocket.formats.half_message import HalfMessage, java_long
+from pyrocket.formats.half_message import HalfMessage, parse_java_long
 from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
@@ -273,7 +273,7 @@ def check_request(stored: StoredMessage, record: Record | None = None) -> CheckR
         stored.physical_offset,
         properties.get(UNIQ_KEY, ""),
     )
-    queue_id = java_long(properties.get(REAL_QID, ""))
+    queue_id = parse_java_long(properties.get(REAL_QID, ""))
     message = replace(
         stored, topic=properties.get(REAL_TOPIC, ""), queue_id=-1 if queue_id is None else queue_id
     )

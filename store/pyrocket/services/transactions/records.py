@@ -19,7 +19,7 @@ from pyrocket.formats.half_message import (
     OP_TAGS,
     HalfMessage,
     change_properties,
-    java_long,
+    parse_java_long,
     wants_delay,
 )
 from pyrocket.formats.hashes import java_hash
@@ -204,7 +204,7 @@ def _destination(
 
 def _delayed(properties: Mapping[str, str], topic: str, now_ms: int) -> Message:
     """Return a message with the delay that the properties ask for; a level takes precedence."""
-    level = java_long(properties.get(DELAY)) or 0
+    level = parse_java_long(properties.get(DELAY)) or 0
     if level > 0:
         return Message(topic=topic, body=b"", delay_level=level)
     due = _due(properties, now_ms)
@@ -214,12 +214,12 @@ def _delayed(properties: Mapping[str, str], topic: str, now_ms: int) -> Message:
 def _due(properties: Mapping[str, str], now_ms: int) -> int:
     for name, unit in ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1)):
         if name in properties:
-            return now_ms + max(java_long(properties[name]) or 0, 0) * unit
-    return java_long(properties.get(TIMER_DELIVER_MS)) or 0
+            return now_ms + max(parse_java_long(properties[name]) or 0, 0) * unit
+    return parse_java_long(properties.get(TIMER_DELIVER_MS)) or 0
 
 
 def _queue_of(properties: Mapping[str, str], target: TopicConfig) -> int:
-    wanted = java_long(properties.get(REAL_QID, ""))
+    wanted = parse_java_long(properties.get(REAL_QID, ""))
     if wanted is None or wanted < 0:
         raise TransactionError(
             "the half message does not name the queue that it is meant for.",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pyrocket.log.salvage import BadPlace
+from pyrocket.log.salvage import DamagedRange
 from pyrocket.tools.verify.finding import Finding, Severity
 from pyrocket.tools.verify.keys import NO_TAGS
 from pyrocket.tools.verify.report import Report
@@ -95,7 +95,7 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
     return Action(kind, str(end) if kind == CUT else subject, texts[kind])
 
 
-def _removed(report: Report, hole: BadPlace | None) -> str:
+def _removed(report: Report, hole: DamagedRange | None) -> str:
     """Say how many whole messages go with a cut."""
     return f"which removes {report.messages - hole.before} whole messages, " if hole else ""
 

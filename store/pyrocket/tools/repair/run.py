@@ -8,7 +8,7 @@ from os import PathLike
 
 from pyrocket.config import StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.clock_file import clock_of
+from pyrocket.disk.clock_file import clock_at
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock, WriteLock
@@ -72,7 +72,7 @@ def repair(
         actions = plan_repair(before, cut=cut)
         if not actions or (agree is not None and not agree(actions)):
             return RepairReport(actions, False, before, before)
-        Steps(layout, before, clock_of(layout.clock), config).run(actions)
+        Steps(layout, before, clock_at(layout.clock), config).run(actions)
     # The store cannot be opened for writing while the log lacks messages.
     between = look()
     if is_beyond_repair(between):
@@ -88,7 +88,7 @@ def _alone(layout: Layout) -> Iterator[None]:
         io.make_directory(folder)
     turns, presence = WriteLock(layout.mutex, layout.turnstile, lambda: 0), None
     try:
-        with turns.turn(_TIMEOUT_MS):
+        with turns.hold(_TIMEOUT_MS):
             presence = FileLock(layout.lock, content=b"lock")
             if not presence.try_lock():
                 raise StoreLockedError(
@@ -104,7 +104,7 @@ def _alone(layout: Layout) -> Iterator[None]:
 
 def _settle(layout: Layout, config: StoreConfig) -> None:
     """Open the store and close it cleanly: queues, key index and checkpoint are complete then."""
-    clock = clock_of(layout.clock)
+    clock = clock_at(layout.clock)
     writer = Writer(layout, config, clock, recovery_hooks(layout, clock))
     try:
         with writer.exclusive():

@@ -25,7 +25,7 @@ from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
-from pyrocket.log.salvage import keep_cut, written_behind
+from pyrocket.log.salvage import keep_cut, written_after
 from pyrocket.metadata.delay_levels import used_entries
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import SealedLog, identify
@@ -159,7 +159,7 @@ class Steps:
 
     def _cut(self, subjects: list[str]) -> None:
         self._end = end = int(subjects[0])
-        behind = written_behind(self._log, end)[1]
+        behind = written_after(self._log, end)[1]
         if behind > end:
             target = self._layout.own / f"cut-{self._now}-{end}"
             keep_cut(self._log, target, self._layout.scratch, end, behind)
@@ -167,7 +167,7 @@ class Steps:
         io.unlink(self._layout.queue_ends)
         files = self._log.run.starts()
         if files:
-            self._log.erase(end, files[-1] + self._log.file_bytes)
+            self._log.truncate(end, files[-1] + self._log.file_bytes)
         before = {
             key: self._queues.get(*key).max_offset(WHOLE_LOG) for key in self._queues.on_disk()
         }
@@ -187,7 +187,7 @@ class Steps:
         try:
             runs = walk_all(self._log, first, end)
             dispatcher.dispatch(
-                runs, dispatched=first, only=keys, whole=True, adopt=partial(_adopt, kept)
+                runs, dispatched=first, only=keys, whole=True, keep_due_times=partial(_adopt, kept)
             )
             for key in keys:
                 settle_queue(self._log, self._queues.get(*key), first, end)

@@ -53,7 +53,7 @@ class KeyTimes:
     def wrong(self) -> Iterator[tuple[str, str]]:
         """Yield the names of files whose times are wrong, and what is."""
         for _, number, _, _ in self._left:
-            if not self._files[number].times_fit:
+            if not self._files[number].times_agree:
                 what = "it says that it begins or ends when its items deny it."
                 self._wrong.setdefault(number, what)
         for number, what in sorted(self._wrong.items()):

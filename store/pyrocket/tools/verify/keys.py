@@ -22,7 +22,7 @@ from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.index.keys.index_file import IndexFile, IndexFileInfo, look_at
+from pyrocket.index.keys.index_file import IndexFile, IndexFileInfo, inspect
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.metadata.store_sizes import TELL_INDEX
@@ -101,7 +101,7 @@ class KeyCheck:
         for name in known:
             try:
                 with self._index.open(name) as opened:
-                    file = look_at(name, opened)
+                    file = inspect(name, opened)
             except (StoreDamagedError, FileNotFoundError) as error:
                 self._add("KEY_INDEX_DAMAGED", name, getattr(error, "message", str(error)))
                 return False
@@ -125,7 +125,7 @@ class KeyCheck:
             return "it ends before the file before it does."
         if not is_last and not self._index.is_full(file.header):
             return FOLLOWED
-        return file.flaw if self._is_believed(file) else ""
+        return file.header_error if self._is_believed(file) else ""
 
     def _is_believed(self, file: IndexFileInfo) -> bool:
         return self._live or self._complete or self._index.is_full(file.header)

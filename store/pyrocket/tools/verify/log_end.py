@@ -3,22 +3,22 @@
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.index.queues.lost_files import lost_file
 from pyrocket.index.queues.queue_table import Queues
-from pyrocket.log.salvage import BadPlace
+from pyrocket.log.salvage import DamagedRange
 from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.tools.verify.any_run import AnyRun
 from pyrocket.tools.verify.finding import Findings, Severity, restore
 
 
-def lost_by_words(run: AnyRun, published: int) -> BadPlace | None:
+def lost_by_words(run: AnyRun, published: int) -> DamagedRange | None:
     """Return what the words say of the log in last files that are missing."""
     starts, last = run.starts(), run.start_of(published)
     if published == last or last in starts:
         return None
     gone = starts[-1] + run.file_bytes if starts else last
-    return BadPlace(gone, published, "the file is missing.")
+    return DamagedRange(gone, published, "the file is missing.")
 
 
-def lost_by_queues(run: AnyRun, queues: Queues, end: int) -> BadPlace | None:
+def lost_by_queues(run: AnyRun, queues: Queues, end: int) -> DamagedRange | None:
     """Return what the queues say of it, where the log ends at `end` as far as it is there.
 
     Only after a clean end: after any other they may be ahead of the log.
@@ -26,10 +26,10 @@ def lost_by_queues(run: AnyRun, queues: Queues, end: int) -> BadPlace | None:
     known = [queues.get(*key) for key in queues.on_disk()]
     gone = [start for queue in known if (start := lost_file(queue, run, end)) is not None]
     ends = [last[0] + last[1] for queue in known if (last := queue.last_entry())]
-    return BadPlace(min(gone), max(ends), "the file is missing.") if gone else None
+    return DamagedRange(min(gone), max(ends), "the file is missing.") if gone else None
 
 
-def report_lost(run: AnyRun, lost: BadPlace, findings: Findings) -> None:
+def report_lost(run: AnyRun, lost: DamagedRange, findings: Findings) -> None:
     """Name the first file that is missing."""
     file = f"commitlog/{file_name(run.start_of(lost.start))}"
     what = f"it is missing, but the log goes on until {lost.end}."

@@ -16,7 +16,7 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import QueuePart, queue_parts
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.salvage import BadPlace
+from pyrocket.log.salvage import DamagedRange
 from pyrocket.tools.verify.delays import DelayCheck
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 from pyrocket.tools.verify.superseded import GIVEN_TWICE, is_of_a_broker, report_superseded
@@ -168,7 +168,7 @@ class QueueCheck:
     def report(
         self,
         findings: Findings,
-        bad: Collection[BadPlace],
+        bad: Collection[DamagedRange],
         *,
         log_start: int,
         log_end: int,

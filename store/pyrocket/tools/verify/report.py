@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrocket.log.salvage import BadPlace
+from pyrocket.log.salvage import DamagedRange
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.tools.verify.finding import Finding, Severity
 
@@ -28,7 +28,7 @@ class Report:
     log_start: int
     log_end: int
     last_stored_ms: int
-    bad_places: tuple[BadPlace, ...]
+    bad_places: tuple[DamagedRange, ...]
     queues_in_log: frozenset[tuple[str, int]]
     missing_topics: tuple[TopicConfig, ...]
 
@@ -38,7 +38,7 @@ class Report:
         return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     @property
-    def first_hole(self) -> BadPlace | None:
+    def first_hole(self) -> DamagedRange | None:
         """The first damaged place of the log that messages follow."""
         holes = [place for place in self.bad_places if place.start < self.log_end]
         return min(holes, key=lambda place: place.start, default=None)

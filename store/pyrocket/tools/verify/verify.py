@@ -20,7 +20,7 @@ from pyrocket.formats.index_file import Geometry
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.salvage import BadPlace, LogCheck
+from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.groups import GroupOffsets, Offsets
 from pyrocket.metadata.identity import SealedLog, check_directory, identify, layout_of
 from pyrocket.metadata.service_cursors import read_cursors
@@ -118,7 +118,7 @@ class _Check:
         self._queues = Queues(layout, config.queue_file_bytes, writable=False, run_type=AnyRun)
         self.before = Before(layout, self._identity)
         self._page, self._clean = self.before.page, self.before.clean
-        self._lost: BadPlace | None = None
+        self._lost: DamagedRange | None = None
 
     def run(self) -> Report:
         """Look at everything."""

@@ -74,11 +74,11 @@ def test_copied_page_is_not_true(page, place, tmp_path):
 
 
 def test_page_knows_where_it_is(page, place, tmp_path):
-    assert page.is_at(place)
-    assert not page.is_at(tmp_path / "elsewhere")
+    assert page.is_file_at(place)
+    assert not page.is_file_at(tmp_path / "elsewhere")
     shutil.copy(place, tmp_path / "copy")
     (tmp_path / "copy").replace(place)
-    assert not page.is_at(place)
+    assert not page.is_file_at(place)
 
 
 def test_no_reader_sees_half_a_word(page, place):

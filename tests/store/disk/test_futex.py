@@ -14,7 +14,7 @@ from pyrocket.disk.lock import WriteLock
 RING = """
 import os, sys
 from pyrocket.disk.futex import SharedEvent
-SharedEvent(os.open(sys.argv[1], os.O_RDWR)).ring(1)
+SharedEvent(os.open(sys.argv[1], os.O_RDWR)).notify(1)
 """
 
 needs_futex = pytest.mark.skipif(futex._CALL_NUMBER is None, reason="no futex on this system")
@@ -37,10 +37,10 @@ def sleeps_long(monkeypatch):
 def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
     monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 999_000_000)
     ours = futex.SharedEvent(word)
-    heard, sleeps = ours.heard(), 0
+    seen, sleeps = ours.sequence(), 0
     ringer = subprocess.Popen([sys.executable, "-c", RING, tmp_path / "word"])
-    while ours.heard() == heard:
-        ours.sleep(heard, 0)
+    while ours.sequence() == seen:
+        ours.wait(seen, 0)
         sleeps += 1
         assert sleeps < 60
     assert ringer.wait() == 0
@@ -49,10 +49,10 @@ def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
 @needs_futex
 def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
     ours = futex.SharedEvent(word)
-    heard = ours.heard()
-    ours.ring()
+    seen = ours.sequence()
+    ours.notify()
     began = time.monotonic()
-    ours.sleep(heard, 0)
+    ours.wait(seen, 0)
     assert time.monotonic() - began < 10
 
 
@@ -63,20 +63,20 @@ def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
 
     def sleep(kind):
         asleep.wait()
-        ours.sleep(heard, 0, kind)
+        ours.wait(seen, 0, kind)
         awake.append(kind)
 
-    heard = ours.heard()
+    seen = ours.sequence()
     sleepers = [threading.Thread(target=sleep, args=(kind,)) for kind in (1, 2)]
     for one in sleepers:
         one.start()
     asleep.wait()
     began = time.monotonic()
     time.sleep(2)  # Both are asleep by now.
-    ours.ring(kinds=2)
+    ours.notify(kinds=2)
     sleepers[1].join()
     assert awake == [2]
-    ours.ring(kinds=1)
+    ours.notify(kinds=1)
     sleepers[0].join()
     assert time.monotonic() - began < 10
 
@@ -85,9 +85,9 @@ def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
 def test_nobody_sleeps_for_long(word, monkeypatch):
     """Whoever was to ring may have died."""
     ours, began = futex.SharedEvent(word), time.monotonic()
-    ours.sleep(ours.heard(), 60)
+    ours.wait(ours.sequence(), 60)
     monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 20 * 10**9)
-    ours.sleep(ours.heard(), 60, most_ns=1000)
+    ours.wait(ours.sequence(), 60, most_ns=1000)
     assert time.monotonic() - began < 10
 
 
@@ -99,11 +99,11 @@ def test_turns_are_handed_on_at_once(tmp_path, sleeps_long):
     order = []
 
     def wait_for_a_turn(mine):
-        with mine.turn(60_000):
+        with mine.hold(60_000):
             order.append(time.monotonic())
 
     first = turns()
-    with first.turn(1000):
+    with first.hold(1000):
         waiting = [
             threading.Thread(target=wait_for_a_turn, args=(mine,)) for mine in (turns(), turns())
         ]
@@ -138,11 +138,11 @@ def test_without_a_bell_who_waits_looks_now_and_then(tmp_path, monkeypatch, lack
     taken = threading.Event()
 
     def take():
-        with second.turn(60_000):
+        with second.hold(60_000):
             taken.set()
 
     waiting = threading.Thread(target=take)
-    with first.turn(1000):
+    with first.hold(1000):
         waiting.start()
         assert not taken.wait(0.05)
     waiting.join()
