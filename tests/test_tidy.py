@@ -43,10 +43,9 @@ PATH_OPERATIONS = (
     *("unlink", "rename", "rmdir", "mkdir", "touch", "chmod", "symlink_to", "hardlink_to"),
 )
 PATHS_OUTSIDE_DISK = {
-    "tools.verify.any_run": "os.scandir",
-    "tools.verify.config": ".glob",
-    "tools.verify.key_lag": ".glob",
-    "tools.verify.keys": ".iterdir",
+    "tools.verify.files": "os.scandir",
+    "tools.verify.metadata": ".glob",
+    "tools.verify.keys": ".glob .iterdir",
     "tools.cli": "os.open",
     "tools.cli.message": ".read_bytes",
     "services.delay.levels": "os.listdir",

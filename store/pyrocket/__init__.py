@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         SendResult,
         StoredMessage,
     )
-    from pyrocket.metadata.subscriptions import GroupConfig, check_group_name
+    from pyrocket.metadata.groups import GroupConfig, check_group_name
     from pyrocket.metadata.topics import TopicConfig, check_topic_name, is_system_topic
     from pyrocket.services.sink.batch import Published, SinkBatch, Staged
     from pyrocket.services.sink.sink import Sink
@@ -154,7 +154,7 @@ _HOMES = {
     "AppendResult": "message",
     "AtTime": "engine.group_admin",
     "ByteSpan": "message",
-    "GroupConfig": "metadata.subscriptions",
+    "GroupConfig": "metadata.groups",
     "Groups": "engine.group_admin",
     "HalfMessage": "formats.half_message",
     "HalfMessageRef": "services.transactions.model",
@@ -190,7 +190,7 @@ _HOMES = {
     "ViewPart": "views.parts",
     "Views": "views.views",
     "LookupRequest": "engine.locating",
-    "check_group_name": "metadata.subscriptions",
+    "check_group_name": "metadata.groups",
     "check_send_schema": "formats.send_columns",
     "check_topic_name": "metadata.topics",
     "decode_slices": "formats.record_slice",

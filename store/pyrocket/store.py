@@ -32,7 +32,7 @@ from pyrocket.errors import StoreReadOnlyError
 from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import check_directory, layout_of, load_identity, tell_differences
-from pyrocket.metadata.kept_retention import KeptRetention
+from pyrocket.metadata.retention import RetentionFile
 from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.reading import Reading
 from pyrocket.services.delay.levels import DelayLevels
@@ -170,7 +170,7 @@ class Store(Reading):
     @property
     def retention(self) -> Retention | None:
         """How long the directory says that messages are kept; None: all are kept."""
-        return KeptRetention(self._layout).read()
+        return RetentionFile(self._layout).read()
 
     def set_retention(self, retention: Retention | None) -> None:
         """Set how long every writer keeps messages from now on; None keeps all.

@@ -20,11 +20,10 @@ from pyrocket.index.queues.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import run_at, walk
 from pyrocket.log.valid_end import record_fault, valid_end, whole_records
-from pyrocket.metadata.delay_offsets import DelayOffsets
 from pyrocket.metadata.epochs import Epochs
-from pyrocket.metadata.groups import GroupOffsets
+from pyrocket.metadata.groups import GroupOffsets, Subscriptions
 from pyrocket.metadata.identity import load_identity, settle_identity
-from pyrocket.metadata.subscriptions import Subscriptions
+from pyrocket.metadata.service_cursors import DelayOffsets
 from pyrocket.metadata.topics import TopicConfig, Topics
 from support.slices import decoded
 from support.stores import SMALL

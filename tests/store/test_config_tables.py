@@ -11,9 +11,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
 from pyrocket.formats.checked_json import encode_own
-from pyrocket.metadata.delay_offsets import DelayOffsets
-from pyrocket.metadata.groups import GroupOffsets
-from pyrocket.metadata.subscriptions import GroupConfig, Subscriptions
+from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Subscriptions
+from pyrocket.metadata.service_cursors import DelayOffsets
 from pyrocket.metadata.topics import Topics
 
 CONFIG = GOLDEN / CLEAN / "config"

@@ -14,9 +14,8 @@ from pyrocket.disk.shared_state import (
 from pyrocket.engine.topic_admin import TopicConfig
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
-from pyrocket.metadata.delay_offsets import DelayOffsets
 from pyrocket.metadata.groups import GroupOffsets
-from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
+from pyrocket.metadata.service_cursors import DelayOffsets, restore_cursors, save_cursors
 from support.stores import BY_HAND, SMALL, batch, filled, message, numbered, reboot, words
 
 LEVEL_2 = level_word(2)

@@ -17,8 +17,13 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
-from pyrocket.metadata.groups import GroupOffsets, Offsets
-from pyrocket.metadata.subscriptions import GroupConfig, Subscriptions, check_group_name
+from pyrocket.metadata.groups import (
+    GroupConfig,
+    GroupOffsets,
+    Offsets,
+    Subscriptions,
+    check_group_name,
+)
 from pyrocket.metadata.topics import TopicConfig
 
 

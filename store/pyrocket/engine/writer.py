@@ -31,7 +31,7 @@ from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_on_sync_error
 from pyrocket.metadata.identity import SealedLog, settle_identity
-from pyrocket.metadata.kept_retention import KeptRetention
+from pyrocket.metadata.retention import RetentionFile
 from pyrocket.metadata.service_cursors import save_levels, save_transaction_cursors
 from pyrocket.metadata.topics import Topics
 
@@ -61,7 +61,7 @@ class Writer:
             self._presence.sign()
             if not layout.looks_like_a_store:
                 # Written before `store.json`, which makes the directory a store.
-                KeptRetention(layout).keep(config.retention)
+                RetentionFile(layout).keep(config.retention)
             self.identity = settle_identity(layout, config, clock())
             topics = Topics(layout, clock)
             self._wire(topics)
@@ -100,7 +100,7 @@ class Writer:
             self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync
         )
         indexes = self._queues, self._keys
-        own, self._kept = config.retention, KeptRetention(layout)
+        own, self._kept = config.retention, RetentionFile(layout)
         keep = self._kept.read if own is None else lambda: own
         tell, flush = self.structure_changed, self._flusher.flush
         self._cleaner = Cleaner(

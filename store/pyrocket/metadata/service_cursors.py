@@ -25,6 +25,7 @@ from pyrocket.disk.shared_state import (
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
 from pyrocket.formats.checked_json import decode_own, encode_own
+from pyrocket.formats.fastjson import int_keys
 from pyrocket.formats.system_topics import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -34,8 +35,8 @@ from pyrocket.formats.system_topics import (
 )
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
-from pyrocket.metadata.delay_offsets import DelayOffsets
 from pyrocket.metadata.groups import GroupOffsets
+from pyrocket.metadata.json_table import Content, JsonTable
 
 _LEVEL_WORDS = {level_word(level): level for level in range(1, MAX_DELAY_LEVELS + 1)}
 _NAMES = {
@@ -131,3 +132,31 @@ def _of_java(layout: Layout) -> dict[int, int]:
     for topic, word in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
         known[word] = groups.of(TRANSACTION_GROUP, topic).get(0, 0)
     return known
+
+
+_TABLE = "offsetTable"
+
+
+class DelayOffsets:
+    """The table of one store, read anew at each call."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.table = JsonTable(layout, "delayOffset", _parse, required=_TABLE)
+
+    def read(self) -> dict[int, int]:
+        """Return level → next offset; a level that is not there begins at 0."""
+        return self.table.read()
+
+    def save(self, offsets: dict[int, int]) -> None:
+        """Change the levels given, durably; the caller holds the mutex."""
+
+        def edit(content: Content) -> bool:
+            known = _parse(content)
+            content[_TABLE] = dict(sorted({**known, **offsets}.items()))
+            return bool(content[_TABLE] != known)
+
+        self.table.change(edit)
+
+
+def _parse(content: Content) -> dict[int, int]:
+    return int_keys(content.get(_TABLE, {}))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.tools.verify.any_run import AnyRun
+from pyrocket.tools.verify.files import AnyRun
 from pyrocket.tools.verify.verify import verify
 from support.stores import SMALL, batch, filled, message, numbered
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyrocket.errors import PyrocketError, StoreReadOnlyError, TransactionError
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.message import Message, SendStatus
-from pyrocket.metadata.subscriptions import check_group_name
+from pyrocket.metadata.groups import check_group_name
 from pyrocket.services.transactions.model import (
     CheckRequest,
     HalfMessageRef,

@@ -3,7 +3,6 @@
 import click
 
 from pyrocket.config import StoreConfig
-from pyrocket.tools.cli.findings import report_document, show_report
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
@@ -16,6 +15,7 @@ from pyrocket.tools.cli.frame import (
     progress,
     show_json,
 )
+from pyrocket.tools.cli.verify import report_document, show_report
 from pyrocket.tools.repair.plan import Action
 
 

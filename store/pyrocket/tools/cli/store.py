@@ -1,7 +1,13 @@
 """`pyrocket store`: what concerns a store as a whole."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
 import click
 
+from pyrocket.arguments import format_size
+from pyrocket.config import Retention
 from pyrocket.tools.cli.clean import clean
 from pyrocket.tools.cli.frame import (
     OK,
@@ -10,13 +16,17 @@ from pyrocket.tools.cli.frame import (
     exits,
     path_option,
     show_json,
+    size,
     with_path_option,
 )
 from pyrocket.tools.cli.repair import repair
 from pyrocket.tools.cli.snapshot import snapshot
-from pyrocket.tools.cli.store_set import retention_document, retention_text, set_
 from pyrocket.tools.cli.target import StoreInfo, open_target
 from pyrocket.tools.cli.verify import verify
+
+KEEPS_ALL = Retention(hours=None)
+_NONE = "none"
+_T = TypeVar("_T")
 
 
 @click.group(cls=CommandGroup)
@@ -74,6 +84,118 @@ def _lines(found: StoreInfo) -> list[tuple[str, str]]:
     ]
 
 
-store.add_command(set_)
+def hours_of_day(text: str) -> tuple[int, ...]:
+    """Return the hours that an option says, such as `4` or `4,16`: its `type`."""
+    hours = [hour.strip() for hour in text.replace(";", ",").split(",")]
+    if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
+        raise click.BadParameter(
+            f"{text!r} is not a list of hours from 0 to 23, such as 4 or 4,16."
+        )
+    return tuple(sorted({int(hour) for hour in hours}))
+
+
+def _or_none(parse: Callable[[str], _T]) -> Callable[[str], "_T | str"]:
+    def limit(text: str) -> _T | str:
+        return _NONE if text.lower() == _NONE else parse(text)
+
+    return limit
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = -1
+    if not 0 <= hours < float("inf"):
+        raise click.BadParameter(f"{text!r} is not a number of hours, such as 72, or none.")
+    return hours
+
+
+@store.command("set")
+@path_option
+@click.option(
+    "--retention-hours",
+    "hours",
+    type=_or_none(_hours),
+    help="Delete messages that are older; `none` keeps them whatever their age.",
+)
+@click.option(
+    "--retention-bytes",
+    "total_bytes",
+    type=_or_none(size),
+    help="Delete the oldest while the log has more bytes, such as 100g; `none` sets no limit.",
+)
+@click.option(
+    "--clean-time",
+    "at_hours",
+    type=hours_of_day,
+    help="The hours of the day at which messages are deleted for their age, such as 4 or 4,16.",
+)
+@as_json
+@exits
+def set_(
+    directory: str,
+    hours: float | str | None,
+    total_bytes: int | str | None,
+    at_hours: tuple[int, ...] | None,
+    as_json: bool,
+) -> int:
+    """Set how long a store keeps messages. What is not given stays as it is.
+
+    Log files are deleted whole, never the last one. Every writer obeys it, those that have the
+    store open within ten seconds.
+    """
+    if hours is None and total_bytes is None and at_hours is None:
+        raise click.UsageError("Give --retention-hours, --retention-bytes or --clean-time.")
+    target = open_target(directory)
+    known = target.info().retention or KEEPS_ALL
+    wanted = replace(
+        known,
+        hours=_picked(hours, known.hours),
+        total_bytes=_picked(total_bytes, known.total_bytes),
+        at_hours=_picked(at_hours, known.at_hours),
+    )
+    keeps_all = wanted.hours is None and wanted.total_bytes is None
+    if keeps_all and at_hours is not None:
+        raise click.UsageError("--clean-time says when: say with --retention-hours which messages.")
+    target.set_retention(None if keeps_all else wanted)
+    found = target.info().retention
+    if as_json:
+        show_json({"path": directory, "retention": retention_document(found)})
+    else:
+        click.echo(f"messages kept: {retention_text(found)}")
+    return OK
+
+
+def _picked(given: Any, known: Any) -> Any:
+    if given is None:
+        return known
+    return None if given == _NONE else given
+
+
+def retention_document(retention: Retention | None) -> dict[str, object] | None:
+    """Return what `--json` says; null where all messages are kept."""
+    if retention is None:
+        return None
+    return {
+        "hours": retention.hours,
+        "bytes": retention.total_bytes,
+        "cleanTime": list(retention.at_hours),
+    }
+
+
+def retention_text(retention: Retention | None) -> str:
+    """Return what people read."""
+    if retention is None:
+        return "all"
+    parts = []
+    if retention.hours is not None:
+        times = ", ".join(f"{hour:02d}:00" for hour in retention.at_hours) or "no time"
+        parts.append(f"{retention.hours:g} hours, deleted at {times} or as the disk fills up")
+    if retention.total_bytes is not None:
+        parts.append(f"at most {format_size(retention.total_bytes)} of log")
+    return "; ".join(parts) or "as long as there is room on the disk"
+
+
 for command in (clean, repair, snapshot, verify):
     store.add_command(with_path_option(command))

@@ -1,9 +1,10 @@
 """`pyrocket verify DIR`: look whether everything is as it should be."""
 
+from typing import Any
+
 import click
 
 from pyrocket.config import StoreConfig
-from pyrocket.tools.cli.findings import report_document, show_report
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
@@ -11,9 +12,12 @@ from pyrocket.tools.cli.frame import (
     broker_settings,
     directory,
     exits,
+    print_table,
     progress,
     show_json,
 )
+from pyrocket.tools.verify.finding import Finding, Severity
+from pyrocket.tools.verify.report import Report
 
 
 @click.command()
@@ -36,3 +40,61 @@ def verify(directory: str, as_json: bool, config: StoreConfig | None) -> int:
     else:
         show_report(report)
     return OK if report.ok else FOUND
+
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
+
+
+def report_document(report: Report) -> dict[str, Any]:
+    """Return a report as JSON values."""
+    return {
+        "ok": report.ok,
+        "path": str(report.path),
+        "messages": report.messages,
+        "entries": report.entries,
+        "queues": report.queues,
+        "logStart": report.log_start,
+        "logEnd": report.log_end,
+        "counts": report.counts,
+        "findings": [_finding_document(finding) for finding in report.findings],
+    }
+
+
+def _finding_document(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "severity": finding.severity.value,
+        "file": finding.file,
+        "position": finding.position,
+        "what": finding.what,
+        "fix": finding.fix,
+    }
+
+
+def show_report(report: Report) -> None:
+    """Print a table of findings, and what has been looked at."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for finding in report.findings:
+        text = Text(f"{finding.where}: {finding.what}\n")
+        text.append(finding.fix, style="bold")
+        verdict = Text(finding.severity.value, style=_COLOURS[finding.severity])
+        table.add_row(verdict, Text(finding.code), text)
+    if report.findings:
+        print_table(table)
+    more = sum(report.counts.values()) - len(report.findings)
+    if more:
+        click.echo(f"… and {more:,} more of these.")
+    click.echo(summary(report))
+
+
+def summary(report: Report) -> str:
+    """Return one line about what has been looked at."""
+    size = (report.log_end - report.log_start) / 2**20
+    verdict = "all is well" if report.ok else f"{sum(report.counts.values())} findings"
+    return (
+        f"{report.path}: {report.messages:,} messages in {size:,.1f} MiB of log,"
+        f" {report.entries:,} entries in {report.queues} queues: {verdict}."
+    )

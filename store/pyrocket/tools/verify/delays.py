@@ -5,14 +5,18 @@ taken as it is. Where those of one level wait for different times, that is noted
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 
 import numpy as np
 
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.dispatcher import QueuePart, underivable
-from pyrocket.tools.verify.finding import Findings, Severity
+from pyrocket.services.delay.timer_store import TimerBuckets
+from pyrocket.tools.verify.finding import Findings, Severity, repair
 
 _TOLD_MOST = 5
 
@@ -55,3 +59,35 @@ class DelayCheck:
                 "Nothing has to be done; with --delay-levels, the broker's messageDelayLevel, it is"
                 " checked.",
             )
+
+
+_REBUILD = repair("builds it anew from the log; so does the next writer that delivers.")
+
+Progress = Callable[[], tuple[int, int]]
+"""Returns up to which queue offset timers are taken in, and up to which due time delivered."""
+
+
+def check_timers(
+    layout: Layout, findings: Findings, progress: Progress, *, state_is_valid: bool
+) -> None:
+    """Compare the buckets with their tally; what changed meanwhile is looked at again.
+
+    A copy has no buckets before its first writer makes them, which then reads the queue.
+    """
+    if layout.timers.exists() and not layout.timers.is_dir():
+        return  # That is a finding of its own.
+    buckets, error = TimerBuckets(layout.timers), None
+    if not state_is_valid and not buckets.is_there:
+        return
+    for _ in range(3):
+        before = progress()
+        try:
+            buckets.check(buckets.tally.read(before[0]), before[1], whole=True)
+            return
+        except StoreDamagedError as found:
+            error = found
+        if progress() == before:
+            break
+    if error is not None:
+        file = str(layout.timers.relative_to(layout.root))
+        findings.add(error.code, Severity.WARNING, file, error.message, _REBUILD)

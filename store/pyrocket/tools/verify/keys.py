@@ -4,8 +4,9 @@ The items of the files lie in the order of the log, so both are read once, side 
 5.5 indexes tags, too, under the key `T#tag`: such items may be there, and none is missed.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -15,9 +16,16 @@ import pyarrow.compute as pc
 
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED, SharedState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, to_text
-from pyrocket.formats.index_file import Geometry, is_table_name, key_hashes
+from pyrocket.formats.index_file import (
+    Geometry,
+    IndexHeader,
+    is_table_name,
+    key_hashes,
+    seconds_after,
+)
 from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_DAMAGED
@@ -25,10 +33,9 @@ from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.index.keys.index_file import IndexFile, IndexFileInfo, inspect
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
+from pyrocket.metadata.identity import Identity
 from pyrocket.metadata.store_sizes import TELL_INDEX
 from pyrocket.tools.verify.finding import Findings, Severity, repair
-from pyrocket.tools.verify.key_headers import FOLLOWED, KeyTimes, wrong_slots
-from pyrocket.tools.verify.key_seconds import MessageLocations, mistimed, places_of
 
 NO_TAGS = "without tags, which only RocketMQ 5.5 puts into it"
 
@@ -39,10 +46,16 @@ _LEAVE = (
     "Nothing, but for a RocketMQ broker, which does not find them: whoever reads looks through the"
     " log for them, and the next writer that appends puts them into the index, if it has one."
 )
+FOLLOWED = "it is not full, and yet another file follows it."
+_PLACE = np.dtype([("file", "i8"), ("seconds", "i8")])
+_ANY = -1 << 40
 _NO_PAIRS = np.zeros(0, np.dtype([("offset", np.int64), ("hash", np.int64)]))
 
 Pairs = npt.NDArray[np.void]
 """Log offset and key hash of items."""
+
+ItemPlaces = npt.NDArray[np.void]
+"""Of items: the number of the `file`, and the `seconds` after its begin."""
 
 
 def report_geometry(findings: Findings, config: StoreConfig, *, told: bool) -> None:
@@ -218,9 +231,9 @@ class KeyCheck:
             what = f"{count} items have another time than the log."
             self._add("KEY_INDEX_WRONG", self._names[number], what)
 
-    def _take(self, last: int) -> tuple[Pairs, MessageLocations]:
+    def _take(self, last: int) -> tuple[Pairs, ItemPlaces]:
         """Return the items up to those of the record at log offset `last`, and where they are."""
-        parts: list[tuple[Pairs, MessageLocations]] = [self._left]
+        parts: list[tuple[Pairs, ItemPlaces]] = [self._left]
         while not len(parts[-1][0]) or parts[-1][0]["offset"].max() <= last:
             block = next(self._blocks, None)
             if block is None:
@@ -231,7 +244,7 @@ class KeyCheck:
         self._left = known[count:], places[count:]
         return known[:count], places[:count]
 
-    def _items(self) -> Iterator[tuple[Pairs, MessageLocations]]:
+    def _items(self) -> Iterator[tuple[Pairs, ItemPlaces]]:
         """Yield the items of all files in blocks, and where they are."""
         for number, name in enumerate(self._names):
             # Files may be cleaned away meanwhile.
@@ -240,7 +253,7 @@ class KeyCheck:
 
     def _items_of(
         self, number: int, name: str, file: IndexFile
-    ) -> Iterator[tuple[Pairs, MessageLocations]]:
+    ) -> Iterator[tuple[Pairs, ItemPlaces]]:
         """Yield the same of one file, looking at the chains on the way."""
         count = file.header().count
         heads = np.zeros(self._geometry.slots, np.int32)
@@ -292,3 +305,97 @@ def _broken_links(items: npt.NDArray[np.void], first: int, heads: npt.NDArray[np
     expected[order] = np.where(new, heads[slots[order]], np.roll(numbers[order], 1))
     heads[slots[order]] = numbers[order]
     return int((items["previous"] != expected).sum())
+
+
+def wrong_slots(header: IndexHeader, filled: int) -> str:
+    """Return what is wrong with the number of slots; RocketMQ up to 4.7.0 counted every item."""
+    if filled <= header.slot_count < header.count:
+        return ""
+    return f"it says that it has {header.slot_count} slots that are not empty, and has {filled}."
+
+
+class KeyTimes:
+    """Compares the times of the headers of files with those of the log, run by run."""
+
+    def __init__(self, files: Sequence[IndexFileInfo]) -> None:
+        self._files = files
+        self._left = sorted(
+            (offset, number, word, time)
+            for number, file in enumerate(files)
+            for word, offset, time in (
+                ("begins", file.header.begin_offset, file.header.begin_timestamp),
+                ("ends", file.header.end_offset, file.header.end_timestamp),
+            )
+        )
+        self._wrong: dict[int, str] = {}
+
+    def feed(self, run: RecordFields) -> None:
+        """Compare with the times of a run; what was compared is done with."""
+        known, left = run.physical_offset, self._left
+        first = bisect_left(left, (int(known[0]),))
+        last = bisect_right(left, (int(known[-1]) + 1,))
+        unseen = []
+        for edge in left[first:last]:
+            offset, number, word, time = edge
+            row = int(known.searchsorted(offset))
+            if row == len(known) or known[row] != offset:
+                unseen.append(edge)
+                continue
+            stored = int(run.store_timestamp[row])
+            if stored != time:
+                what = f"it says that it {word} at {time} ms, and the log at {stored}."
+                self._wrong.setdefault(number, what)
+        self._left[first:last] = unseen
+
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of files whose times are wrong, and what is."""
+        for _, number, _, _ in self._left:
+            if not self._files[number].times_agree:
+                what = "it says that it begins or ends when its items deny it."
+                self._wrong.setdefault(number, what)
+        for number, what in sorted(self._wrong.items()):
+            yield self._files[number].name, what
+
+
+def places_of(file: int, seconds: npt.ArrayLike, *, first: bool) -> ItemPlaces:
+    """Return the places of a block of items; if it is the `first`, of all from the first item on.
+
+    That one counts from where the file before it ended, and nobody looks at its time.
+    """
+    known = np.asarray(seconds, np.int64)
+    places = np.empty(len(known), _PLACE)
+    places["file"], places["seconds"] = file, known
+    places["seconds"][: int(first)] = _ANY
+    return places
+
+
+def mistimed(
+    run: RecordFields, offsets: Ints, places: ItemPlaces, files: Sequence[IndexFileInfo]
+) -> npt.NDArray[np.int64]:
+    """Return the files of those items, of records at these log offsets, whose time is another's."""
+    rows = np.minimum(np.searchsorted(run.physical_offset, offsets), len(run) - 1)
+    known = (run.physical_offset[rows] == offsets) & (places["seconds"] != _ANY)
+    stored, wrong = run.store_timestamp[rows], np.zeros(len(places), bool)
+    for number in np.unique(places["file"]).tolist():
+        expected = seconds_after(files[number].header.begin_timestamp, stored)
+        wrong |= known & (places["file"] == number) & (places["seconds"] != expected)
+    return places["file"][wrong]
+
+
+def lag_of(layout: Layout, identity: Identity) -> Severity | None:
+    """Return what it means if the index lacks keys of the end of a store closed cleanly.
+
+    A broker with an index has all of them in it, and so has a writer, whose words say so; they are
+    believed in a copy, too. A writer without an index lags behind by intent, and one that appends
+    nothing builds nothing: a note. Of a snapshot, which has no words, it is known: nothing.
+    """
+    if not identity.store_id:
+        return Severity.WARNING if any(layout.index.glob("*")) else None
+    try:
+        page = SharedState(layout.state, writable=False)
+    except (FileNotFoundError, ValueError, StoreDamagedError):
+        return None
+    try:
+        return Severity.WARNING if page[INDEXED] >= page[DISPATCHED] > 0 else Severity.NOTE
+    finally:
+        page.close()

@@ -9,7 +9,7 @@ import numpy as np
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Entries
-from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, SYS_DAMAGED
+from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, STORE_HOST, SYS_DAMAGED
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.index.queues.consume_queue import ConsumeQueue
@@ -19,7 +19,6 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange
 from pyrocket.tools.verify.delays import DelayCheck
 from pyrocket.tools.verify.finding import Findings, Severity, repair
-from pyrocket.tools.verify.superseded import GIVEN_TWICE, is_of_a_broker, report_superseded
 
 Key = tuple[str, int]
 _REBUILD = repair("rebuilds the queue from the log.")
@@ -304,3 +303,36 @@ def place_of(queue: ConsumeQueue, offset: int) -> tuple[str, int]:
     start = queue.run.start_of(position)
     folder = f"consumequeue/{queue.topic}/{queue.queue_id}"
     return f"{folder}/{file_name(start)}", position - start
+
+
+GIVEN_TWICE = (
+    "The log still has them: read them as Store.views shows it (commitlog), and send again what is"
+    " missed. No repair brings them back into the queue. Where a RocketMQ broker has deleted the"
+    " topic in between, nothing has to be done."
+)
+
+
+def report_superseded(
+    findings: Findings, file: str, position: int, at: int, count: int, *, twice: bool
+) -> None:
+    """Add that later messages have the offsets, from `at` on, of `count` others."""
+    if twice:
+        what = f"{count} messages are in no queue: offsets from {at} on were given twice."
+        findings.add("QUEUE_OFFSETS_TWICE", Severity.ERROR, file, what, GIVEN_TWICE, position)
+        return
+    what = f"{count} messages before offset {at} are of an older topic of this name."
+    fix = "Nothing has to be done."
+    findings.add("QUEUE_SUPERSEDED", Severity.NOTE, file, what, fix, position)
+
+
+def is_of_a_broker(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
+    """Whether a RocketMQ broker has stored the message that the queue has at an offset."""
+    for entry in queue.entries(offset, offset + 1):
+        place, size = int(entry["physical_offset"]), int(entry["size"])
+        if place < 0 or not 0 < size <= log.file_bytes:
+            return False
+        try:
+            return decode_record(log.read(place, size), verify_crc=False).store_host != STORE_HOST
+        except (StoreDamagedError, OSError):
+            return False
+    return False

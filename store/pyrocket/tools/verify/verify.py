@@ -25,26 +25,28 @@ from pyrocket.metadata.groups import GroupOffsets, Offsets
 from pyrocket.metadata.identity import SealedLog, check_directory, identify, layout_of
 from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.metadata.topics import TopicConfig, Topics
-from pyrocket.tools.verify.any_run import AnyRun
-from pyrocket.tools.verify.config import check_config
-from pyrocket.tools.verify.delays import DelayCheck
-from pyrocket.tools.verify.files import check_log_files, check_places, check_queue_files
+from pyrocket.tools.verify.delays import DelayCheck, check_timers
+from pyrocket.tools.verify.files import AnyRun, check_log_files, check_places, check_queue_files
 from pyrocket.tools.verify.finding import KEPT_PER_CODE, Findings, Severity, after
-from pyrocket.tools.verify.key_lag import lag_of
-from pyrocket.tools.verify.keys import KeyCheck, report_geometry
-from pyrocket.tools.verify.log_end import lost_by_queues, lost_by_words, report_begin, report_lost
-from pyrocket.tools.verify.log_report import report_end, report_log
-from pyrocket.tools.verify.meanwhile import Before
-from pyrocket.tools.verify.queues import Key, QueueCheck
-from pyrocket.tools.verify.report import Report
-from pyrocket.tools.verify.state import check_checkpoint, check_left, read_checkpoint
-from pyrocket.tools.verify.timers import check_timers
-from pyrocket.tools.verify.topics import (
+from pyrocket.tools.verify.keys import KeyCheck, lag_of, report_geometry
+from pyrocket.tools.verify.log import (
+    lost_by_queues,
+    lost_by_words,
+    report_begin,
+    report_end,
+    report_log,
+    report_lost,
+)
+from pyrocket.tools.verify.metadata import (
+    check_config,
     check_offsets,
     missing_topics,
     report_deleted,
     report_missing,
 )
+from pyrocket.tools.verify.queues import Key, QueueCheck
+from pyrocket.tools.verify.report import Report
+from pyrocket.tools.verify.state import Before, check_checkpoint, check_left, read_checkpoint
 
 _ATTEMPTS = 10
 

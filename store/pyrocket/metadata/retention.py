@@ -15,7 +15,7 @@ from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 
 
-class KeptRetention:
+class RetentionFile:
     """The file of one store; it is read at each call."""
 
     def __init__(self, layout: Layout) -> None:
