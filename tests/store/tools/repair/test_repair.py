@@ -11,8 +11,7 @@ from pyrocket.disk.shared_state import DISPATCHED, FLUSHED, PUBLISHED
 from pyrocket.errors import PyrocketError, RecordDamagedError, StoreLockedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from store.repair.damage import DAMAGES, LAST, make
-from store.repair.table_damage import TABLE_DAMAGES
+from support.damage import DAMAGES, LAST, make
 from support.stores import (
     batch,
     bodies,
@@ -24,6 +23,7 @@ from support.stores import (
     snapshot,
     words,
 )
+from support.table_damage import TABLE_DAMAGES
 
 
 @pytest.fixture

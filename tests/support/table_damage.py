@@ -4,7 +4,7 @@ import json
 import shutil
 from functools import partial
 
-from store.repair.damage import Damage
+from support.damage import Damage
 from support.stores import log_files, queue_files
 
 GROUPS, OFFSETS, LEVELS, TOPICS = (

@@ -8,9 +8,9 @@ from pyrocket import Store
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.finding import Severity
 from pyrocket.tools.verify.verify import verify
-from store.repair.damage import make
-from store.repair.table_damage import GROUPS, LEVELS, OFFSETS, OWN, TOPICS, file_for, folder_for
+from support.damage import make
 from support.stores import SMALL, batch, message, numbered
+from support.table_damage import GROUPS, LEVELS, OFFSETS, OWN, TOPICS, file_for, folder_for
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pyrocket import Store
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.finding import Severity
 from pyrocket.tools.verify.verify import verify
-from store.repair.damage import index_files
+from support.damage import index_files
 from support.stores import SMALL, filled, message, overwrite
 
 ITEM = 20

@@ -8,7 +8,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.finding import Severity
 from pyrocket.tools.verify.verify import verify
-from store.repair.damage import make
+from support.damage import make
 from support.stores import bodies, filled, log_files, message, queue_files, reboot, snapshot
 
 WAYS = ["same boot", "still in use", "next boot", "a copy"]

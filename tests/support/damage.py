@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from pyrocket import Store, StoreConfig
+
 from support.stores import batch, log_files, message, numbered, overwrite, queue_files
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=20, index_items=80)
