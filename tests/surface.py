@@ -6,6 +6,7 @@ One list for each kind, in `tests/golden/surface`. Only modules that users impor
 """
 
 import ast
+import importlib
 import re
 import sys
 from collections import defaultdict
@@ -94,9 +95,10 @@ def definition(module, name):
 
 def offered(module):
     """The names of `__all__`; where there is none, those defined without an underscore."""
-    for node in trees()[module].body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return ast.literal_eval(node.value)
+    if any(
+        "__all__" in map(ast.unparse, getattr(node, "targets", ())) for node in trees()[module].body
+    ):
+        return importlib.import_module(module).__all__
     defined = (getattr(node, "name", "_") for node in trees()[module].body)
     return [name for name in defined if not name.startswith("_")]
 

@@ -1,5 +1,6 @@
 """What users import is there, is documented, and costs next to nothing to import."""
 
+import ast
 import importlib
 import inspect
 import json
@@ -55,6 +56,17 @@ def test_every_public_name_is_importable_and_documented(package):
 def test_dir_lists_every_public_name_before_it_is_used(package):
     listed = run_python(f"import {package}; print(*dir({package}))").split()
     assert {*importlib.import_module(package).__all__} <= {*listed}
+
+
+def test_type_checkers_see_the_same_public_names():
+    tree = ast.parse(Path(pyrocket.__file__).read_text())
+    typed = {
+        alias.asname: node.module.removeprefix("pyrocket.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module != "typing"
+        for alias in node.names
+    }
+    assert typed == pyrocket._HOMES
 
 
 def test_the_version_is_that_of_setup_py():

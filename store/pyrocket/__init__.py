@@ -1,204 +1,115 @@
-"""pyrocket: RocketMQ's store in Python: topics on disk, without a server and without a jar.
+"""RocketMQ's store in Python: topics on disk, without a server and without a jar.
 
-From the bottom up; each layer knows only those below it:
+The rooms, from the bottom up; each imports only from those above it in this list:
 
-errors, message, durations, config, clock, versions   words that everybody uses
-formats    bytes as values: records, queue entries, properties; pure
-disk       bytes as files: names, locks, fixed-size files, shared words
-filters    which messages a reader wants: tags, SQL on properties; pure
-log        the CommitLog: the only truth
-json_table RocketMQ's JSON files, with their backups
-index      what can be rebuilt from the log: queues, and the section that appends to both
-sizes      what size a store's files have, told by them
-services   topics, groups, identity, epochs, routing, ids
-reader     the reading half of a store: never locks, never writes
-writer     the writing half: presence, recovery, clean end
-redelivery after a loss of power: what had been delivered
-due_copies delayed messages as they are delivered
-outgoing   messages and batches checked, routed and encoded
-encoding   batches of rows as records of their topics
-cleaner    removing what has had its time
-checks     what can be wrong with a store
-verify     all checks in one pass over the log
-sender     from there to appends
-topic_admin   making, changing and deleting topics
-lookup     messages by key and by id
-group_admin   what consumer groups have committed
-repair     mending what `verify` finds
-snapshot   a copy of a store in use
-sink       batches that become visible whole, once
-transactions   messages that become visible if a local transaction succeeds
-delivery   delay levels: what is due, delivered
-service_runner   who does what is due, and when
-advancing  the same for a store that is open for reading
-places     single messages of a queue, read on their own
-locating   many messages by key and by id, at once
-parked     a look at what waits
-views      what is there besides the messages of topics
-store      the façade: `Store`
-notebook   tables of what is in a store, for people
-cli        the command `pyrocket`
-testing    a clock that all processes of a test's store obey
-pytest_plugin   fixtures for tests of what uses a store
+formats    bytes to values and Arrow columns, and back: one module for each format on disk
+disk       files, names, locks, and the state that processes share; knows no format
+filters    tag expressions and SQL conditions
+log        the CommitLog, the only truth: append, flush, find its end
+index      what can be rebuilt from the log: `queues` (ConsumeQueue) and `keys` (IndexFile)
+metadata   topics, groups, identity, epochs, cursors: RocketMQ's `config/*.json` and ours
+engine     readers and writers: append, scan, look up, recover, clean up
+services   what RocketMQ offers on top: `delay`, `transactions`, and the exactly-once `sink`
+views      the log, retries, groups, topics and pending messages as Arrow
+tools      verify, repair, notebook, command line and pytest plugin, built on `Store`
+
+Beside them lie `store` (the class `Store`), `message`, `config`, `arguments`, `clock`, `versions`,
+`errors`, and `testing` for tests of programs that use a store.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyrocket.arguments import local_path, parse_size
-    from pyrocket.config import Retention, StoreConfig, parse_duration
-    from pyrocket.engine.group_admin import AtTime, Groups
-    from pyrocket.engine.locating import LookupRequest, LookupResult
-    from pyrocket.engine.message_locations import MessageLocations
-    from pyrocket.errors import PyrocketError
-    from pyrocket.filters.message_filter import MessageFilter, ScanTally
-    from pyrocket.formats.half_message import HalfMessage
-    from pyrocket.formats.pending_columns import PENDING_COLUMNS
-    from pyrocket.formats.properties import KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY
-    from pyrocket.formats.record_columns import SCAN_COLUMNS
-    from pyrocket.formats.record_slice import RecordSlice, decode_slices
-    from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_schema
-    from pyrocket.message import (
-        AppendResult,
-        ByteSpan,
-        LogMark,
-        Message,
-        MessageQueue,
-        Position,
-        QueueOffsets,
-        SendResult,
-        StoredMessage,
-    )
-    from pyrocket.metadata.groups import GroupConfig, check_group_name
-    from pyrocket.metadata.topics import TopicConfig, check_topic_name, is_system_topic
-    from pyrocket.services.sink.batch import Published, SinkBatch, Staged
-    from pyrocket.services.sink.sink import Sink
-    from pyrocket.services.sink.stager import Stager
-    from pyrocket.services.transactions.model import (
-        HalfMessageRef,
-        LocalTransactionState,
-        TransactionListener,
-        TransactionSendResult,
-    )
-    from pyrocket.services.transactions.producer import TransactionProducer
-    from pyrocket.services.transactions.transactions import Transactions
-    from pyrocket.store import Store
-    from pyrocket.views.parts import VIEW_COLUMNS, ViewName, ViewPart
-    from pyrocket.views.pending import PendingRange
-    from pyrocket.views.views import Views
+    from pyrocket.arguments import local_path as local_path
+    from pyrocket.arguments import parse_size as parse_size
+    from pyrocket.config import Retention as Retention
+    from pyrocket.config import StoreConfig as StoreConfig
+    from pyrocket.config import parse_duration as parse_duration
+    from pyrocket.engine.group_admin import AtTime as AtTime
+    from pyrocket.engine.group_admin import Groups as Groups
+    from pyrocket.engine.locating import LookupRequest as LookupRequest
+    from pyrocket.engine.locating import LookupResult as LookupResult
+    from pyrocket.engine.message_locations import MessageLocations as MessageLocations
+    from pyrocket.errors import PyrocketError as PyrocketError
+    from pyrocket.filters.message_filter import MessageFilter as MessageFilter
+    from pyrocket.filters.message_filter import ScanTally as ScanTally
+    from pyrocket.formats.half_message import HalfMessage as HalfMessage
+    from pyrocket.formats.pending_columns import PENDING_COLUMNS as PENDING_COLUMNS
+    from pyrocket.formats.properties import KEY_ENCODING_PROPERTY as KEY_ENCODING_PROPERTY
+    from pyrocket.formats.properties import NULL_BODY_PROPERTY as NULL_BODY_PROPERTY
+    from pyrocket.formats.record_columns import SCAN_COLUMNS as SCAN_COLUMNS
+    from pyrocket.formats.record_slice import RecordSlice as RecordSlice
+    from pyrocket.formats.record_slice import decode_slices as decode_slices
+    from pyrocket.formats.send_columns import SEND_COLUMNS as SEND_COLUMNS
+    from pyrocket.formats.send_columns import check_send_schema as check_send_schema
+    from pyrocket.message import AppendResult as AppendResult
+    from pyrocket.message import ByteSpan as ByteSpan
+    from pyrocket.message import LogMark as LogMark
+    from pyrocket.message import Message as Message
+    from pyrocket.message import MessageQueue as MessageQueue
+    from pyrocket.message import Position as Position
+    from pyrocket.message import QueueOffsets as QueueOffsets
+    from pyrocket.message import SendResult as SendResult
+    from pyrocket.message import StoredMessage as StoredMessage
+    from pyrocket.metadata.groups import GroupConfig as GroupConfig
+    from pyrocket.metadata.groups import check_group_name as check_group_name
+    from pyrocket.metadata.topics import TopicConfig as TopicConfig
+    from pyrocket.metadata.topics import check_topic_name as check_topic_name
+    from pyrocket.metadata.topics import is_system_topic as is_system_topic
+    from pyrocket.services.sink.batch import Published as Published
+    from pyrocket.services.sink.batch import SinkBatch as SinkBatch
+    from pyrocket.services.sink.batch import Staged as Staged
+    from pyrocket.services.sink.sink import Sink as Sink
+    from pyrocket.services.sink.stager import Stager as Stager
+    from pyrocket.services.transactions.model import HalfMessageRef as HalfMessageRef
+    from pyrocket.services.transactions.model import LocalTransactionState as LocalTransactionState
+    from pyrocket.services.transactions.model import TransactionListener as TransactionListener
+    from pyrocket.services.transactions.model import TransactionSendResult as TransactionSendResult
+    from pyrocket.services.transactions.producer import TransactionProducer as TransactionProducer
+    from pyrocket.services.transactions.transactions import Transactions as Transactions
+    from pyrocket.store import Store as Store
+    from pyrocket.views.parts import VIEW_COLUMNS as VIEW_COLUMNS
+    from pyrocket.views.parts import ViewName as ViewName
+    from pyrocket.views.parts import ViewPart as ViewPart
+    from pyrocket.views.pending import PendingRange as PendingRange
+    from pyrocket.views.views import Views as Views
 
-__all__ = [
-    "KEY_ENCODING_PROPERTY",
-    "NULL_BODY_PROPERTY",
-    "PENDING_COLUMNS",
-    "SCAN_COLUMNS",
-    "SEND_COLUMNS",
-    "VIEW_COLUMNS",
-    "AppendResult",
-    "AtTime",
-    "ByteSpan",
-    "GroupConfig",
-    "Groups",
-    "HalfMessage",
-    "HalfMessageRef",
-    "LocalTransactionState",
-    "LogMark",
-    "LookupRequest",
-    "LookupResult",
-    "Message",
-    "MessageFilter",
-    "MessageLocations",
-    "MessageQueue",
-    "PendingRange",
-    "Position",
-    "Published",
-    "PyrocketError",
-    "QueueOffsets",
-    "RecordSlice",
-    "Retention",
-    "ScanTally",
-    "SendResult",
-    "Sink",
-    "SinkBatch",
-    "Staged",
-    "Stager",
-    "Store",
-    "StoreConfig",
-    "StoredMessage",
-    "TopicConfig",
-    "TransactionListener",
-    "TransactionProducer",
-    "TransactionSendResult",
-    "Transactions",
-    "ViewName",
-    "ViewPart",
-    "Views",
-    "check_group_name",
-    "check_send_schema",
-    "check_topic_name",
-    "decode_slices",
-    "is_system_topic",
-    "local_path",
-    "parse_duration",
-    "parse_size",
-]
-
-_HOMES = {
-    "KEY_ENCODING_PROPERTY": "formats.properties",
-    "NULL_BODY_PROPERTY": "formats.properties",
-    "PENDING_COLUMNS": "formats.pending_columns",
-    "SCAN_COLUMNS": "formats.record_columns",
-    "SEND_COLUMNS": "formats.send_columns",
-    "VIEW_COLUMNS": "views.parts",
-    "AppendResult": "message",
-    "AtTime": "engine.group_admin",
-    "ByteSpan": "message",
-    "GroupConfig": "metadata.groups",
-    "Groups": "engine.group_admin",
-    "HalfMessage": "formats.half_message",
-    "HalfMessageRef": "services.transactions.model",
-    "LocalTransactionState": "services.transactions.model",
-    "LookupResult": "engine.locating",
-    "LogMark": "message",
-    "Message": "message",
-    "MessageFilter": "filters.message_filter",
-    "MessageQueue": "message",
-    "PendingRange": "views.pending",
-    "MessageLocations": "engine.message_locations",
-    "Position": "message",
-    "Published": "services.sink.batch",
-    "PyrocketError": "errors",
-    "QueueOffsets": "message",
-    "RecordSlice": "formats.record_slice",
-    "Retention": "config",
-    "ScanTally": "filters.message_filter",
-    "SendResult": "message",
-    "Sink": "services.sink.sink",
-    "SinkBatch": "services.sink.batch",
-    "Staged": "services.sink.batch",
-    "Stager": "services.sink.stager",
-    "Store": "store",
-    "StoreConfig": "config",
-    "StoredMessage": "message",
-    "TopicConfig": "metadata.topics",
-    "TransactionListener": "services.transactions.model",
-    "TransactionProducer": "services.transactions.producer",
-    "TransactionSendResult": "services.transactions.model",
-    "Transactions": "services.transactions.transactions",
-    "ViewName": "views.parts",
-    "ViewPart": "views.parts",
-    "Views": "views.views",
-    "LookupRequest": "engine.locating",
-    "check_group_name": "metadata.groups",
-    "check_send_schema": "formats.send_columns",
-    "check_topic_name": "metadata.topics",
-    "decode_slices": "formats.record_slice",
-    "is_system_topic": "metadata.topics",
-    "local_path": "arguments",
-    "parse_duration": "config",
-    "parse_size": "arguments",
+_NAMES = {
+    "arguments": "local_path parse_size",
+    "config": "Retention StoreConfig parse_duration",
+    "engine.group_admin": "AtTime Groups",
+    "engine.locating": "LookupRequest LookupResult",
+    "engine.message_locations": "MessageLocations",
+    "errors": "PyrocketError",
+    "filters.message_filter": "MessageFilter ScanTally",
+    "formats.half_message": "HalfMessage",
+    "formats.pending_columns": "PENDING_COLUMNS",
+    "formats.properties": "KEY_ENCODING_PROPERTY NULL_BODY_PROPERTY",
+    "formats.record_columns": "SCAN_COLUMNS",
+    "formats.record_slice": "RecordSlice decode_slices",
+    "formats.send_columns": "SEND_COLUMNS check_send_schema",
+    "message": "AppendResult ByteSpan LogMark Message MessageQueue Position QueueOffsets"
+    " SendResult StoredMessage",
+    "metadata.groups": "GroupConfig check_group_name",
+    "metadata.topics": "TopicConfig check_topic_name is_system_topic",
+    "services.sink.batch": "Published SinkBatch Staged",
+    "services.sink.sink": "Sink",
+    "services.sink.stager": "Stager",
+    "services.transactions.model": "HalfMessageRef LocalTransactionState TransactionListener"
+    " TransactionSendResult",
+    "services.transactions.producer": "TransactionProducer",
+    "services.transactions.transactions": "Transactions",
+    "store": "Store",
+    "views.parts": "VIEW_COLUMNS ViewName ViewPart",
+    "views.pending": "PendingRange",
+    "views.views": "Views",
 }
+"""The public names by the module that defines them, from which they are imported on first use."""
+
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
