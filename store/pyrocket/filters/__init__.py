@@ -1,10 +1,5 @@
-"""Which messages a reader wants: tags, and RocketMQ's SQL on properties. Pure.
+"""Which messages a reader wants: tag expressions and RocketMQ's SQL92 conditions on properties.
 
-tags            `A || B`
-sql_tree        what a SQL expression says
-sql_tokens, sql_parser   its text → tree
-numbers         texts as the numbers that Java reads in them
-sql_message     tree + one message's properties → does it match?
-sql_columns     tree + columns of properties → which rows match?
-message_filter  both kinds together: `MessageFilter`
+`sql_parser` turns text into a tree (`sql_tree`), which is evaluated for the properties of many
+messages (`sql_columns`) or of one (`sql_message`); `MessageFilter` combines it with tags.
 """

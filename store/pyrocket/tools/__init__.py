@@ -1,1 +1,1 @@
-"""."""
+"""For operators: verify, repair, the commands, notebook tables and fixtures, built on `Store`."""
