@@ -25,6 +25,7 @@ LAYERS = [
     ["metadata"],
     ["engine"],
     ["services.delay", "services.transactions", "services.sink"],
+    ["services.services"],
     ["views"],
     ["reading"],
     ["store"],

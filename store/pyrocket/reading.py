@@ -11,7 +11,10 @@ from pyrocket.arguments import (
     check_text,
     check_type,
 )
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.engine import lazy_property
+from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.key_lookup import KeyLookup
 from pyrocket.engine.locating import Locator, LookupRequest, LookupResult
 from pyrocket.engine.message_locations import MessageLocations, slices_at
@@ -24,7 +27,6 @@ from pyrocket.index.queues.scan_many import slice_of_runs
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.views.pending import PendingKind, PendingMessages, PendingRange
-from pyrocket.views.views import Views
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 """The most that an iteration over messages has in memory at a time, except one larger message."""
@@ -34,13 +36,16 @@ _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 class Reading:
     """What every open store can do, read-only or not. Never locks, never writes."""
 
-    _parked: PendingMessages
-    _views: Views
+    _layout: Layout
+    _pending: PendingMessages
+    groups: Groups
 
-    def __init__(self, reader: Reader, lookup: KeyLookup) -> None:
-        self._reader, self._lookup = reader, lookup
-        self._locator = Locator(lookup, reader)
-        self._topics = reader.topics
+    def __init__(self, reader: Reader) -> None:
+        self._reader, self._topics = reader, reader.topics
+
+    @lazy_property
+    def _lookup(self) -> KeyLookup:
+        return KeyLookup(self._layout, self._reader)
 
     def topics(self) -> Mapping[str, TopicConfig]:
         """Return every topic by name, as they are now; the mapping cannot be changed."""
@@ -293,7 +298,7 @@ class Reading:
         They are those that can be read from their topics now, found through the key index all at
         once. Raises StoreDamagedError.
         """
-        return self._locator.locate(wanted)
+        return Locator(self._lookup, self._reader).locate(wanted)
 
     def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with the broker's id. Raises MessageIdError, MessageNotFoundError."""
@@ -305,17 +310,12 @@ class Reading:
         check_text(topic=topic, msg_id=msg_id)
         return self._lookup.by_id(topic, msg_id)
 
-    @property
-    def views(self) -> Views:
-        """What is there besides the messages of topics: the log, retries, groups and topics."""
-        return self._views
-
     def pending(self, kind: PendingKind) -> list[PendingRange]:
         """Return where `scheduled` messages wait to be due, or `half` ones to be decided, now.
 
         They are those of all topics; `scan_pending` reads them.
         """
-        return self._parked.plan(kind)
+        return self._pending.plan(kind)
 
     def scan_pending(
         self,
@@ -330,4 +330,4 @@ class Reading:
         Columns: those of `scan`, and `dueTimestamp` of scheduled ones. Topic and queue are those
         they are for, their queue offset is where they wait. Raises what `scan` does.
         """
-        return self._parked.scan(part, topics, columns, verify_crc=verify_crc)
+        return self._pending.scan(part, topics, columns, verify_crc=verify_crc)

@@ -1,9 +1,7 @@
 """`Store`: a directory of topics, for as many processes as like."""
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -16,31 +14,22 @@ from pyrocket.config import DEFAULT_QUEUES, Retention, StoreConfig
 from pyrocket.disk.clock_file import clock_at
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating, translating_methods
+from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.group_admin import Groups
-from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.key_lookup import KeyLookup
-from pyrocket.engine.reader import Reader
 from pyrocket.engine.reader_delivery import Advancing
 from pyrocket.engine.removable import check_limits, preview
 from pyrocket.engine.retention_rules import CleanReport
-from pyrocket.engine.sender import Sender
-from pyrocket.engine.service_runner import ServiceRunner, ServiceThread
+from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
 from pyrocket.engine.topic_admin import TopicAdmin
-from pyrocket.engine.writer import Writer
-from pyrocket.errors import StoreReadOnlyError
 from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.metadata.epochs import Epochs
-from pyrocket.metadata.identity import check_directory, layout_of, load_identity, tell_differences
+from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.reading import Reading
-from pyrocket.services.delay.levels import DelayLevels
-from pyrocket.services.delay.skip_delivered import skip_delivered
-from pyrocket.services.delay.timer_recovery import settle_timers
-from pyrocket.services.delay.timer_store import TimerBuckets
 from pyrocket.services.delay.timers import Timers
-from pyrocket.services.sink.empty_batches import EmptyBatches
+from pyrocket.services.services import Services
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
 from pyrocket.views.pending import PendingMessages
@@ -56,31 +45,18 @@ class Store(Reading):
     """
 
     def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, read_only: bool) -> None:
-        self._layout, self._config, self._clock = layout, config, clock
-        self._hooks = hooks = recovery_hooks(layout, clock)
-        self._writer = None if read_only else Writer(layout, config, clock, hooks)
-        identity = self._writer.identity if self._writer else load_identity(layout, config)
-        tell_differences(layout, config, identity.config)
-        reader = Reader(layout, identity, clock)
-        super().__init__(reader, KeyLookup(layout, reader))
-        self._sender = Sender(self._topics, identity.config, clock)
-        self._epochs = Epochs(layout)
-        self._groups = Groups(layout, self._reader, self._writing, clock)
-        self._sink = Sink(layout, reader, self._writing, identity.config, clock)
-        self._sink.hook_into(hooks)
-        levels = DelayLevels(layout, reader)
-        levels.hook_into(hooks)
-        self._timers = Timers(layout, reader, self._writing, self.query, clock)
-        self._timers.hook_into(hooks, self._writer)
-        self._transactions = Transactions(layout, reader, self._writing, clock, self._sender)
-        self._transactions.hook_into(hooks)
-        self._services = ServiceRunner(
-            [levels, self._timers.service], clock, flushes=config.flush != "manual"
-        )
-        self._services.hook_into(hooks, self._writing)
-        self._advancing = Advancing(layout, reader, clock)
-        self._parked = PendingMessages(layout, reader, self._timers.entries)
-        self._views = Views(reader, self._groups, self._parked)
+        self._layout, self._clock = layout, clock
+        self._services = Services(layout, config, clock, read_only=read_only)
+        self._engine = self._services.engine
+        super().__init__(self._engine.reader)
+
+    @lazy_property
+    def _advancing(self) -> Advancing:
+        return Advancing(self._layout, self._reader, self._clock)
+
+    @lazy_property
+    def _pending(self) -> PendingMessages:
+        return PendingMessages(self._layout, self._reader, lambda: self.timers.entries())
 
     @classmethod
     @translating
@@ -116,15 +92,7 @@ class Store(Reading):
         With `clean=False` the clean end is left to a later writer: nothing is lost by it while the
         machine stays up, see `flush`. Reading after a close opens files again; do not.
         """
-        with ExitStack() as files:
-            # They are closed also where the clean end fails.
-            for part in (self._reader, self._lookup, self._timers):
-                files.callback(part.close)
-            self._services.stop()
-            self._transactions.close()
-            writer, self._writer = self._writer, None
-            if writer is not None:
-                writer.close(clean=clean)
+        self._services.close(clean=clean)
 
     @property
     def path(self) -> Path:
@@ -149,12 +117,12 @@ class Store(Reading):
     @property
     def read_only(self) -> bool:
         """Whether writes are refused."""
-        return self._writer is None
+        return self._engine.read_only
 
     @property
     def epoch(self) -> int:
         """The number of recoveries that may have cut the log."""
-        return self._epochs.current
+        return Epochs(self._layout).current
 
     @property
     def recovery_is_interrupted(self) -> bool:
@@ -165,7 +133,7 @@ class Store(Reading):
         """Return the smallest offset at which a recovery after `epoch` cut the queue, or None."""
         check_text(topic=topic)
         check_numbers(epoch=epoch, queue_id=queue_id)
-        return self._epochs.cut_since(epoch, topic, queue_id)
+        return Epochs(self._layout).cut_since(epoch, topic, queue_id)
 
     @property
     def retention(self) -> Retention | None:
@@ -179,7 +147,7 @@ class Store(Reading):
         they were opened with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
         """
         check_type((Retention, NoneType), "Use a pyrocket.Retention, or None.", retention=retention)
-        self._writing().set_retention(retention)
+        self._engine.writer.set_retention(retention)
 
     # Topics
 
@@ -229,36 +197,41 @@ class Store(Reading):
         self._admin().delete(name)
 
     def _admin(self) -> TopicAdmin:
-        return TopicAdmin(self._layout, self._topics, self._writing())
+        return TopicAdmin(self._engine)
 
-    @property
+    @lazy_property
     def groups(self) -> Groups:
         """Consumer groups and their offsets: commit, query, reset, delete."""
-        return self._groups
+        return Groups(self._engine)
 
     @property
     def sink(self) -> Sink:
         """Batches that become visible whole, once: stage, publish, discard."""
-        return self._sink
+        return self._services.sink
+
+    @lazy_property
+    def views(self) -> Views:
+        """What is there besides the messages of topics: the log, retries, groups and topics."""
+        return Views(self._reader, self.groups, self._pending)
 
     # What is due
 
     @property
     def timers(self) -> Timers:
         """Messages that wait for due times of their own: count, look, cancel."""
-        return self._timers
+        return self._services.timers
 
     @property
     def transactions(self) -> Transactions:
         """Half messages: decide and look; a `TransactionProducer` sends them."""
-        return self._transactions
+        return self._services.transactions
 
     def run_services(self) -> ServiceThread:
         """Start a thread that delivers on time what is due; it ends with its `stop`, or the store.
 
         Without one delayed messages are delivered by whoever writes next, from any process.
         """
-        return self._services.start(self._writing)
+        return self._services.runner.start()
 
     def advance(self) -> bool:
         """Deliver what is due, as far as that goes in half a second; return whether any was.
@@ -266,8 +239,8 @@ class Store(Reading):
         A store that is open for reading is opened for writing for that, at most once a second;
         where that cannot be, nothing happens.
         """
-        if self._writer is not None:
-            return self._services.drain(self._writer) > 0
+        if not self._engine.read_only:
+            return self._services.runner.drain(self._engine.writer) > 0
         return self._advancing.advance(
             lambda: Store.open(self.path, config=StoreConfig(lock_timeout_ms=0), clock=self._clock)
         )
@@ -276,7 +249,7 @@ class Store(Reading):
 
     def append(self, message: Message) -> SendResult:
         """Append one message. Raises MessageError, TopicNotFoundError, StoreLockedError."""
-        return self._sender.append(self._writing(), message)
+        return self._services.sender.append(message)
 
     def append_batch(
         self,
@@ -294,12 +267,11 @@ class Store(Reading):
         the write queues, beginning with `first_queue`. Raises SchemaError, and MessageError naming
         the row (counted from 0).
         """
-        writer = self._writing()
-        return self._sender.append_batch(writer, batch, topic, first_queue, whole=whole)
+        return self._services.sender.append_batch(batch, topic, first_queue, whole=whole)
 
     def flush(self) -> None:
         """Return when everything appended before, by anybody, is durable."""
-        self._writing().flush()
+        self._engine.writer.flush()
 
     def clean(
         self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False
@@ -314,14 +286,19 @@ class Store(Reading):
         if dry_run:
             known = self.config
             known = replace(known, retention=known.retention or self.retention)
-            staged = self._sink.clean_staging(dry_run=True)
+            staged = self.sink.clean_staging(dry_run=True)
             report = preview(
-                self._layout, known, self._clock, self._hooks, hours=hours, total_bytes=total_bytes
+                self._layout,
+                known,
+                self._clock,
+                self._services.hooks,
+                hours=hours,
+                total_bytes=total_bytes,
             )
         else:
-            writer = self._writing()
+            writer = self._engine.writer
             # First: what the writer finds of that it removes, too, but does not count.
-            staged = self._sink.clean_staging()
+            staged = self.sink.clean_staging()
             report = writer.clean(hours=hours, total_bytes=total_bytes)
         return replace(report, staged_files=staged.files, staged_bytes=staged.bytes)
 
@@ -332,24 +309,6 @@ class Store(Reading):
 
         `progress` is told bytes done, bytes in all, and the file that was copied.
         """
-        turn = self._writer.exclusive if self._writer else None
+        turn = None if self._engine.read_only else self._engine.writer.exclusive
         where = path_of(target, "target", "SNAPSHOT_TARGET")
         return take_snapshot(self._layout, self._reader, where, turn, progress)
-
-    def _writing(self) -> Writer:
-        if self._writer is None:
-            raise StoreReadOnlyError(
-                f"{self.path} is open for reading only, or closed.",
-                remedy="Open it with read_only=False.",
-            )
-        return self._writer
-
-
-def recovery_hooks(layout: Layout, clock: Clock) -> Hooks:
-    """Return hooks with what every writer of a store needs: how the services recover."""
-    hooks = Hooks()
-    hooks.after_unclean_end.append(EmptyBatches(layout, clock).note_unclean_end)
-    hooks.after_recovery.append(partial(settle_timers, layout))
-    hooks.after_recovery.append(skip_delivered)
-    hooks.before_cursor_save.append(lambda: TimerBuckets(layout.timers).sync())
-    return hooks

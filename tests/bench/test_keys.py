@@ -113,7 +113,7 @@ def cost_of(monkeypatch, owner, name):
 
 def build_from_log(store):
     """Index a log that nobody has indexed; return messages and processor time."""
-    writer, start = store._writing(), time.process_time()
+    writer, start = store._engine.writer, time.process_time()
     builder = writer._keys
     builder._enabled = True
     while writer.page[INDEXED] < writer.page[DISPATCHED]:

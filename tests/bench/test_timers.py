@@ -66,7 +66,7 @@ def test_a_million_pending_timers(fast_disk, large, report):
 
 
 def _take_all_in(store):
-    writer = store._writing()
+    writer = store._engine.writer
     while True:
         with writer.try_exclusive():
             if not store.timers.service.take_in(writer):
@@ -81,7 +81,7 @@ def _opening(path, clock):
 
 
 def _deliver_one_by_one(store, clock, report):
-    service, writer, times = store.timers.service, store._writing(), []
+    service, writer, times = store.timers.service, store._engine.writer, []
     before = own_mib()
     service.deliver_due(writer, clock.now)
     for _ in range(200):
@@ -114,7 +114,7 @@ def test_many_due_at_once(fast_disk, large, report):
             store.append_batch(timers(step, clock, 60_000, 1024), topic="T")
         _take_all_in(store)
         clock.now += 60_001
-        service, writer = store.timers.service, store._writing()
+        service, writer = store.timers.service, store._engine.writer
 
         def deliver():
             while service.deliver_due(writer, clock.now):

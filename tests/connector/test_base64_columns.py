@@ -45,7 +45,7 @@ def test_what_is_no_base64_is_refused_among_what_is(text):
 
 
 def test_more_than_a_batch_holds_is_refused_before_anything_is_made(monkeypatch):
-    monkeypatch.setattr("pyspark_pyrocket.json.base64_columns._MOST_BYTES", 7)
+    monkeypatch.setattr("pyspark_pyrocket.json.base64_columns._MAX_BYTES", 7)
     assert encode_column(pa.array([b"abc"])).to_pylist() == ["YWJj"]
     with pytest.raises(pa.ArrowCapacityError, match="8 bytes"):
         encode_column(pa.array([b"abcd"]))

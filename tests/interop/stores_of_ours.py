@@ -50,7 +50,7 @@ def over_several_files(count=80, size=3000):
 
 def name_system_topics(store):
     """Put into the table what only a broker puts there, so that Java's client may pull from it."""
-    with store._writing().exclusive():
+    with store._engine.writer.exclusive():
         for name, queues in ((DELAYED, 18), (HALF, 1), (OPS, 1)):
             store._topics.put(TopicConfig(name, queues, queues))
 

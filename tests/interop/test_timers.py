@@ -61,7 +61,7 @@ def test_a_broker_delivers_what_was_pending_with_us(java5, store_path):
         send(store, b"soon", 3500)
         send(store, b"hour", HOUR)
         send(store, b"after", 50)
-        store._services.stop()
+        store._services.runner.stop()
         time.sleep(0.2)
         delivered = drained(store)
     with java5.broker(store_path, **SMALL) as broker:
@@ -88,7 +88,7 @@ def test_a_broker_delivers_nothing_again_though_something_else_is_hours_late(jav
             store.append(Message(topic="t", body=body, queue_id=0, deliver_at_ms=due))
         clock.now += 1
         assert drained(store) == [b"delivered"]
-        store._services.stop()
+        store._services.runner.stop()
         clock.now += 4 * HOUR
     with java5.broker(store_path, **SMALL) as broker:
         wait_until(arrived(broker, [b"late"]))

@@ -65,7 +65,7 @@ def test_levels_above_the_last_are_the_last(store, clock):
 def test_a_level_counts_from_the_store_time(open_store, clock, monkeypatch):
     store = open_store()
     store.append(message(b"before"))
-    queue = store._sender._queue
+    queue = store._services.sender._queue
     append = queue.append
 
     def append_later(*arguments, **more):
@@ -169,7 +169,7 @@ def test_wherever_a_sender_dies_its_messages_wait_whole_or_not_at_all(tmp_path, 
             store.close()
             break
         except DeathError:
-            store._writer._let_go()
+            store._engine.writer._let_go()
         with Store.open(path, clock=clock) as after:
             after.append(message(b"next"))
             places = (("t", 0), (SCHEDULE, 18), (SCHEDULE, 1), (TIMER, 0))

@@ -9,7 +9,7 @@ from support.stores import filled, log_files, message
 
 
 def hooks(store):
-    return store._writing()._hooks
+    return store._services.hooks
 
 
 def start_of(file):
@@ -71,7 +71,7 @@ def test_nothing_goes_if_a_service_cannot_move_what_it_needs(tmp_path):
 
 def test_what_a_service_appends_before_files_go_is_durable_first(tmp_path):
     with filled(tmp_path, 200) as store:
-        writer, order = store._writing(), []
+        writer, order = store._engine.writer, []
         hooks(store).before_removal.append(lambda start: order.append("moved"))
         flush, remove = writer._cleaner._flush, writer._log.run.remove
         writer._cleaner._flush = lambda: (order.append("flushed"), flush())
@@ -85,7 +85,7 @@ def test_services_are_called_after_a_turn_and_may_take_one_themselves(tmp_path):
         called = []
 
         def service():
-            with store._writing().try_exclusive():
+            with store._engine.writer.try_exclusive():
                 called.append(store.max_offset("t", 0))
 
         hooks(store).after_section.append(service)

@@ -14,9 +14,9 @@ MOVES = {level_word(3): 17, HALF_CURSOR: 4}
 
 def send_and_move(store, moves=MOVES):
     """Append one message and move the words with it, as a service does."""
-    writer = store._writing()
+    writer = store._engine.writer
     to = TopicRoute("t", store.topic("t").write_queues)
-    encoded = store._sender._outgoing.encode_message(message(b"moved"), to).record
+    encoded = store._services.sender._outgoing.encode_message(message(b"moved"), to).record
     with writer.exclusive():
         writer.append([encoded], moves=moves)
 
@@ -49,7 +49,7 @@ def test_words_move_exactly_if_the_message_is_there_wherever_the_writer_dies(tmp
             store.close()
             break
         except DeathError:
-            store._writer._let_go()
+            store._engine.writer._let_go()
         with Store.open(path) as after:
             after.append(message(b"next"))
             there = b"moved" in bodies(after)[0]
@@ -71,8 +71,8 @@ def test_failed_append_moves_nothing_then_or_later(tmp_path, monkeypatch):
 
 def test_words_move_without_messages(tmp_path):
     with filled(tmp_path, 3) as store:
-        with store._writing().exclusive():
-            store._writing().move({OP_CURSOR: 9, HALF_CURSOR: 5})
+        with store._engine.writer.exclusive():
+            store._engine.writer.move({OP_CURSOR: 9, HALF_CURSOR: 5})
         page = words(tmp_path)
         assert (page[OP_CURSOR], page[HALF_CURSOR]) == (9, 5)
         page.close()

@@ -71,7 +71,7 @@ def test_cleaning_waits_for_nobody(aged, path, clock, monkeypatch):
     aged.close()
     with with_retention(clock, path, hours=0, at_hours=()) as store:
         count = len(log_files(path))
-        writer = store._writing()
+        writer = store._engine.writer
         with aged_turn(path):
             writer._cleaner.run_if_due(lambda: writer._turn(0))
         assert len(log_files(path)) == count
@@ -81,7 +81,7 @@ def test_cleaning_waits_for_nobody(aged, path, clock, monkeypatch):
 
 
 def aged_turn(path):
-    return Store.open(path)._writing().exclusive()
+    return Store.open(path)._engine.writer.exclusive()
 
 
 def test_a_full_disk_refuses_appends_until_there_is_room(aged, path, clock, monkeypatch):

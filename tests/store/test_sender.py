@@ -263,7 +263,7 @@ def test_sync_returns_when_durable_and_manual_leaves_it_to_flush(open_store, mon
 
 def test_topic_deleted_during_an_append_is_noticed(store, monkeypatch):
     store.create_topic("t", read_queues=2, write_queues=2)
-    outgoing = store._sender._outgoing
+    outgoing = store._services.sender._outgoing
     encode = outgoing.encode_message
 
     def encode_then_shrink(*arguments):

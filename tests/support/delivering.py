@@ -46,10 +46,11 @@ class Driver:
     """Delivers what is due of an open store, but only when it is told to."""
 
     def __init__(self, store):
+        self.hooks = store._services.hooks
         self.levels = DelayLevels(store._layout, store._reader)
-        self.writer = store._writing()
-        self.writer._hooks.after_section.clear()
-        self.runner = ServiceRunner([self.levels], store._clock, flushes=False)
+        self.writer = store._engine.writer
+        self.hooks.after_section.clear()
+        self.runner = ServiceRunner(store._engine, [self.levels])
 
     def once(self):
         """One part of what is due."""

@@ -37,14 +37,8 @@ class Held:
     """A store whose transactions are checked by other rules, or that are seen as if just opened."""
 
     def __init__(self, store, **policy):
-        self.transactions = Transactions(
-            store._layout,
-            store._reader,
-            store._writing,
-            store._clock,
-            store._sender,
-            CheckPolicy(**policy),
-        )
+        policy = CheckPolicy(**policy)
+        self.transactions = Transactions(store._engine, store._services.sender, policy)
 
 
 def producer(held, group="pg", listener=None, **options):

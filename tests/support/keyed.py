@@ -68,7 +68,7 @@ def append_records(store, fields):
     bounds = np.cumsum([0, *map(len, records)])
     data = pa.py_buffer(bytearray(b"".join(records)))
     queues, tags = np.zeros(len(records), np.int32), np.zeros(len(records), np.int64)
-    writer = store._writing()
+    writer = store._engine.writer
     with writer.exclusive():
         writer.append([EncodedBatch("t", data, bounds, queues, tags, born_v6=True)])
 

@@ -145,6 +145,6 @@ def append_as_broker(store, topic, properties, tags_code, *, body=b"parked", bor
         queue_ids=np.zeros(1, np.int32),
         tags_codes=np.array([tags_code], np.int64),
     )
-    writer = store._writing()
+    writer = store._engine.writer
     with writer.exclusive():
         writer.append([encoded])

@@ -25,7 +25,7 @@ class Timing:
 
     @property
     def writer(self):
-        return self.store._writing()
+        return self.store._engine.writer
 
     def send(self, body, after_ms, topic="t", queue_id=0, **more):
         """Send a message that is due so long from now."""

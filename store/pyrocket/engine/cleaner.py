@@ -69,7 +69,7 @@ class Cleaner:
         retention: Callable[[], Retention | None],
         tell: Callable[[], None],
         flush: Callable[[], None],
-        hooks: Hooks,
+        hooks: Callable[[], Hooks],
     ) -> None:
         """Make one; `retention` returns the policy that holds now.
 
@@ -186,9 +186,9 @@ class Cleaner:
 
         None goes that holds what a service has to keep there; what it can move, it moves.
         """
-        removals, kept = hold_back(removals, *self._hooks.held_from())
+        removals, kept = hold_back(removals, *self._hooks().held_from())
         if removals:
-            for hook in self._hooks.before_removal:
+            for hook in self._hooks().before_removal:
                 hook(removals[-1].file.start + self._log.file_bytes)
             # What a queue ends with must not be gone after a loss of power: its offsets would
             # begin again.
@@ -216,7 +216,7 @@ class Cleaner:
 
     def _remove_leftovers(self, *, full: bool) -> None:
         try:
-            for hook in self._hooks.leftovers:
+            for hook in self._hooks().leftovers:
                 hook(full)
         except (PyrocketError, OSError) as error:
             _log.warning("leftovers in %s stay: %s", self._layout.root, error)

@@ -11,11 +11,8 @@ from difflib import get_close_matches
 from typing import Literal
 
 from pyrocket.arguments import check_numbers, check_text
-from pyrocket.clock import Clock
-from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
-from pyrocket.engine.reader import Reader
-from pyrocket.engine.writer import Writer
+from pyrocket.engine.engine import Engine
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.metadata.groups import (
     GroupConfig,
@@ -46,11 +43,10 @@ class Groups:
     store that is open for reading.
     """
 
-    def __init__(
-        self, layout: Layout, reader: Reader, writing: Callable[[], Writer], clock: Clock
-    ) -> None:
-        self._reader, self._writing = reader, writing
-        self._offsets, self._known = GroupOffsets(layout), Subscriptions(layout, clock)
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._reader = engine, engine.reader
+        self._offsets = GroupOffsets(engine.layout)
+        self._known = Subscriptions(engine.layout, engine.clock)
 
     def all(self) -> dict[str, GroupConfig]:
         """Return every group by name: those of RocketMQ's table, and who has offsets besides."""
@@ -86,7 +82,7 @@ class Groups:
     def create(self, group: str) -> GroupConfig:
         """Make a group with RocketMQ's defaults; one that exists is returned as it is."""
         check_group_name(group)
-        with self._writing().exclusive():
+        with self._engine.writer.exclusive():
             self._known.create(group)
         return self.get(group)
 
@@ -123,7 +119,7 @@ class Groups:
 
         Raises GroupNotFoundError.
         """
-        with self._writing().exclusive():
+        with self._engine.writer.exclusive():
             self.get(group)
             self._offsets.drop(group=group)
             self._known.remove(group)
@@ -132,7 +128,7 @@ class Groups:
         self, group: str, topic: str, find: Callable[[TopicConfig], Offsets], *, backwards: bool
     ) -> Offsets:
         check_group_name(group)
-        with self._writing().exclusive():
+        with self._engine.writer.exclusive():
             known = self._reader.topics.get(topic)
             offsets = find(known)
             if not offsets:

@@ -1,10 +1,10 @@
 """Callbacks by which services take part in what a writer does, without the writer knowing them.
 
-`after_unclean_end`, `after_recovery` and `before_cursor_save` have to be registered before the
-writer opens the store, which may recover it; the others before the first append.
+Those of a recovery are known before the writer opens the store; the others are made when the
+writer needs them first.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -37,9 +37,9 @@ class Recovered:
     clean: bool
 
 
-@dataclass
-class Hooks:
-    """Lists of calls, made in the order in which they were registered.
+@dataclass(frozen=True)
+class RecoveryHooks:
+    """Called in this order.
 
     after_unclean_end: before a recovery, if the machine ended while the store was in use; given the
         store's time in epoch ms.
@@ -47,6 +47,17 @@ class Hooks:
         its own files and cursors agree with the log. An error makes the recovery fail.
     before_cursor_save: before `cursors.json` is replaced: what the cursors count as taken in is
         made durable here.
+    """
+
+    after_unclean_end: Sequence[Callable[[int], None]] = ()
+    after_recovery: Sequence[Callable[[Recovered], None]] = ()
+    before_cursor_save: Sequence[Callable[[], None]] = ()
+
+
+@dataclass
+class Hooks:
+    """Lists of calls, made in the order in which they were registered.
+
     after_section: outside any turn, when this process has had one; must not wait, never raises.
     holds: in a turn, or by whoever only looks; by what is held, the lowest log offset that has to
         stay when old files are removed.
@@ -59,9 +70,6 @@ class Hooks:
         more is removed here; told whether the disk is too full for appends.
     """
 
-    after_unclean_end: list[Callable[[int], None]] = field(default_factory=list)
-    after_recovery: list[Callable[[Recovered], None]] = field(default_factory=list)
-    before_cursor_save: list[Callable[[], None]] = field(default_factory=list)
     after_section: list[Callable[[], None]] = field(default_factory=list)
     holds: dict[str, Callable[[], int]] = field(default_factory=dict)
     before_removal: list[Callable[[int], None]] = field(default_factory=list)

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
@@ -59,8 +58,7 @@ class KeyLookup:
     def __init__(self, layout: Layout, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
         config = reader.identity.config
-        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self._log = CommitLog(run, reader.log.sealed)
+        self._log = reader.log
         geometry = Geometry(config.index_slots, config.index_items)
         self._index = KeyIndex(layout, geometry)
         self._span = IndexCoverage(self._log, self._index)
@@ -70,10 +68,6 @@ class KeyLookup:
     def log(self) -> CommitLog:
         """The log, for reading what was found."""
         return self._log
-
-    def close(self) -> None:
-        """Close what is open."""
-        self._log.run.close()
 
     def query(
         self, topic: str, key: str, begin_ms: int, end_ms: int, max_messages: int

@@ -15,11 +15,11 @@ from pyrocket.arguments import (
     check_type,
 )
 from pyrocket.clock import Clock
-from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import is_locked, lock_identity
 from pyrocket.disk.shared_state import NEXT_DUE, SharedState
+from pyrocket.engine.store_files import StoreFiles
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
@@ -40,7 +40,7 @@ from pyrocket.index.queues.scanner import Scanner, Slice, read_messages
 from pyrocket.index.queues.time_lookup import offset_by_time, store_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
-from pyrocket.metadata.identity import Identity, SealedLog, load_identity
+from pyrocket.metadata.identity import Identity, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import TopicConfig, Topics
 
@@ -50,13 +50,10 @@ _RECOVERY_SECONDS, _POLL_SECONDS = 60, 0.02
 class Reader:
     """Reads one directory. Safe to share between threads and across forks."""
 
-    def __init__(self, layout: Layout, identity: Identity, clock: Clock) -> None:
+    def __init__(self, layout: Layout, identity: Identity, clock: Clock, files: StoreFiles) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
-        config = identity.config
-        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self._log = CommitLog(run, SealedLog(layout))
-        self._queues = Queues(layout, config.queue_file_bytes, writable=False)
-        self._scanner = Scanner(self._log, config.broker_name, self._settle)
+        self.files, self._log, self._queues = files, files.log, files.queues
+        self._scanner = Scanner(self._log, identity.config.broker_name, self._settle)
         self.topics = Topics(layout, clock)
         self._page: SharedState | None = None
         self._shortfall = Shortfall(layout)
@@ -218,8 +215,7 @@ class Reader:
 
     def close(self) -> None:
         """Close what is open."""
-        self._queues.close()
-        self._log.run.close()
+        self.files.close()
         if self._page is not None:
             self._page.close()
             self._page = None

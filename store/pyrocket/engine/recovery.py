@@ -15,7 +15,7 @@ from pyrocket.disk.shared_state import (
     STORE_TIME,
     SharedState,
 )
-from pyrocket.engine.hooks import Hooks, Recovered
+from pyrocket.engine.hooks import Recovered, RecoveryHooks
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import Queues
@@ -43,7 +43,7 @@ def recover_alone(
     page: SharedState,
     now_ms: int,
     topics: Topics,
-    hooks: Hooks,
+    hooks: RecoveryHooks,
 ) -> None:
     """Make the words say what the files hold; the caller has the store alone, and vouches then.
 
@@ -89,7 +89,7 @@ def note_progress(
     log: CommitLog,
     queues: Queues,
     topics: Topics,
-    hooks: Hooks,
+    hooks: RecoveryHooks,
     end: int,
     cursors: Mapping[int, int],
     changed: Collection[tuple[str, int]] | None,

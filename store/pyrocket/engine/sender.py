@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from pyrocket.arguments import check_message_kinds, check_whole
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
 from pyrocket.engine.encoding import encode_rows
+from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.engine.writer import Writer
@@ -18,15 +17,15 @@ from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.message import AppendResult, Message, SendResult, SendStatus
-from pyrocket.metadata.topics import TopicConfig, Topics, check_topic_name, lacking_topics
+from pyrocket.metadata.topics import TopicConfig, check_topic_name, lacking_topics
 
 
 class Sender:
     """Sends into one store; safe to share between threads."""
 
-    def __init__(self, topics: Topics, config: StoreConfig, clock: Clock) -> None:
-        self._topics, self._config = topics, config
-        self._outgoing = MessageEncoder(config, clock)
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._topics, self._config = engine, engine.reader.topics, engine.config
+        self._outgoing = MessageEncoder(self._config, engine.clock)
         self._queue = GroupAppend(self._check_topics)
         self._seen: tuple[int, dict[str, TopicConfig]] = (-1, {})
 
@@ -35,8 +34,9 @@ class Sender:
         """What encodes messages for this store."""
         return self._outgoing
 
-    def append(self, writer: Writer, message: Message) -> SendResult:
+    def append(self, message: Message) -> SendResult:
         """Append one message."""
+        writer = self._engine.writer
         if not isinstance(message, Message):
             check_message_kinds(message)
         route_to = self.route(writer, message.topic)
@@ -57,7 +57,6 @@ class Sender:
 
     def append_batch(
         self,
-        writer: Writer,
         batch: pa.RecordBatch,
         topic: str | None,
         first_queue: int | None,
@@ -65,7 +64,7 @@ class Sender:
         whole: bool = False,
     ) -> AppendResult:
         """Append all rows or none; with `whole` durably, and in the face of a loss of power."""
-        columns = check_send_batch(batch)
+        writer, columns = self._engine.writer, check_send_batch(batch)
         if first_queue is not None:
             check_whole("first_queue", first_queue)
         if not len(columns):

@@ -12,13 +12,13 @@ then. Appends lower it; whoever has looked sets it, in a turn.
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Protocol
 
-from pyrocket.clock import Clock
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE, STORE_TIME, SharedState
+from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError, StoreReadOnlyError
@@ -59,34 +59,18 @@ class Service(Protocol):
 class ServiceRunner:
     """Drives the services of one open store; safe to share between threads."""
 
-    def __init__(
-        self, shared: Sequence[Service], clock: Clock, *, flushes: bool, own: Sequence[Service] = ()
-    ) -> None:
-        """Make one; with `flushes`, what was appended is made durable soon.
-
-        `shared` services do work that any process can do, always the same ones in all processes;
-        `own` ones what this process alone can.
-        """
-        self._shared, self._own, self._clock, self._flushes = shared, list(own), clock, flushes
-        self._own_due = 0
+    def __init__(self, engine: Engine, services: Sequence[Service]) -> None:
+        """Make one; all processes that open the store have the same services."""
+        self._engine, self._services, self._clock = engine, services, engine.clock
         self._pause_began: int | None = None
         self._told = ""
         self._refused = False
         self._running = threading.Lock()
         self._threads: list[ServiceThread] = []
 
-    def hook_into(self, hooks: Hooks, writing: Callable[[], Writer]) -> None:
+    def hook_into(self, hooks: Hooks) -> None:
         """Have a part of what is due done after each turn of this process."""
-        hooks.after_section.append(lambda: self._after_section(writing))
-
-    def add_own(self, service: Service) -> None:
-        """Have work done that this process alone can do."""
-        self._own.append(service)
-        self.wake_own()
-
-    def wake_own(self) -> None:
-        """Have the services of this process looked at next time: they have got work."""
-        self._own_due = 0
+        hooks.after_section.append(self._after_section)
 
     def run_due(self, writer: Writer) -> int:
         """Have a part of what is due done; return how much. Never raises, never waits."""
@@ -111,10 +95,10 @@ class ServiceRunner:
                 break
         return total
 
-    def start(self, writing: Callable[[], Writer]) -> "ServiceThread":
+    def start(self) -> "ServiceThread":
         """Start a thread that has things done on time; `stop` ends it, too."""
         self._threads = [each for each in self._threads if each.is_running]
-        self._threads.append(ServiceThread(self, writing))
+        self._threads.append(ServiceThread(self, self._engine))
         return self._threads[-1]
 
     def stop(self) -> None:
@@ -127,18 +111,15 @@ class ServiceRunner:
         now = self._clock()
         if self._pauses(now):
             return POLL_MS
-        return max(_BUSY_MS, min(self._due(page) - now, POLL_MS))
+        return max(_BUSY_MS, min(page[NEXT_DUE] - now, POLL_MS))
 
-    def _after_section(self, writing: Callable[[], Writer]) -> None:
+    def _after_section(self) -> None:
         with suppress(StoreReadOnlyError):  # It is being closed.
-            self.run_due(writing())
-
-    def _due(self, page: SharedState) -> int:
-        return min(page[NEXT_DUE], self._own_due)
+            self.run_due(self._engine.writer)
 
     def _is_due(self, page: SharedState, now: int) -> bool:
         # Behind the store's time the clock has been set back, and the word says too much.
-        return not self._pauses(now) and (self._due(page) <= now or now < page[STORE_TIME])
+        return not self._pauses(now) and (page[NEXT_DUE] <= now or now < page[STORE_TIME])
 
     def _pauses(self, now: int) -> bool:
         began = self._pause_began
@@ -147,8 +128,8 @@ class ServiceRunner:
     def _run(self, writer: Writer, now: int) -> int:
         self._pause_began = now if now < writer.page[STORE_TIME] else None
         self._refused = False
-        done = sum(self._deliver(each, writer, now) for each in (*self._shared, *self._own))
-        if done and self._flushes:
+        done = sum(self._deliver(each, writer, now) for each in self._services)
+        if done and self._engine.config.flush != "manual":
             writer.flush_soon()
         if self._refused:
             # The word says that something is due, as it should. To take a turn for it could be
@@ -156,10 +137,8 @@ class ServiceRunner:
             return done
         try:
             with writer.try_exclusive():
-                dues = [self._next_due(each, writer, now) for each in self._shared]
+                dues = [self._next_due(each, writer, now) for each in self._services]
                 writer.page[NEXT_DUE] = min(dues, default=NEVER)
-                own = [self._next_due(each, writer, now) for each in self._own]
-                self._own_due = min(own, default=NEVER)
         except PyrocketError as error:
             self._failed(error, now)
         if self._pause_began is None:
@@ -201,9 +180,9 @@ class ServiceThread:
     `stop` ends it, and so do the end of a `with` block and the store's close.
     """
 
-    def __init__(self, runner: ServiceRunner, writing: Callable[[], Writer]) -> None:
-        """Start it; `writing` returns the writer, or raises once the store is closed."""
-        self._runner, self._writing = runner, writing
+    def __init__(self, runner: ServiceRunner, engine: Engine) -> None:
+        """Start it; it ends when the engine is closed."""
+        self._runner, self._engine = runner, engine
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pyrocket-services", daemon=True)
         self._thread.start()
@@ -234,7 +213,7 @@ class ServiceThread:
         pause, tended = 0, time.monotonic()
         while not self._stopped.wait(pause / 1000):
             try:
-                writer = self._writing()
+                writer = self._engine.writer
             except StoreReadOnlyError:
                 return
             if time.monotonic() - tended >= TEND_SECONDS:

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from pyrocket.arguments import check_type, is_whole
 from pyrocket.disk import io
-from pyrocket.disk.layout import Layout
-from pyrocket.engine.writer import Writer
+from pyrocket.engine.engine import Engine
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import drop_topic_offsets
 from pyrocket.metadata.topics import (
@@ -15,7 +14,6 @@ from pyrocket.metadata.topics import (
     PERM_READ,
     PERM_WRITE,
     TopicConfig,
-    Topics,
     check_not_system,
     check_topic_name,
 )
@@ -24,8 +22,8 @@ from pyrocket.metadata.topics import (
 class TopicAdmin:
     """Changes the topics of a store that is open for writing."""
 
-    def __init__(self, layout: Layout, topics: Topics, writer: Writer) -> None:
-        self._layout, self._topics, self._writer = layout, topics, writer
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._layout, self._topics = engine, engine.layout, engine.reader.topics
 
     def create(self, topics: Sequence[TopicConfig], *, exist_ok: bool) -> list[TopicConfig]:
         """Make the topics, all at once; those that exist are returned as they are, or refused."""
@@ -33,12 +31,12 @@ class TopicAdmin:
             check_type(TopicConfig, "Use a pyrocket.TopicConfig(name, 4, 4).", topic=topic)
             check_topic_name(topic.name)
             _check_perm(topic.name, topic.perm)
-        with self._writer.exclusive():
+        with self._engine.writer.exclusive():
             if not exist_ok:
                 self._check_new(topics)
             made, there = self._topics.create(topics)
             if len(there) < len({topic.name for topic in topics}):
-                self._writer.structure_changed()
+                self._engine.writer.structure_changed()
             return made
 
     def _check_new(self, topics: Sequence[TopicConfig]) -> None:
@@ -58,7 +56,7 @@ class TopicAdmin:
         check_not_system(name)
         if perm is not None:
             _check_perm(name, perm)
-        with self._writer.exclusive():
+        with self._engine.writer.exclusive():
             known = self._topics.get(name)
             changed = replace(
                 known,
@@ -74,17 +72,19 @@ class TopicAdmin:
         System topics are refused: messages wait in them.
         """
         check_not_system(name)
-        with self._writer.exclusive():
+        with self._engine.writer.exclusive():
             queue_ids = self._queue_ids(self._topics.get(name))
-            ends = {queue_id: self._writer.next_offset(name, queue_id) for queue_id in queue_ids}
+            ends = {
+                queue_id: self._engine.writer.next_offset(name, queue_id) for queue_id in queue_ids
+            }
             # In this order an end in the middle leaves a topic that can be deleted again, never
             # one that is gone but whose messages come back.
             self._topics.note_ends(name, ends)
             drop_topic_offsets(self._layout, name)
-            self._writer.structure_changed()
+            self._engine.writer.structure_changed()
             self._remove_queues(name)
             self._topics.remove(name)
-            self._writer.structure_changed()
+            self._engine.writer.structure_changed()
 
     def _queue_ids(self, topic: TopicConfig) -> list[int]:
         """Return the queues the topic has or, before it shrank, had."""
@@ -94,7 +94,7 @@ class TopicAdmin:
         return sorted({*range(count), *on_disk})
 
     def _remove_queues(self, name: str) -> None:
-        self._writer.forget_queues()
+        self._engine.writer.forget_queues()
         folder = self._layout.topic_queues(name)
         if folder.exists():
             grave = self._layout.scratch / uuid.uuid4().hex
@@ -104,7 +104,7 @@ class TopicAdmin:
 
     def _save(self, topic: TopicConfig) -> TopicConfig:
         saved = self._topics.put(topic)
-        self._writer.structure_changed()
+        self._engine.writer.structure_changed()
         return saved
 
 

@@ -3,14 +3,13 @@
 Who is alone there (`presence`) may recover at the start and shut down cleanly at the end.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
@@ -19,16 +18,15 @@ from pyrocket.disk.shared_state import APPEND_NS, FAILED, PUBLISHED, STORE_TIME,
 from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
-from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.hooks import Hooks, RecoveryHooks
 from pyrocket.engine.recovery import note_progress, queues_agree, recover_alone
 from pyrocket.engine.retention_rules import CleanReport
+from pyrocket.engine.store_files import StoreFiles
 from pyrocket.engine.writer_session import WriterSession, last_holder, make_folders
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
-from pyrocket.index.queues.queue_table import Queues
-from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_on_sync_error
 from pyrocket.metadata.identity import SealedLog, settle_identity
 from pyrocket.metadata.retention import RetentionFile
@@ -39,8 +37,17 @@ from pyrocket.metadata.topics import Topics
 class Writer:
     """The writing half of an open store. Safe to share between threads, not across a fork."""
 
-    def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, hooks: Hooks) -> None:
-        self._layout, self._clock, self._hooks = layout, clock, hooks
+    def __init__(
+        self,
+        layout: Layout,
+        config: StoreConfig,
+        clock: Clock,
+        recovery: RecoveryHooks,
+        hooks: Callable[[], Hooks] = Hooks,
+    ) -> None:
+        """Open the directory; `hooks` returns those of the services when they are needed first."""
+        self._layout, self._clock = layout, clock
+        self._recovery_hooks, self._hooks = recovery, hooks
         self._timeout_ms = config.lock_timeout_ms
         self._appended = False
         try:
@@ -71,17 +78,15 @@ class Writer:
             else:
                 self._log.check_whole(self.page[PUBLISHED])
                 self._keys.attach()
-            if self._sealed.settle(self.page[PUBLISHED], self.identity.config.property_crc):
+            if SealedLog(layout).settle(self.page[PUBLISHED], self.identity.config.property_crc):
                 self.structure_changed()
             self._structure = self.page[STRUCTURE]
 
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout
         section = partial(getattr, self._write_lock, "section")
-        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, section=section)
-        self._sealed = SealedLog(layout)
-        self._log = CommitLog(run, self._sealed)
-        self._queues = Queues(layout, config.queue_file_bytes, writable=True, section=section)
+        self.files = StoreFiles.to_write(layout, config, section)
+        self._log, self._queues = self.files.log, self.files.queues
         self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock, config)
         self._keys = IndexBuilder(layout, self._log, self.page, config, self._clock)
@@ -93,7 +98,7 @@ class Writer:
             self._clock,
             config.log_file_bytes,
             self._keys.sync_full,
-            partial(note_progress, layout, self._log, self._queues, topics, self._hooks),
+            partial(note_progress, layout, self._log, self._queues, topics, self._recovery_hooks),
             partial(save_levels, layout),
         )
         self._flusher = Flusher(
@@ -119,7 +124,7 @@ class Writer:
         if self.page.was_interrupted():
             # Before the recovery, which makes the words those of this boot.
             now = max(self._clock(), self.page[STORE_TIME])
-            for hook in self._hooks.after_unclean_end:
+            for hook in self._recovery_hooks.after_unclean_end:
                 hook(now)
         recover_alone(
             self._layout,
@@ -130,7 +135,7 @@ class Writer:
             self.page,
             self._clock(),
             topics,
-            self._hooks,
+            self._recovery_hooks,
         )
         self._presence.validate_state(self.identity.key)
         self._presence.share()
@@ -146,7 +151,7 @@ class Writer:
         self._flusher.notify_appended()
         self._keys.catch_up(lambda: self._turn(self._timeout_ms))
         self._cleaner.run_if_due(self.try_exclusive)
-        for hook in self._hooks.after_section:
+        for hook in self._hooks().after_section:
             hook()
 
     def run_maintenance(self) -> None:
@@ -169,7 +174,7 @@ class Writer:
             if self.page[STRUCTURE] != self._structure:
                 self._structure = self.page[STRUCTURE]
                 self._queues.close()
-                self._appender.property_crc = self._sealed().is_open
+                self._appender.property_crc = self._log.sealed().is_open
             with translating_os_errors(self._layout.root, "try again", what=WRITE_FAILED):
                 self._appender.roll_forward()
                 yield
@@ -301,7 +306,7 @@ class Writer:
         if not self._layout.abort.exists():
             return
         self._appender.roll_forward()
-        for hook in self._hooks.before_clean_shutdown:
+        for hook in self._hooks().before_clean_shutdown:
             hook()
         self._flusher.flush()
         with failing_on_sync_error(self.page):
@@ -314,8 +319,7 @@ class Writer:
         io.sync_directory(self._layout.root)
 
     def _let_go(self) -> None:
-        log = getattr(self, "_log", None)
-        parts = ("_flush_service", "_flusher", "_queues", "_keys", "_write_lock", "_presence")
-        for held in [*(getattr(self, part, None) for part in parts), log and log.run]:
+        parts = ("_flush_service", "_flusher", "files", "_keys", "_write_lock", "_presence")
+        for held in [getattr(self, part, None) for part in parts]:
             if held is not None:
                 held.close()

@@ -55,7 +55,7 @@ def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock, monke
     assert reading.advance()
     store = open_store()
     delay(store, 1, b"y")
-    store._writing()._hooks.after_section.clear()
+    store._services.hooks.after_section.clear()
     store.close(clean=False)
     clock.now += 1000
     assert not reading.advance()

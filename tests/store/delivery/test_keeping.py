@@ -56,7 +56,7 @@ def test_messages_whose_file_has_gone_all_the_same_are_passed_over(open_store, p
     driver = Driver(store)
     delay(store, 1, b"lost")
     fill(store)
-    driver.writer._hooks.holds.clear()
+    driver.hooks.holds.clear()
     store.clean(hours=0)
     delay(store, 1, b"x")
     clock.now += 1000

@@ -85,7 +85,7 @@ def test_a_plan_stays_good_while_messages_are_delivered(open_store, clock):
 
 
 def test_many_are_planned_in_parts(open_store, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.views.pending.MOST_MESSAGES", 8)
+    monkeypatch.setattr("pyrocket.views.pending.MAX_MESSAGES", 8)
     store = open_store()
     store.append_batch(level_batch([b"%02d" % number for number in range(20)]), topic="t")
     for number in range(20):

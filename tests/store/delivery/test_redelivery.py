@@ -22,7 +22,7 @@ def store(path, clock):
     """Nothing is flushed, so no cursors are saved."""
     store = Store.open(path, create=True, config=MANUAL, clock=clock)
     store.create_topic("t", read_queues=1, write_queues=1)
-    store._writing()._hooks.after_section.clear()
+    store._services.hooks.after_section.clear()
     return store
 
 
@@ -31,7 +31,7 @@ def lose_power(store):
     store.close(clean=False)
     reboot(store.path)
     again = Store.open(store.path, config=MANUAL, clock=store._clock)
-    again._writing()._hooks.after_section.clear()
+    again._services.hooks.after_section.clear()
     return again
 
 
@@ -43,8 +43,8 @@ def park_again(store, level=1, **properties):
     queue = np.array([level - 1], np.int32)
     changes = Changes(properties=block)
     batch = copy_records(piece.records, np.array([0]), SCHEDULE_TOPIC, queue, changes)
-    with store._writing().exclusive():
-        store._writing().append([replace(batch, delays=np.array([1000]))])
+    with store._engine.writer.exclusive():
+        store._engine.writer.append([replace(batch, delays=np.array([1000]))])
 
 
 def test_nothing_is_delivered_twice_and_nothing_is_lost(store, clock):
@@ -63,7 +63,7 @@ def test_nothing_is_delivered_twice_and_nothing_is_lost(store, clock):
 
 
 def test_what_was_delivered_of_a_part_stays_delivered(store, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.levels.MOST_MESSAGES", 4)
+    monkeypatch.setattr("pyrocket.services.delay.levels.MAX_MESSAGES", 4)
     bodies = [b"%d" % number for number in range(10)]
     store.append_batch(level_batch(bodies), topic="t")
     clock.now += 1000
@@ -132,7 +132,7 @@ def test_what_lies_behind_a_copy_was_parked_after_it(store, clock):
     clock.now += 1000
     Driver(store).all()
     park_again(store)
-    log, page = store._writing()._log, store._writing().page
+    log, page = store._engine.writer._log, store._engine.writer.page
     found = delivered_since(log, log.first_offset(), page[PUBLISHED])
     pieces = store._reader.records(SCHEDULE_TOPIC, 0, 0, 2)
     assert [at for piece in pieces for at in found.find(piece.records).tolist()] == [0, -1]

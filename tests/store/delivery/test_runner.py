@@ -68,7 +68,7 @@ def test_nothing_is_looked_at_before_something_is_due(open_store, clock):
     store = open_store()
     store.append(message())
     worker = Worker(clock.now + 500)
-    runner, writer = ServiceRunner([worker], clock, flushes=False), store._writing()
+    runner, writer = ServiceRunner(store._engine, [worker]), store._engine.writer
     writer.page[NEXT_DUE] = 0
     assert runner.run_due(writer) == 0
     assert (worker.asked, writer.page[NEXT_DUE]) == (1, clock.now + 500)
@@ -81,22 +81,6 @@ def test_nothing_is_looked_at_before_something_is_due(open_store, clock):
     assert writer.page[NEXT_DUE] == NEVER
 
 
-def test_work_of_one_process_alone_is_not_written_into_the_shared_word(open_store, clock):
-    store = open_store()
-    store.append(message())
-    shared, own = Worker(), Worker(clock.now + 300)
-    runner, writer = ServiceRunner([shared], clock, flushes=False), store._writing()
-    runner.add_own(own)
-    assert runner.run_due(writer) == 0
-    assert writer.page[NEXT_DUE] == NEVER
-    clock.now += 300
-    assert runner.run_due(writer) == 1
-    own.dues.append(clock.now)
-    assert runner.run_due(writer) == 0, "it does not know yet"
-    runner.wake_own()
-    assert runner.run_due(writer) == 1
-
-
 # Failures
 
 
@@ -105,7 +89,7 @@ def test_a_service_that_fails_holds_up_no_other_and_is_tried_again(open_store, c
     store.append(message())
     bad, good = Worker(clock.now), Worker(clock.now)
     bad.error = StoreDamagedError("its files are corrupt")
-    runner, writer = ServiceRunner([bad, good], clock, flushes=False), store._writing()
+    runner, writer = ServiceRunner(store._engine, [bad, good]), store._engine.writer
     writer.page[NEXT_DUE] = 0
     assert runner.run_due(writer) == 1
     for _ in range(5):

@@ -92,7 +92,7 @@ def test_an_index_that_cannot_be_written_does_not_fail_the_append(
         fill(store, 10, 10)
         check_queries(store, 20)
         with pytest.raises(StoreUnavailableError, match="No space left") as caught:
-            store._writing()._keys.complete()
+            store._engine.writer._keys.complete()
         assert caught.value.code == "WRITE_FAILED"
     assert "key index" in caplog.text
     fill(store, 10, 20)
@@ -158,7 +158,7 @@ def test_index_files_below_a_cleaned_log_go(eager, open_store, path):
     start = int(last.name)
     for file in cleaned:
         file.unlink()
-    writer = store._writing()
+    writer = store._engine.writer
     with writer.exclusive():
         gone = writer._keys.remove_below(start)
     assert 0 < gone < len(names)

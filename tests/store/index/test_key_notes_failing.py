@@ -66,6 +66,6 @@ def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
     with open_store(read_only=True) as reader:
         found = reader.query("t", "all", max_messages=10**6)
         assert len(found) == len(reader.read("t", 0, 0, 10**6))
-    with survivor._writing().exclusive():
-        survivor._writing()._keys.complete()
+    with survivor._engine.writer.exclusive():
+        survivor._engine.writer._keys.complete()
     assert contents(path) == java(survivor)

@@ -35,7 +35,7 @@ def refused(path):
 
     def begin(store, number, more=0):
         start = store.read("t", 0, number)[0].physical_offset
-        all_of_them.append(Refused(path, store._writing()._log, start, more))
+        all_of_them.append(Refused(path, store._engine.writer._log, start, more))
         return all_of_them[-1]
 
     yield begin
@@ -44,7 +44,7 @@ def refused(path):
 
 
 def end_of(store):
-    return store._writing().page[DISPATCHED]
+    return store._engine.writer.page[DISPATCHED]
 
 
 @pytest.mark.parametrize("more", [0, 1, 100])

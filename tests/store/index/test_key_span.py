@@ -11,7 +11,7 @@ from support.stores import SMALL, filled, log_files, message, overwrite
 
 def span_of(store, path):
     index = index_of(path)
-    return IndexCoverage(store._writing()._log, index), index
+    return IndexCoverage(store._engine.writer._log, index), index
 
 
 def counted(store, path):

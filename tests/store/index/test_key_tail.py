@@ -15,8 +15,8 @@ from support.stores import SMALL, log_files, message, overwrite
 def some(open_store):
     store = open_store()
     sent = [store.append(message(b"%d" % at, keys=["k", f"k{at}"])) for at in range(100)]
-    log = store._writing()._log
-    return log, [one.physical_offset for one in sent], store._writing().log_end
+    log = store._engine.writer._log
+    return log, [one.physical_offset for one in sent], store._engine.writer.log_end
 
 
 def search(tail, key, *given):

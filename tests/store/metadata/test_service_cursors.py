@@ -26,16 +26,18 @@ def with_delayed(path, count=5, **options):
     store = filled(path, 3, **options)
     for topic in (SCHEDULE_TOPIC, HALF_TOPIC):
         store._topics.put(TopicConfig(topic, 2, 2))
-        store._writing().structure_changed()
-        store._sender.append_batch(
-            store._writing(), batch(numbered(count), 1 if topic == SCHEDULE_TOPIC else 0), topic, 0
+        store._engine.writer.structure_changed()
+        store._services.sender.append_batch(
+            batch(numbered(count), 1 if topic == SCHEDULE_TOPIC else 0),
+            topic,
+            0,
         )
     return store
 
 
 def move(store, moves):
-    with store._writing().exclusive():
-        store._writing().move(moves)
+    with store._engine.writer.exclusive():
+        store._engine.writer.move(moves)
 
 
 def value(path, word):
@@ -102,13 +104,13 @@ def test_checkpoint_keeps_cursors_as_they_were_before_the_flush(tmp_path, monkey
     page = words(tmp_path)
     page[CHECKPOINT_TIME] = 0
     page.close()
-    real = store._writer._log.run.sync
+    real = store._engine.writer._log.run.sync
 
     def move_during_the_fsync(start, end):
         real(start, end)
         move(store, {LEVEL_2: 4})
 
-    monkeypatch.setattr(store._writer._log.run, "sync", move_during_the_fsync)
+    monkeypatch.setattr(store._engine.writer._log.run, "sync", move_during_the_fsync)
     store.flush()
     assert DelayOffsets(Layout(tmp_path)).read() == {2: 1}
     assert value(tmp_path, LEVEL_2) == 4

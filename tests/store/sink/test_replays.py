@@ -317,7 +317,7 @@ def test_a_placeholder_among_the_records_of_batches_stops_no_query(
     ledger, kept = path / "pyrocket" / "sink.json", b""
     for number in range(5):
         if number == saved:
-            with store._writing().exclusive():
+            with store._engine.writer.exclusive():
                 store.sink._ledger.save()
             kept = ledger.read_bytes()
         strictly(store, number, [b"%d" % number])

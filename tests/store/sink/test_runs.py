@@ -86,7 +86,7 @@ def test_a_run_that_is_overtaken_while_it_repeats_a_batch_does_not_take_over(
     """The other publishes the next batch between this one's look and its turn."""
     publish(store, 0, ROWS, "run-1")
     with Store.open(path, config=SMALL, clock=clock) as slow:
-        section, overtaking = slow._writer.exclusive, ["run-1"]
+        section, overtaking = slow._engine.writer.exclusive, ["run-1"]
 
         def overtaken():
             while overtaking:
@@ -95,7 +95,7 @@ def test_a_run_that_is_overtaken_while_it_repeats_a_batch_does_not_take_over(
 
         again = numbered(0, "run-2")
         staged = stage_tasks(slow, again, ROWS)
-        monkeypatch.setattr(slow._writer, "exclusive", overtaken)
+        monkeypatch.setattr(slow._engine.writer, "exclusive", overtaken)
         with pytest.raises(SinkError, match=r"SINK_BATCH_BEHIND|SINK_FENCED"):
             slow.sink.publish(again, staged)
     assert store.sink.last(again.identity, "t") == 1

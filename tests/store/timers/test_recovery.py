@@ -91,7 +91,7 @@ def test_a_message_is_delivered_that_has_the_id_of_a_delivered_one(
     timing, path, clock, monkeypatch
 ):
     """A producer may send the same message twice, for different times."""
-    ids = timing.store._sender._outgoing._ids
+    ids = timing.store._services.sender._outgoing._ids
     monkeypatch.setattr(ids, "one", lambda: "A" * 32)
     numbered(timing, [1000, 2000])
     clock.now += 1000

@@ -36,7 +36,7 @@ def die_everywhere(tmp_path, patcher, clock, prepare, act):
                 DyingAt(patch, step, half)
                 act(store, prepared)
         except DeathError:
-            store._writer._let_go()
+            store._engine.writer._let_go()
             yield path
         else:
             store.close()
@@ -49,7 +49,7 @@ def die_everywhere(tmp_path, patcher, clock, prepare, act):
 def reopened(path, clock):
     """The store after the first turn of whoever comes next."""
     store = Store.open(path, clock=clock)
-    with store._writing().exclusive():
+    with store._engine.writer.exclusive():
         return store
 
 

@@ -80,8 +80,8 @@ def append_again(store, record):
         queue_ids=np.zeros(1, np.int32),
         tags_codes=np.array([java_hash(tags)], np.int64),
     )
-    with store._writing().exclusive():
-        store._writing().append([batch])
+    with store._engine.writer.exclusive():
+        store._engine.writer.append([batch])
 
 
 def test_three_rounds_of_checks(path, clock):

@@ -127,7 +127,7 @@ def test_rocketmq_is_not_told_of_what_failed(store, one, clock, monkeypatch):
 def test_a_round_that_meets_a_writer_is_made_a_little_later(store, one, clock):
     one.send(message())
     clock.now += MINUTE
-    with store._writing().exclusive():
+    with store._engine.writer.exclusive():
         busy = threading.Thread(target=lambda: answers.append(one.check_now()))
         answers = []
         busy.start()

@@ -56,8 +56,8 @@ def put(store, topic, body, properties):
         queue_ids=np.zeros(1, np.int32),
         tags_codes=np.zeros(1, np.int64),
     )
-    with store._writing().exclusive():
-        store._writing().append([batch])
+    with store._engine.writer.exclusive():
+        store._engine.writer.append([batch])
 
 
 def put_half(store, number, **more):

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
     NEVER,
@@ -24,8 +23,6 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
-from pyrocket.index.queues.queue_table import Queues
-from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.services.delay.timer_copies import copies_of_due
 from pyrocket.services.delay.timer_queue import read_timers
@@ -52,17 +49,9 @@ class TimerService:
     def __init__(self, layout: Layout, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
         self._removed = -1
-        config = reader.identity.config
-        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self.log = CommitLog(run, reader.log.sealed)
-        self._queues = Queues(layout, config.queue_file_bytes, writable=False)
+        self.log, self._queues = reader.files.log, reader.files.queues
         self.buckets = TimerBuckets(layout.timers)
         self._upcoming = TimerWindow(self.buckets)
-
-    def close(self) -> None:
-        """Close what is open."""
-        self.log.run.close()
-        self._queues.close()
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
         """Take in new timers, and if that is all of them deliver some; return how many it was.

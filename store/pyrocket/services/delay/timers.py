@@ -8,12 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.arguments import check_text, check_type, check_whole
-from pyrocket.clock import Clock
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
-from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.reader import Reader
 from pyrocket.engine.unique_ids import UniqueIds
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError
@@ -69,27 +67,22 @@ class Timers:
 
     def __init__(
         self,
-        layout: Layout,
-        reader: Reader,
-        writing: Callable[[], Writer],
+        engine: Engine,
         find: Callable[[str, str], Iterable[StoredMessage]],
-        clock: Clock,
     ) -> None:
         """Make it; `find` returns the messages of a topic that have a key or unique id."""
-        self._layout, self._reader, self._writing, self._find = layout, reader, writing, find
-        self._clock, self._ids = clock, UniqueIds(clock)
-        self.service = TimerService(layout, reader)
+        self._engine, self._find = engine, find
+        self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
+        self._ids = UniqueIds(self._clock)
+        self.service = TimerService(self._layout, self._reader)
 
-    def hook_into(self, hooks: Hooks, writer: Writer | None) -> None:
+    def hook_into(self, hooks: Hooks) -> None:
         """Have what waits kept when log files go, and handed over at a clean end."""
         hooks.queues_touched_by_cleanup.append(self._queues_touched_by_cleanup)
-        if writer is not None:
-            hooks.before_removal.append(lambda log_start: self._keep(writer, log_start))
-            hooks.before_clean_shutdown.append(lambda: self._hand_over(writer))
-
-    def close(self) -> None:
-        """Close what is open."""
-        self.service.close()
+        hooks.before_removal.append(
+            lambda log_start: self._keep(self._engine.writer_in_hook, log_start)
+        )
+        hooks.before_clean_shutdown.append(lambda: self._hand_over(self._engine.writer_in_hook))
 
     def count(self) -> int:
         """Return how many messages wait. Reads 48 bytes of each."""
@@ -132,7 +125,7 @@ class Timers:
         It stays called off whatever dies. Raises StoreReadOnlyError, StoreLockedError.
         """
         check_text(topic=topic, msg_id=msg_id)
-        writer = self._writing()
+        writer = self._engine.writer
         found = [one for one in self._find(TIMER_TOPIC, msg_id) if _is_for(one, topic, msg_id)]
         with writer.exclusive():
             while found and self.service.take_in(writer):

@@ -1,18 +1,14 @@
 """`Store.sink`: stages and publishes batches of rows; see `pyrocket.services.sink`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from pyrocket.arguments import check_type, check_whole
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
-from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
+from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
-from pyrocket.engine.reader import Reader
-from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.services.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
@@ -28,19 +24,13 @@ from pyrocket.services.sink.staging_area import Leftovers, StagingArea
 class Sink:
     """The exactly-once sink of one store. Staging works on a read-only store, too."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        reader: Reader,
-        writing: Callable[[], Writer],
-        config: StoreConfig,
-        clock: Clock,
-    ) -> None:
-        self._layout, self._reader, self._writing = layout, reader, writing
+    def __init__(self, engine: Engine) -> None:
+        layout, clock, config = engine.layout, engine.clock, engine.config
+        self._engine, self._layout, self._reader = engine, layout, engine.reader
         self._config, self._clock = config, clock
         self._area = StagingArea(layout)
         self._encoder = MessageEncoder(config, clock)
-        self._ledger = SinkLedger(layout, reader, clock)
+        self._ledger = SinkLedger(layout, engine.reader, clock)
         self._empty = EmptyBatches(layout, clock)
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
@@ -147,7 +137,7 @@ class Sink:
 
     def _publisher(self) -> Publisher:
         return Publisher(
-            self._writing(),
+            self._engine.writer,
             self._reader.topics,
             self._ledger,
             self._decisions(),

@@ -1,17 +1,14 @@
 """`Store.transactions`: half messages sent, decided, checked and listed."""
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 
 from pyrocket.arguments import check_message_kinds, check_text, is_whole
-from pyrocket.clock import Clock
-from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
+from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.message_encoder import TopicRoute
-from pyrocket.engine.reader import Reader
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError
@@ -52,14 +49,12 @@ class Transactions:
 
     def __init__(
         self,
-        layout: Layout,
-        reader: Reader,
-        writing: Callable[[], Writer],
-        clock: Clock,
+        engine: Engine,
         sender: Sender,
         policy: CheckPolicy | None = None,
     ) -> None:
-        self._layout, self._reader, self._writing, self._clock = layout, reader, writing, clock
+        layout, reader, clock = engine.layout, engine.reader, engine.clock
+        self._engine, self._layout, self._reader, self._clock = engine, layout, reader, clock
         self._sender = sender
         delays = sender.outgoing.delays
         self._bridge = TransactionBridge(layout, reader, clock, delays, policy or CheckPolicy())
@@ -87,7 +82,7 @@ class Transactions:
 
         Raises TransactionError; then nothing was written.
         """
-        writer = self._writing()
+        writer = self._engine.writer
         self._processor.end(writer, half, state, from_check=from_check, record=record)
         return self._sender.flush(writer)
 
@@ -108,7 +103,7 @@ class Transactions:
                 f"the immunity time is {immunity_s!r} s.",
                 remedy="Use a whole number of seconds from 0 on, or None.",
             )
-        writer = self._writing()
+        writer = self._engine.writer
         route = self._sender.route(writer, message.topic)
         self._ensure_topics(writer)
         to = self._half_destination(group, message, route, immunity_s)
@@ -127,12 +122,12 @@ class Transactions:
         0 also while another thread or process holds the write lock; the next call tries again.
         """
         with suppress(StoreLockedError):
-            return self._checks.run_due(self._writing(), self._clock())
+            return self._checks.run_due(self._engine.writer, self._clock())
         return 0
 
     def add(self, producer: CheckTarget) -> None:
         """Register a producer for checks of its group. Raises StoreReadOnlyError."""
-        self._writing()
+        _ = self._engine.writer
         with self._registering:
             self._producers = (*self._producers, producer)
         self._checks.start_soon()
@@ -145,7 +140,9 @@ class Transactions:
     def hook_into(self, hooks: Hooks) -> None:
         """Append undecided messages again before the cleaner deletes their log files."""
         hooks.before_removal.append(
-            lambda log_start: self._bridge.append_again_before(self._writing(), log_start)
+            lambda log_start: self._bridge.append_again_before(
+                self._engine.writer_in_hook, log_start
+            )
         )
         hooks.queues_touched_by_cleanup.append(self._queues_touched_by_cleanup)
 

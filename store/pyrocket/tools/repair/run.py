@@ -17,7 +17,7 @@ from pyrocket.disk.root_checks import check_fixed_names
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
 from pyrocket.metadata.identity import check_directory, layout_of
-from pyrocket.store import recovery_hooks
+from pyrocket.services.services import recovery_hooks
 from pyrocket.tools.repair.plan import Action, is_beyond_repair, plan_repair
 from pyrocket.tools.repair.steps import Steps
 from pyrocket.tools.verify.report import Report

@@ -107,7 +107,7 @@ def test_an_entry_before_the_first_message_of_a_queue_is_found_and_goes(
 def test_what_a_dead_writer_left_is_no_damage(path, clock):
     """Bytes that nobody can see, and messages that are not in their queues yet."""
     store = filled(path, count=30, clock=clock)
-    writer = store._writing()
+    writer = store._engine.writer
     real = writer._appender._dispatch
     writer._appender._dispatch = lambda *given: (_ for _ in ()).throw(OSError(5, "no"))
     with pytest.raises(StoreUnavailableError):

@@ -1,0 +1,98 @@
+"""What the parts of one open store share: its reader and, if it may write, its writer."""
+
+from collections.abc import Callable
+from functools import cached_property
+from threading import RLock
+from typing import Any, TypeVar
+
+from pyrocket.clock import Clock
+from pyrocket.config import StoreConfig
+from pyrocket.disk.layout import Layout
+from pyrocket.engine.hooks import Hooks, RecoveryHooks
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.store_files import StoreFiles
+from pyrocket.engine.writer import Writer
+from pyrocket.errors import StoreReadOnlyError
+from pyrocket.metadata.identity import load_identity, tell_differences
+
+T = TypeVar("T")
+_making = RLock()
+
+
+class lazy_property(cached_property[T]):  # noqa: N801
+    """A `cached_property` that is computed once even if several threads ask for it at a time."""
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        """Return the value, computed at the first access."""
+        with _making:
+            return super().__get__(instance, owner)
+
+
+class Engine:
+    """The reader and the writer of one open store. Safe to share between threads."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: StoreConfig,
+        clock: Clock,
+        *,
+        read_only: bool,
+        recovery: RecoveryHooks,
+        hooks: Callable[[], Hooks],
+    ) -> None:
+        """Open the directory; a writer recovers it if that is necessary.
+
+        `hooks` returns those of the services when the writer needs them first.
+        """
+        self.layout, self.clock = layout, clock
+        self._writer = None if read_only else Writer(layout, config, clock, recovery, hooks)
+        self._is_closed = False
+        if self._writer is None:
+            identity = load_identity(layout, config)
+            files = StoreFiles.to_read(layout, identity.config)
+        else:
+            identity, files = self._writer.identity, self._writer.files
+        tell_differences(layout, config, identity.config)
+        self.reader = Reader(layout, identity, clock, files)
+
+    @property
+    def config(self) -> StoreConfig:
+        """The settings in effect: the directory's where it has them, else those given."""
+        return self.reader.identity.config
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the store is open for reading only, or closed."""
+        return self._writer is None or self._is_closed
+
+    @property
+    def writer(self) -> Writer:
+        """The writer. Raises StoreReadOnlyError."""
+        if self._is_closed:
+            raise self._refusal()
+        return self.writer_in_hook
+
+    @property
+    def writer_in_hook(self) -> Writer:
+        """The same for hooks, which a writer calls while it is being closed, too."""
+        if self._writer is None:
+            raise self._refusal()
+        return self._writer
+
+    def close(self, *, clean: bool) -> None:
+        """Close the files; with `clean`, the last writer to close shuts the store down cleanly."""
+        self._is_closed = True
+        writer = self._writer
+        try:
+            if writer is not None:
+                writer.close(clean=clean)
+        finally:
+            self._writer = None
+            self.reader.close()
+
+    def _refusal(self) -> StoreReadOnlyError:
+        return StoreReadOnlyError(
+            f"{self.layout.root} is open for reading only, or closed.",
+            remedy="Open it with read_only=False.",
+        )

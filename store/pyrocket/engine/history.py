@@ -1,0 +1,53 @@
+"""`Store.history`: whether offsets that were kept elsewhere still mean the same messages.
+
+A recovery may cut the log, and a directory may be replaced by an older copy of itself. A caller
+that keeps offsets of a store, such as the checkpoint of a stream, keeps its epoch and a mark too.
+"""
+
+from collections.abc import Mapping
+
+from pyrocket.arguments import check_numbers, check_text
+from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.engine import Engine
+from pyrocket.message import LogMark
+from pyrocket.metadata.epochs import Epochs
+
+
+@translating_methods
+class History:
+    """What has been cut off the log of one store. Never locks, never writes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._reader, self._epochs = engine.reader, Epochs(engine.layout)
+
+    @property
+    def epoch(self) -> int:
+        """The number of recoveries that may have cut the log."""
+        return self._epochs.current
+
+    @property
+    def recovery_is_interrupted(self) -> bool:
+        """Whether a writer died in a recovery: until the next one queues end where durable."""
+        return self._reader.bound() == self._reader.interrupted_end() > 0
+
+    def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
+        """Return the smallest offset at which a recovery after `epoch` cut the queue, or None."""
+        check_text(topic=topic)
+        check_numbers(epoch=epoch, queue_id=queue_id)
+        return self._epochs.cut_since(epoch, topic, queue_id)
+
+    def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
+        """Return the mark of the newest message before {topic: {queue id: next offset}}.
+
+        Before a caller uses these offsets again, it passes the mark to `holds`. Reads 20 bytes a
+        queue. None if none of these messages exists any more.
+        """
+        return self._reader.mark(offsets)
+
+    def holds(self, mark: LogMark) -> bool | None:
+        """Return whether the log has the marked message where it was, and so all before it.
+
+        False after the store was restored from an older copy. None if the message was deleted with
+        its log file. Reads 88 bytes.
+        """
+        return self._reader.holds(mark)

@@ -1,0 +1,77 @@
+"""`Store.lookup`: messages by key or id, one or many at once."""
+
+from collections.abc import Iterator
+
+from pyrocket.arguments import check_numbers, check_text, check_type
+from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.engine import Engine
+from pyrocket.engine.key_lookup import KeyLookup
+from pyrocket.engine.locating import Locator, LookupRequest, LookupResult
+from pyrocket.engine.message_locations import MessageLocations, slices_at
+from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.record_slice import RecordSlice
+from pyrocket.message import StoredMessage
+
+
+@translating_methods
+class Lookup:
+    """Finds messages in one store. Never locks, never writes. Safe to share between threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._reader = engine.reader
+        self._keys = KeyLookup(engine.layout, engine.reader)
+        self._locator = Locator(self._keys, engine.reader)
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = 2**63 - 1,
+        max_messages: int = 64,
+    ) -> list[StoredMessage]:
+        """Return the newest messages with a key or unique id, oldest first.
+
+        Only messages stored in [begin_ms, end_ms] count, in epoch milliseconds. Messages of deleted
+        topics and of RocketMQ's system topics are found as long as the log has them.
+
+            store.lookup.query("orders", "order-17")
+        """
+        check_text(topic=topic, key=key)
+        check_numbers(begin_ms=begin_ms, end_ms=end_ms, max_messages=max_messages)
+        return self._keys.query(topic, key, begin_ms, end_ms, max_messages)
+
+    def by_id(self, topic: str, msg_id: str) -> StoredMessage:
+        """Return the topic's message with this unique or offset id. Raises MessageNotFoundError."""
+        check_text(topic=topic, msg_id=msg_id)
+        return self._keys.by_id(topic, msg_id)
+
+    def by_offset_id(self, offset_msg_id: str) -> StoredMessage:
+        """Return the message with an offset id: host, port and log offset in hexadecimal digits.
+
+        Raises MessageIdError, MessageNotFoundError.
+        """
+        check_text(offset_msg_id=offset_msg_id)
+        return self._keys.by_offset_id(offset_msg_id)
+
+    def locate(self, wanted: LookupRequest) -> LookupResult:
+        """Return where the messages with any of many keys or ids are; `slices_at` reads them.
+
+        Only messages that can be read from their topics now are found, all of them in one pass over
+        the key index. Raises StoreDamagedError.
+        """
+        return self._locator.locate(wanted)
+
+    def slices_at(
+        self,
+        places: MessageLocations,
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield the messages at these locations as raw records; otherwise as `Store.slices`."""
+        check_type(MessageLocations, "Use what `locate` returned.", places=places)
+        broker = self._reader.identity.config.broker_name
+        where, tally = where or MessageFilter(), tally or ScanTally()
+        return slices_at(self._reader.log, places, broker, where, tally)

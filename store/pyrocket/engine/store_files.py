@@ -1,0 +1,51 @@
+"""The log and the queues of an open store, opened once for all its parts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyrocket.config import StoreConfig
+from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.layout import Layout
+from pyrocket.index.queues.queue_table import Queues
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.metadata.identity import SealedLog
+
+
+def _outside() -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class StoreFiles:
+    """Shared by the reader, the writer and the services of one open store, and by its threads."""
+
+    log: CommitLog
+    queues: Queues
+
+    @classmethod
+    def to_read(cls, layout: Layout, config: StoreConfig) -> "StoreFiles":
+        """Return the files of a store that is open for reading."""
+        return cls._of(layout, config, writable=False, section=_outside)
+
+    @classmethod
+    def to_write(
+        cls, layout: Layout, config: StoreConfig, section: Callable[[], int]
+    ) -> "StoreFiles":
+        """Return the same for a writer; `section` numbers its exclusive sections, 0 outside."""
+        return cls._of(layout, config, writable=True, section=section)
+
+    @classmethod
+    def _of(
+        cls, layout: Layout, config: StoreConfig, *, writable: bool, section: Callable[[], int]
+    ) -> "StoreFiles":
+        log_bytes, queue_bytes = config.log_file_bytes, config.queue_file_bytes
+        files = FileQueue(
+            layout.commit_log, log_bytes, layout.scratch, writable=writable, section=section
+        )
+        queues = Queues(layout, queue_bytes, writable=writable, section=section)
+        return cls(CommitLog(files, SealedLog(layout)), queues)
+
+    def close(self) -> None:
+        """Close what is open; it is opened again when it is used."""
+        self.queues.close()
+        self.log.run.close()

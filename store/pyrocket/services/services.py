@@ -1,0 +1,98 @@
+"""The services of one open store: made when they are first needed, and hooked into its writer."""
+
+from functools import partial
+
+from pyrocket.clock import Clock
+from pyrocket.config import StoreConfig
+from pyrocket.disk.layout import Layout
+from pyrocket.engine.engine import Engine, lazy_property
+from pyrocket.engine.hooks import Hooks, RecoveryHooks
+from pyrocket.engine.key_lookup import KeyLookup
+from pyrocket.engine.sender import Sender
+from pyrocket.engine.service_runner import ServiceRunner
+from pyrocket.services.delay.levels import DelayLevels
+from pyrocket.services.delay.skip_delivered import skip_delivered
+from pyrocket.services.delay.timer_recovery import settle_timers
+from pyrocket.services.delay.timer_store import TimerBuckets
+from pyrocket.services.delay.timers import Timers
+from pyrocket.services.sink.empty_batches import EmptyBatches
+from pyrocket.services.sink.sink import Sink
+from pyrocket.services.transactions.transactions import Transactions
+
+_EVER = 2**63 - 1
+_SAME_ID = 64
+
+
+def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:
+    """Return how the services recover; every writer of a store needs them."""
+    return RecoveryHooks(
+        after_unclean_end=[EmptyBatches(layout, clock).note_unclean_end],
+        after_recovery=[partial(settle_timers, layout), skip_delivered],
+        before_cursor_save=[lambda: TimerBuckets(layout.timers).sync()],
+    )
+
+
+class Services:
+    """The parts of an open store that are built on its reader and writer."""
+
+    def __init__(
+        self, layout: Layout, config: StoreConfig, clock: Clock, *, read_only: bool
+    ) -> None:
+        """Open the directory; a writer recovers it if that is necessary."""
+        self.engine = Engine(
+            layout,
+            config,
+            clock,
+            read_only=read_only,
+            recovery=recovery_hooks(layout, clock),
+            hooks=lambda: self.hooks,
+        )
+
+    @lazy_property
+    def sender(self) -> Sender:
+        """Sends messages."""
+        return Sender(self.engine)
+
+    @lazy_property
+    def sink(self) -> Sink:
+        """Batches that become visible whole, exactly once."""
+        return Sink(self.engine)
+
+    @lazy_property
+    def levels(self) -> DelayLevels:
+        """Delivers messages with delay levels."""
+        return DelayLevels(self.engine.layout, self.engine.reader)
+
+    @lazy_property
+    def timers(self) -> Timers:
+        """Delivers messages with due times of their own."""
+        engine = self.engine
+        keys = KeyLookup(engine.layout, engine.reader)
+        return Timers(engine, partial(keys.query, begin_ms=0, end_ms=_EVER, max_messages=_SAME_ID))
+
+    @lazy_property
+    def transactions(self) -> Transactions:
+        """Half messages and their decisions."""
+        return Transactions(self.engine, self.sender)
+
+    @lazy_property
+    def runner(self) -> ServiceRunner:
+        """Runs what is due."""
+        return ServiceRunner(self.engine, [self.levels, self.timers.service])
+
+    @lazy_property
+    def hooks(self) -> Hooks:
+        """What all services have the writer call."""
+        hooks = Hooks()
+        for service in (self.sink, self.levels, self.timers, self.transactions, self.runner):
+            service.hook_into(hooks)
+        return hooks
+
+    def close(self, *, clean: bool) -> None:
+        """Stop threads and producers, then close the reader and the writer."""
+        made = vars(self)
+        if "runner" in made:
+            self.runner.stop()
+        if "transactions" in made:
+            self.transactions.close()
+        self.engine.close(clean=clean)
