@@ -30,12 +30,10 @@ if TYPE_CHECKING:
     from pyrocket.engine.group_admin import Groups as Groups
     from pyrocket.engine.locating import LookupRequest as LookupRequest
     from pyrocket.engine.locating import LookupResult as LookupResult
-    from pyrocket.engine.message_locations import MessageLocations as MessageLocations
     from pyrocket.errors import PyrocketError as PyrocketError
     from pyrocket.filters.message_filter import MessageFilter as MessageFilter
     from pyrocket.filters.message_filter import ScanTally as ScanTally
     from pyrocket.formats.half_message import HalfMessage as HalfMessage
-    from pyrocket.formats.pending_columns import PENDING_COLUMNS as PENDING_COLUMNS
     from pyrocket.formats.properties import KEY_ENCODING_PROPERTY as KEY_ENCODING_PROPERTY
     from pyrocket.formats.properties import NULL_BODY_PROPERTY as NULL_BODY_PROPERTY
     from pyrocket.formats.record_columns import SCAN_COLUMNS as SCAN_COLUMNS
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from pyrocket.formats.record_slice import decode_slices as decode_slices
     from pyrocket.formats.send_columns import SEND_COLUMNS as SEND_COLUMNS
     from pyrocket.formats.send_columns import check_send_schema as check_send_schema
+    from pyrocket.index.queues.message_locations import MessageLocations as MessageLocations
     from pyrocket.message import AppendResult as AppendResult
     from pyrocket.message import ByteSpan as ByteSpan
     from pyrocket.message import LogMark as LogMark
@@ -72,6 +71,7 @@ if TYPE_CHECKING:
     from pyrocket.views.parts import VIEW_COLUMNS as VIEW_COLUMNS
     from pyrocket.views.parts import ViewName as ViewName
     from pyrocket.views.parts import ViewPart as ViewPart
+    from pyrocket.views.pending import PENDING_COLUMNS as PENDING_COLUMNS
     from pyrocket.views.pending import PendingRange as PendingRange
     from pyrocket.views.views import Views as Views
 
@@ -80,15 +80,14 @@ _NAMES = {
     "config": "Retention StoreConfig parse_duration",
     "engine.group_admin": "AtTime Groups",
     "engine.locating": "LookupRequest LookupResult",
-    "engine.message_locations": "MessageLocations",
     "errors": "PyrocketError",
     "filters.message_filter": "MessageFilter ScanTally",
     "formats.half_message": "HalfMessage",
-    "formats.pending_columns": "PENDING_COLUMNS",
     "formats.properties": "KEY_ENCODING_PROPERTY NULL_BODY_PROPERTY",
     "formats.record_columns": "SCAN_COLUMNS",
     "formats.record_slice": "RecordSlice decode_slices",
     "formats.send_columns": "SEND_COLUMNS check_send_schema",
+    "index.queues.message_locations": "MessageLocations",
     "message": "AppendResult ByteSpan LogMark Message MessageQueue Position QueueOffsets"
     " SendResult StoredMessage",
     "metadata.groups": "GroupConfig check_group_name",
@@ -102,7 +101,7 @@ _NAMES = {
     "services.transactions.transactions": "Transactions",
     "store": "Store",
     "views.parts": "VIEW_COLUMNS ViewName ViewPart",
-    "views.pending": "PendingRange",
+    "views.pending": "PENDING_COLUMNS PendingRange",
     "views.views": "Views",
 }
 """The public names by the module that defines them, from which they are imported on first use."""

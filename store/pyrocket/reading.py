@@ -17,12 +17,11 @@ from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.key_lookup import KeyLookup
 from pyrocket.engine.locating import Locator, LookupRequest, LookupResult
-from pyrocket.engine.message_locations import MessageLocations, slices_at
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
-from pyrocket.formats.record_columns import check_columns
 from pyrocket.formats.record_slice import RecordSlice, decode_slices
+from pyrocket.index.queues.message_locations import MessageLocations, slices_at
 from pyrocket.index.queues.scan_many import slice_of_runs
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.topics import TopicConfig
@@ -169,7 +168,6 @@ class Reading:
         looked at. Raises OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a `bodyText`
         that is not UTF-8.
         """
-        check_columns(columns)
         slices = self.slices(topic, queue_id, start, end, where=where, tally=tally)
         join = where is not None and not where.wants_all
         return decode_slices(slices, columns, verify_crc=verify_crc, join=join)

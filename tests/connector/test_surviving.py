@@ -144,7 +144,7 @@ def test_what_cannot_be_read_though_it_is_there_is_no_loss(store):
 @pytest.fixture
 def sparse(store, monkeypatch):
     """Sixty more messages, at 60 to 119; 60, 90 and 119 are wanted. Each slice is handed on."""
-    monkeypatch.setattr("pyrocket.formats.record_slice._ROWS_WORTH", 1)
+    monkeypatch.setattr("pyrocket.formats.record_slice._MIN_ROWS", 1)
     wanted = [n in (0, 30, 59) for n in range(60)]
     rows = batch(
         [f"{n:0200}".encode() for n in range(60, 120)],

@@ -27,11 +27,13 @@ from pyrocket.formats.java_timers import (
 from pyrocket.formats.message_id import offset_message_id, parse_offset_message_id
 from pyrocket.formats.properties import RESERVED_PROPERTIES, decode_properties
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, decode_columns
+from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.timer_entry import TIMER_ENTRY
 from pyrocket.index.keys.key_items import key_items
+from pyrocket.message import MessageQueue
+from support.slices import decode_run
 
 COLUMNS = [name for name in SCAN_COLUMNS if name not in ("bodyText", "bornTimestamp")]
 _SAME = {
@@ -61,8 +63,11 @@ def record(data):
         return
     buffer = pa.py_buffer(data)
     fields = RecordFields(buffer, one.physical_offset, np.array([0]), np.array([len(data)]))
-    run = QueueRun(one.topic, "broker", one.queue_id, one.queue_offset)
-    message, batch = _attempt(one.to_message), _attempt(decode_columns, fields, run, COLUMNS)
+    queue = MessageQueue(one.topic, "broker", one.queue_id)
+    message, batch = (
+        _attempt(one.to_message),
+        _attempt(decode_run, fields, queue, one.queue_offset, COLUMNS),
+    )
     assert (message is None) == (batch is None), "only one of the two takes it"
     if message is None:
         return

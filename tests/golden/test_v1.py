@@ -13,9 +13,10 @@ from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint
 from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE, parse_entries
 from pyrocket.formats.record import encode_record, read_header
-from pyrocket.formats.record_columns import QueueRun, decode_columns
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.message import MessageQueue
+from support.slices import decode_run
 
 V1 = Path(__file__).parent / "v1"
 BASE, FIRST, TIME = 4096, 3, 1700000000000
@@ -97,8 +98,8 @@ def test_records_are_read_as_columns():
     buffer = pa.py_buffer((V1 / "commitlog.bin").read_bytes())
     raw = RecordFields(buffer, BASE, np.array(STARTS) - BASE, np.array(SIZES))
     columns = ["body", "msgId", "properties", "systemProperties", "tags", "keys", "flag"]
-    run = QueueRun("Golden", "b", 0, FIRST)
-    rows = decode_columns(raw, run, columns, verify_crc=True).to_pylist()
+    queue = MessageQueue("Golden", "b", 0)
+    rows = decode_run(raw, queue, FIRST, columns, verify_crc=True).to_pylist()
     assert [row["body"] for row in rows] == [body for body, *_ in ROWS]
     assert [row["msgId"] for row in rows] == MSG_IDS
     assert [dict(row["properties"] + row["systemProperties"]) for row in rows] == [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats import record_columns, record_slice
-from pyrocket.index.queues import scanner, sparse
+from pyrocket.index.queues import record_fetch, scanner
 from support.slices import scan_ranges
 from support.stores import SMALL, FakeClock, batch, log_files, message, overwrite, queue_files
 
@@ -71,13 +71,12 @@ def tagged(store):
 def ways(request, monkeypatch):
     """As it is, with so small slices that a few messages make many, and without a mapping."""
     if request.param == "small slices":
-        monkeypatch.setattr(record_slice, "_ROWS_WORTH", 3)
+        monkeypatch.setattr(record_slice, "_MIN_ROWS", 3)
         for name in ("SLICE_ROWS", "_ENTRIES_AT_ONCE"):
             monkeypatch.setattr(scanner, name, 3)
     if request.param.startswith("piece"):
-        monkeypatch.setattr(sparse, "lie_apart", lambda offsets, sizes: len(offsets) > 0)
-        monkeypatch.setattr(scanner, "lie_apart", sparse.lie_apart)
-        monkeypatch.setattr(sparse, "_NEAR", 400 if "near" in request.param else 0)
+        monkeypatch.setattr(scanner, "is_sparse", lambda offsets, sizes: len(offsets) > 0)
+        monkeypatch.setattr(record_fetch, "_MAX_GAP", 400 if "near" in request.param else 0)
 
 
 @pytest.mark.usefixtures("ways")
@@ -229,7 +228,7 @@ def test_few_messages_of_many_slices_come_in_one_batch(tagged, monkeypatch):
 
 def test_bodies_that_inflate_to_a_lot_come_in_several_batches(store, monkeypatch):
     monkeypatch.setattr(record_columns, "PLAIN_BYTES", 10_000)
-    monkeypatch.setattr(record_slice, "_ROWS_WORTH", 1)
+    monkeypatch.setattr(record_slice, "_MIN_ROWS", 1)
     plain = [b"%d" % number * 6000 for number in range(30)]
     store.append_batch(batch(plain, 0, tags=pa.array(["A", "B"] * 15)), topic="t")
     where = MessageFilter.parse(tags="A")
@@ -254,7 +253,7 @@ def test_log_files_that_go_and_records_over_their_end_are_noticed(tagged, path):
 def test_far_apart_is_more_than_pages_around_each():
     def apart(gap, size, count=10):
         offsets = np.arange(count) * (gap + size)
-        return sparse.lie_apart(offsets, np.full(count, size))
+        return record_fetch.is_sparse(offsets, np.full(count, size))
 
     assert apart(100_000, 1_000)
     assert not apart(10_000, 1_000)

@@ -159,7 +159,7 @@ def calls_of_parts(store):
         "Groups.topics": (groups.topics, {"group": "g"}),
         "Transactions.end": (
             transactions.end,
-            {"place": HalfMessageRef(0, 0, "pg", "x"), "state": UNKNOWN, "from_check": False},
+            {"half": HalfMessageRef(0, 0, "pg", "x"), "state": UNKNOWN, "from_check": False},
         ),
         "Transactions.send_half": (
             transactions.send_half,
@@ -179,7 +179,7 @@ def calls_of_parts(store):
         "Sink.discard": (sink.discard, {"staged": []}),
         "Sink.last": (sink.last, {"identity": "q", "target": "t"}),
         "Sink.publish": (sink.publish, {"batch": batch_of(0), "staged": []}),
-        "Sink.publish_once": (sink.publish_anonymous, {"staged": []}),
+        "Sink.publish_anonymous": (sink.publish_anonymous, {"staged": []}),
         "Sink.stage": (sink.stage, {"batch": batch_of(9), "partition": 0, "attempt": 0}),
         "SinkBatch": (
             SinkBatch,

@@ -13,7 +13,7 @@ from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedErro
 from pyrocket.formats.index_file import Geometry, key_hash
 from pyrocket.index.keys import key_search
 from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.index.queues import scattered_reads
+from pyrocket.index.queues import record_fetch
 from support.slices import decoded
 from support.stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot
 
@@ -216,7 +216,7 @@ def test_places_within_a_range_of_offsets():
 def test_records_far_apart_are_read_in_windows(open_store, monkeypatch):
     store = open_store()
     store.append_batch(batch(numbered(60, 300), 0, keys=[["k"]] * 60), topic="t")
-    monkeypatch.setattr(scattered_reads, "WINDOW_BYTES", 700)
+    monkeypatch.setattr(record_fetch, "WINDOW_BYTES", 700)
     assert read(store, ONE_KEY) == numbered(60, 300)
 
 

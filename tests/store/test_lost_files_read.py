@@ -28,7 +28,7 @@ def scan_all(store, first=0, **options):
 
 def scan_apart(store, first=0):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanning, "lie_apart", lambda offsets, sizes: True)
+        patch.setattr(scanning, "is_sparse", lambda offsets, sizes: True)
         return scan_all(store, first)
 
 

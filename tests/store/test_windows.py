@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pyrocket import Store
 from pyrocket.disk import file_queue
-from pyrocket.index.queues import scanner, scattered_reads
+from pyrocket.index.queues import record_fetch, scanner
 from pyrocket.log import record_walk
 from pyrocket.tools.verify.verify import verify
 from support.stores import SMALL, batch, bodies, filled, numbered, reboot
@@ -75,9 +75,9 @@ def picked_up(path):
     with reader(path) as store:
         entries = store._reader._queues.get("t", 0).entries(0, 1250)
         places = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
-        assert len(scattered_reads.read_scattered(store._reader.log, *places).at) == 1250
+        assert len(record_fetch.read_scattered(store._reader.log, *places).at) == 1250
         end = store._reader.log_end()
-        assert (scattered_reads.sizes_at(store._reader.log, places[0], end) == places[1]).all()
+        assert (record_fetch.sizes_at(store._reader.log, places[0], end) == places[1]).all()
 
 
 def verified(path):
@@ -96,7 +96,7 @@ OPERATIONS = [scanned, as_records, walked, looked_for, picked_up, verified, reco
 def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, monkeypatch, read):
     read(long_log)
     assert max(maps) > 2 * WINDOW, "else nothing would be shown"
-    for module in (scanner, scattered_reads, record_walk):
+    for module in (record_fetch, scanner, record_walk):
         monkeypatch.setattr(module, "WINDOW_BYTES", WINDOW)
     monkeypatch.setattr(file_queue, "KEPT_BYTES", WINDOW)
     monkeypatch.setattr(file_queue, "HUGE_PAGE_BYTES", mmap.ALLOCATIONGRANULARITY)
@@ -108,7 +108,7 @@ def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, m
 def test_a_window_has_64_mib_at_most():
     windows = (
         scanner.WINDOW_BYTES,
-        scattered_reads.WINDOW_BYTES,
+        record_fetch.WINDOW_BYTES,
         record_walk.WINDOW_BYTES,
         file_queue.KEPT_BYTES,
     )

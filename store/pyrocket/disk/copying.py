@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyrocket.disk import io
+from pyrocket.disk.holes import data_from
 from pyrocket.disk.os_errors import os_error_remedy
-from pyrocket.disk.sparse import data_from
 from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavailableError
 
 _BLOCK_BYTES = 4 * 1024 * 1024

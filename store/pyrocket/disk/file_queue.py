@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from pyrocket.disk import io
 from pyrocket.disk.file_sizes import check_length
+from pyrocket.disk.holes import HoleCache, data_from
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.os_errors import naming_obstacles
-from pyrocket.disk.sparse import HoleCache, data_from
 from pyrocket.errors import RESTORE_FILE, PyrocketError, StoreDamagedError
 
 HUGE_PAGE_BYTES = 2 * 1024 * 1024

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from pyrocket.arguments import check_numbers, check_texts, check_type
 from pyrocket.engine.key_lookup import KeyLookup
-from pyrocket.engine.message_locations import MessageLocations
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, to_text
@@ -23,7 +22,8 @@ from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.queues.scattered_reads import records_at, sizes_at
+from pyrocket.index.queues.message_locations import MessageLocations
+from pyrocket.index.queues.record_fetch import records_at, sizes_at
 
 Bools = npt.NDArray[np.bool_]
 

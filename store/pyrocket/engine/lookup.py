@@ -7,9 +7,9 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.key_lookup import KeyLookup
 from pyrocket.engine.locating import Locator, LookupRequest, LookupResult
-from pyrocket.engine.message_locations import MessageLocations, slices_at
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
+from pyrocket.index.queues.message_locations import MessageLocations, slices_at
 from pyrocket.message import StoredMessage
 
 

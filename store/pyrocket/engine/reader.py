@@ -36,7 +36,7 @@ from pyrocket.index.queues.entries_at import log_offsets_at
 from pyrocket.index.queues.log_marks import holds, newest_mark
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.scan_many import Run
-from pyrocket.index.queues.scanner import Scanner, Slice, read_messages
+from pyrocket.index.queues.scanner import Scanner, read_messages
 from pyrocket.index.queues.time_lookup import offset_by_time, store_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
@@ -151,12 +151,12 @@ class Reader:
         """Return the range of a queue of RocketMQ's own, which need not be in the topic table."""
         return self._range(topic, queue_id, self.bound(), self._log.first_offset())
 
-    def records(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[Slice]:
+    def records(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[RecordSlice]:
         """Yield the messages [start, end) of a queue as raw records, a few MiB at a time.
 
         Raises OffsetOutOfRangeError, StoreDamagedError.
         """
-        return self._scanner.records(self._queues.get(topic, queue_id), start, end)
+        return self._scanner.slices(self._queues.get(topic, queue_id), start, end, in_place=True)
 
     def points_to(self, topic: str, queue_id: int, offsets: Ints) -> Ints:
         """Return the log offsets of messages at these queue offsets, ascending; -1 for none."""

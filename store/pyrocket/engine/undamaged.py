@@ -6,14 +6,14 @@ from contextlib import suppress
 
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
-from pyrocket.index.queues.scanner import Slice
+from pyrocket.formats.record_slice import RecordSlice
 
 _log = logging.getLogger(__name__)
 
 
 def read_undamaged(
     reader: Reader, topic: str, queue_id: int, start: int, end: int, *, log_damaged: bool = False
-) -> Iterator[Slice]:
+) -> Iterator[RecordSlice]:
     """Yield the readable messages of [start, end), a few MiB at a time.
 
     With `log_damaged`, an error is logged for each of the others.
@@ -31,7 +31,7 @@ def read_undamaged(
 
 def first_undamaged(
     reader: Reader, topic: str, queue_id: int, start: int, end: int
-) -> Slice | None:
+) -> RecordSlice | None:
     """Return the first messages of [start, end); None if the very first cannot be read."""
     while start < end:
         with suppress(StoreDamagedError, OffsetOutOfRangeError):

@@ -7,7 +7,6 @@ part, and holds at most twice that and the body that exceeds it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -36,6 +35,7 @@ from pyrocket.formats.record import (
 )
 from pyrocket.formats.record_crc import check_crcs
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.message import MessageQueue
 
 
 def plain_bodies(fields: RecordFields, most: int) -> pa.BinaryArray:
@@ -181,37 +181,18 @@ def check_columns(columns: Sequence[str], known: Iterable[str] = SCAN_COLUMNS) -
 
 
 SEVERAL_QUEUES = -1
-
-
-@dataclass(frozen=True)
-class QueueRun:
-    """Which records a slice holds: queue offsets from `first_offset` on, without a gap.
-
-    SEVERAL_QUEUES instead of a `queue_id`: each record says whose it is.
-    """
-
-    topic: str
-    broker_name: str
-    queue_id: int
-    first_offset: int
-
-
-def decode_columns(
-    fields: RecordFields, run: QueueRun, columns: Sequence[str], *, verify_crc: bool = False
-) -> pa.RecordBatch:
-    """Return the columns of the records, checked. Raises StoreDamagedError, SchemaError.
-
-    Where bodies inflate to more than PLAIN_BYTES, the batch holds the first records only.
-    """
-    fields.check_run(run.topic, run.queue_id, run.first_offset)
-    return build_columns(fields, run, columns, verify_crc=verify_crc)
+"""Instead of a queue id: each record names its own."""
 
 
 def build_columns(
-    fields: RecordFields, run: QueueRun, columns: Sequence[str], *, verify_crc: bool = False
+    fields: RecordFields, queue: MessageQueue, columns: Sequence[str], *, verify_crc: bool = False
 ) -> pa.RecordBatch:
-    """Return the same of any records of a queue that have been checked, with gaps or without."""
-    decoder = _Decoder(fields, run)
+    """Return the columns of checked records of a queue, or of SEVERAL_QUEUES of a topic.
+
+    If bodies inflate to more than PLAIN_BYTES, the batch has the first records only. Raises
+    StoreDamagedError, and SchemaError for a `bodyText` that is not UTF-8.
+    """
+    decoder = _Decoder(fields, queue)
     if not _BODIES.isdisjoint(columns):
         decoder.inflate()
     if verify_crc:
@@ -226,8 +207,8 @@ class _Decoder:
 
     bodies: pa.BinaryArray
 
-    def __init__(self, fields: RecordFields, run: QueueRun) -> None:
-        self.fields, self.run = fields, run
+    def __init__(self, fields: RecordFields, queue: MessageQueue) -> None:
+        self.fields, self.queue = fields, queue
 
     @cached_property
     def properties(self) -> PropertyColumns:
@@ -260,7 +241,7 @@ class _Decoder:
         is_text = [is_utf8(body) for body in self.bodies.to_pylist()]
         offset = self.fields.queue_offset[is_text.index(False)]
         return SchemaError(
-            f"the body of {self.run.topic!r} queue {self.run.queue_id} offset {offset} is not"
+            f"the body of {self.queue.topic!r} queue {self.queue.queue_id} offset {offset} is not"
             " UTF-8.",
             remedy="Read `body` as BINARY and decode it in the query.",
             code="BODY_NOT_UTF8",
@@ -271,9 +252,9 @@ class _Decoder:
         return _repeated(value, kind, most).slice(0, len(self.fields))
 
     def queue_ids(self) -> pa.Int32Array:
-        if self.run.queue_id == SEVERAL_QUEUES:
+        if self.queue.queue_id == SEVERAL_QUEUES:
             return pa.array(self.fields.queue_id, pa.int32())
-        return self.constant(self.run.queue_id, pa.int32())
+        return self.constant(self.queue.queue_id, pa.int32())
 
     def message_ids(self) -> pa.StringArray:
         ids = self.properties.column(UNIQ_KEY)
@@ -349,8 +330,8 @@ def _running_sum(counts: Ints) -> pa.Int32Array:
 
 
 _BUILDERS: dict[str, Callable[[_Decoder], pa.Array]] = {
-    "topic": lambda d: d.constant(d.run.topic, pa.string()),
-    "brokerName": lambda d: d.constant(d.run.broker_name, pa.string()),
+    "topic": lambda d: d.constant(d.queue.topic, pa.string()),
+    "brokerName": lambda d: d.constant(d.queue.broker, pa.string()),
     "queueId": _Decoder.queue_ids,
     "queueOffset": lambda d: pa.array(d.fields.queue_offset),
     "msgId": _Decoder.message_ids,

@@ -1,68 +1,84 @@
-"""Messages of a topic as raw records: what travels between a store and the code that decodes it."""
+"""Slices, the undecoded messages that every read yields, and the one loop that decodes them.
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+A read is a generator of slices: of a range of a queue (`index.queues.scanner`), of ranges of many
+queues (`scan_many`), of single messages anywhere in the log (`message_locations`). A slice has a
+few MiB of checked records at most; it is decoded and released before the next one is read.
+"""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
 import pyarrow as pa
 
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.record_columns import QueueRun, build_columns, check_columns
-from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.record_columns import build_columns, check_columns
+from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.message import MessageQueue
 
-_ROWS_WORTH, _BYTES_WORTH = 4096, 1 << 20
-"""A batch with either is large enough to be handed on."""
+_MIN_ROWS, _MIN_BYTES = 4096, 1 << 20
+"""A batch that has either is handed on; smaller ones are joined first."""
 
 
 @dataclass(frozen=True)
 class RecordSlice:
-    """Checked records of one queue, or of several, in the order in which the log has them.
-
-    Valid until the next slice is taken: the records may lie in a window of the log that moves.
+    """Checked records of one queue, or of several, in the order of the log.
 
     Attributes:
-        run: Topic, broker and queue of the records; SEVERAL_QUEUES as queue id if each record
+        queue: Topic, broker and queue of the records; SEVERAL_QUEUES as queue id if each record
             names its own.
-        records: The records, not yet decoded.
-        order: Of several queues: the rows of the records in the order in which they were asked
-            for.
+        records: The records, not decoded.
+        tags_codes: Those of the queue entries; empty if the records were read without entries.
+        order: Of several queues: the rows in the order in which they were asked for.
     """
 
-    run: QueueRun
+    queue: MessageQueue
     records: RecordFields
+    tags_codes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     order: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.records)
 
     @property
+    def first_offset(self) -> int:
+        """The queue offset of the first message."""
+        return int(self.records.queue_offset[0])
+
+    @property
     def next_offset(self) -> int:
         """The queue offset at which a read of this queue can be resumed after this slice."""
         return int(self.records.queue_offset[-1]) + 1
 
+    def part(self, rows: slice | Bools | Ints) -> "RecordSlice":
+        """Return some of the messages of a slice without `order`; they share its buffer."""
+        codes = self.tags_codes[rows] if len(self.tags_codes) else self.tags_codes
+        return replace(self, records=self.records.part(rows), tags_codes=codes)
+
     def decode(
         self, columns: Sequence[str], *, verify_crc: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns; several batches where bodies inflate to a lot.
+        """Yield the columns, in several batches if bodies inflate to a lot.
 
         Columns: `pyrocket.SCAN_COLUMNS`. Raises StoreDamagedError, SchemaError.
         """
-        check_columns(columns)
-        records = self.records
-        while len(records):
-            batch = build_columns(records, self.run, columns, verify_crc=verify_crc)
-            yield batch
-            records = records.part(slice(batch.num_rows, None))
+        return decode_slices([self], columns, verify_crc=verify_crc)
 
     def decode_in_order(
         self, columns: Sequence[str], *, verify_crc: bool = False
     ) -> pa.RecordBatch | None:
-        """Return the columns as one batch in `order`; None where bodies inflate to a lot."""
+        """Return the columns as one batch in `order`; None if bodies inflate to a lot."""
         check_columns(columns)
-        batch = build_columns(self.records, self.run, columns, verify_crc=verify_crc)
-        if batch.num_rows < len(self.records):
+        batch = self.build(columns, verify_crc=verify_crc)
+        if batch.num_rows < len(self):
             return None
         return batch if self.order is None else batch.take(pa.array(self.order))
+
+    def build(self, columns: Sequence[str], *, verify_crc: bool = False) -> pa.RecordBatch:
+        """Return the columns; of the first messages only if bodies inflate to a lot."""
+        return build_columns(self.records, self.queue, columns, verify_crc=verify_crc)
 
 
 def decode_slices(
@@ -72,13 +88,30 @@ def decode_slices(
     verify_crc: bool = False,
     join: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of slices of single queues, in their order; raises as `decode`.
+    """Return the slices as batches of columns, in their order; the columns are checked at once.
 
-    With `join` small batches are joined, since a filter may leave few messages of each slice. What
-    was decoded before an error is yielded before the error is raised.
+    With `join`, small batches are joined: a filter may leave few messages of each slice. Columns:
+    `pyrocket.SCAN_COLUMNS`. Raises what the slices raise, StoreDamagedError, and SchemaError for a
+    `bodyText` that is not UTF-8.
     """
-    batches = (batch for each in slices for batch in each.decode(columns, verify_crc=verify_crc))
+    check_columns(columns)
+    build = partial(RecordSlice.build, columns=columns, verify_crc=verify_crc)
+    batches = decode_with(build, slices)
     return _joined(batches) if join else batches
+
+
+def decode_with(
+    build: Callable[[RecordSlice], pa.RecordBatch], slices: Iterable[RecordSlice]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that `build` makes of the slices, until it has had all their messages.
+
+    If bodies inflate to a lot, `build` returns the first messages only, and is called for the rest.
+    """
+    for part in slices:
+        while len(part):
+            batch = build(part)
+            yield batch
+            part = part.part(slice(batch.num_rows, None))
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -88,10 +121,11 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             few.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows >= _ROWS_WORTH or size >= _BYTES_WORTH:
+            if rows >= _MIN_ROWS or size >= _MIN_BYTES:
                 yield from _as_one(few)
                 few, rows, size = [], 0, 0
     except PyrocketError:
+        # A reader that continues after the loss must not miss the messages before it.
         yield from _as_one(few)
         raise
     yield from _as_one(few)

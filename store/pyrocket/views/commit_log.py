@@ -7,6 +7,7 @@ at the last whole record.
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,13 @@ from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import to_text
 from pyrocket.formats.record import BLANK_BYTES
-from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, build_columns
+from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.record_slice import RecordSlice, decode_with
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, queue_rows
 from pyrocket.index.queues.scanner import SLICE_ROWS
 from pyrocket.log.salvage import LogCheck
+from pyrocket.message import MessageQueue
 from pyrocket.views.parts import IN_QUEUE, VIEW_COLUMNS, LogPart
 
 _log = logging.getLogger(__name__)
@@ -54,12 +57,20 @@ def scan_log(reader: Reader, part: LogPart, columns: Sequence[str]) -> Iterator[
     Raises StoreDamagedError at the first place that holds no whole record, unless those are
     skipped, and OffsetOutOfRangeError where the part was cleaned away.
     """
+    return decode_with(partial(_build_batch, reader, columns=columns), _slices(reader, part))
+
+
+def _slices(reader: Reader, part: LogPart) -> Iterator[RecordSlice]:
     check = LogCheck(reader.log, lambda count, name: None, end_is_known=part.is_whole)
+    queue = MessageQueue("", reader.identity.config.broker_name, SEVERAL_QUEUES)
     told = 0
     for run in check.runs(part.start, part.end):
         told = _tell(reader, part, check, told)
         for start in range(0, len(run), SLICE_ROWS):
-            yield from _batches(reader, run.part(slice(start, start + SLICE_ROWS)), part, columns)
+            records = run.part(slice(start, start + SLICE_ROWS))
+            if part.topics:
+                records = records.part(is_among(to_text(records.topics()), part.topics))
+            yield RecordSlice(queue, records)
     _tell(reader, part, check, told, at_end=True)
 
 
@@ -86,30 +97,15 @@ def _tell(
     return len(check.bad)
 
 
-def _batches(
-    reader: Reader, fields: RecordFields, part: LogPart, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    if part.topics:
-        fields = fields.part(is_among(to_text(fields.topics()), part.topics))
-    while len(fields):
-        batch = _columns(reader, fields, columns)
-        yield batch
-        # Where bodies inflate to a lot, the rows come in several batches.
-        fields = fields.part(slice(batch.num_rows, None))
-
-
-def _columns(reader: Reader, fields: RecordFields, columns: Sequence[str]) -> pa.RecordBatch:
-    nowhere = QueueRun("", reader.identity.config.broker_name, 0, 0)
+def _build_batch(reader: Reader, part: RecordSlice, columns: Sequence[str]) -> pa.RecordBatch:
     plain = [name for name in columns if name in SCAN_COLUMNS] or ["physicalOffset"]
-    batch = build_columns(fields, nowhere, plain)
-    fields = fields.head(batch.num_rows)
+    batch = part.build(plain)
+    records = part.records.head(batch.num_rows)
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     if "topic" in columns:
-        arrays["topic"] = to_text(fields.topics())
-    if "queueId" in columns:
-        arrays["queueId"] = pa.array(fields.queue_id)
+        arrays["topic"] = to_text(records.topics())
     if IN_QUEUE in columns:
-        arrays[IN_QUEUE] = _in_queue(reader, fields)
+        arrays[IN_QUEUE] = _in_queue(reader, records)
     schema = pa.schema([(name, _COLUMNS[name]) for name in columns])
     return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
 

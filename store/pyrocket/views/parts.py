@@ -6,9 +6,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from pyrocket.formats.pending_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
-from pyrocket.views.pending import PendingRange
+from pyrocket.views.pending import DUE, PendingRange
 
 ViewName = Literal["commitlog", "retry", "dlq", "groups", "topics"]
 

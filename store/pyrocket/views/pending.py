@@ -1,28 +1,31 @@
-"""What waits in a store: delayed messages, and half messages that nobody has decided about.
+"""Pending messages: scheduled ones, and half messages that are not decided yet.
 
-A look at it is a plan, made once: places in RocketMQ's own topics, which stay what they are while
-messages are delivered. Whoever has the plan reads the messages, perhaps elsewhere.
+A plan lists ranges of RocketMQ's own topics, which stay as they are while messages are delivered.
+It is made once; its ranges may be read by other processes. Topic and queue of a pending message
+are those that it is for; its queue offset is that in the topic where it waits.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyrocket.arguments import check_texts, check_type
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import level_word
 from pyrocket.engine.reader import Reader
-from pyrocket.errors import InvalidInputError, SchemaError
+from pyrocket.errors import InvalidInputError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.pending_columns import DUE, PENDING_COLUMNS, parked_columns, rows_for
-from pyrocket.formats.record_columns import QueueRun
-from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.properties import TIMER_OUT_MS
+from pyrocket.formats.property_columns import PropertyColumns, numbers, real_places
+from pyrocket.formats.record_columns import SCAN_COLUMNS, check_columns
+from pyrocket.formats.record_slice import RecordSlice, decode_with
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries
-from pyrocket.index.queues.scanner import Slice
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import saved_cursors
 from pyrocket.metadata.topics import TopicConfig
@@ -32,17 +35,26 @@ PendingKind = Literal["scheduled", "half"]
 """`scheduled` messages are delivered when they are due, `half` ones when they are committed."""
 
 MAX_MESSAGES = 16_384
-"""In one part of a plan."""
+"""In one range of a plan."""
 
-_WIDEST_GAP = 256
-"""Messages between two of one part that are read and left out."""
+_MAX_GAP = 256
+"""So many messages between two of one range are read and left out."""
+
+DUE = "dueTimestamp"
+PENDING_COLUMNS: dict[str, pa.DataType] = {**SCAN_COLUMNS, DUE: pa.timestamp("us", "UTC")}
+"""Every column that a scan of pending messages can return, with its Arrow type.
+
+Half messages have no `dueTimestamp`.
+"""
+
+_MS = "^[0-9]{1,15}$"
 
 
 @dataclass(frozen=True, order=True)
 class PendingRange:
-    """Messages that wait in one queue: all of [start, end), or those at `offsets` alone.
+    """Messages that wait in one queue: all of [start, end), or only those at `offsets`.
 
-    `offsets` are int64 in native order, ascending.
+    `offsets` are int64 in native byte order, ascending.
     """
 
     topic: str
@@ -53,96 +65,105 @@ class PendingRange:
 
     @property
     def messages(self) -> int:
-        """How many there are, for whatever topic."""
+        """The number of messages, for whatever topic."""
         return len(self.offsets) // 8 or self.end - self.start
 
 
 class PendingMessages:
-    """Plans and reads what waits in one store, which may be open for reading only."""
+    """Plans and reads the pending messages of one store, which may be open for reading only."""
 
     def __init__(self, layout: Layout, reader: Reader, timers: Callable[[], TimerEntries]) -> None:
-        """Make it; `timers` returns those that wait, see `formats.timer_entry`."""
+        """Make it; `timers` returns the timers to come, see `formats.timer_entry`."""
         self._layout, self._reader, self._timers = layout, reader, timers
 
     def plan(self, kind: PendingKind) -> list[PendingRange]:
         """Return where the messages of a kind wait now, those of all topics."""
         if kind not in get_args(PendingKind):
             raise InvalidInputError(
-                f"nothing waits as {kind!r}.",
+                f"{kind!r} is not a kind of pending messages.",
                 remedy=f"Use one of {list(get_args(PendingKind))}.",
                 code="PENDING_KIND",
             )
         if kind == "half":
-            return list(_chosen(HALF_TOPIC, self._halves()))
+            return list(_ranges(HALF_TOPIC, self._halves()))
         timers = self._timers()["queue_offset"].astype(np.int64)
-        return [*self._levels(), *_chosen(TIMER_TOPIC, np.sort(timers))]
+        return [*self._levels(), *_ranges(TIMER_TOPIC, np.sort(timers))]
 
     def scan(
         self, part: PendingRange, topics: Sequence[str], columns: Sequence[str], *, verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield those of a part that are for one of the topics; the columns are checked at once."""
+        """Yield the messages of a range that are for one of the topics; none named means all."""
         check_type(PendingRange, "Use what `Store.pending` returned.", part=part)
-        check_texts(topics=topics, columns=columns)
+        check_texts(topics=topics)
         known = [name for name in PENDING_COLUMNS if name != DUE or part.topic != HALF_TOPIC]
-        unknown = [name for name in columns if name not in known]
-        if unknown or not columns:
-            raise SchemaError(
-                f"these messages have no column {unknown[0]!r}." if unknown else "name a column.",
-                remedy=f"They have {', '.join(known)}.",
-                code="COLUMN_UNKNOWN",
-            )
-        return self._scan(part, topics, columns, verify_crc)
+        check_columns(columns, known)
+        build = partial(_build_batch, columns=columns, verify_crc=verify_crc)
+        return decode_with(build, self._slices(part, topics))
 
-    def _scan(
-        self, part: PendingRange, topics: Sequence[str], columns: Sequence[str], verify_crc: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def _slices(self, part: PendingRange, topics: Sequence[str]) -> Iterator[RecordSlice]:
         chosen = np.frombuffer(part.offsets, np.int64) if part.offsets else None
-        broker = self._reader.identity.config.broker_name
-        for piece in self._reader.records(part.topic, part.queue_id, part.start, part.end):
-            rows = rows_for(piece.records, topics)
+        for found in self._reader.records(part.topic, part.queue_id, part.start, part.end):
+            rows = _rows_for(found, topics)
             if chosen is not None:
-                rows = rows[np.isin(rows + piece.first_offset, chosen)]
-            where = QueueRun(part.topic, broker, part.queue_id, piece.first_offset)
-            # Where bodies inflate to a lot, the rows come in several batches.
-            while len(rows):
-                some, codes = _take(piece, rows)
-                batch = parked_columns(some, codes, where, columns, verify_crc=verify_crc)
-                yield batch
-                rows = rows[batch.num_rows :]
+                rows = rows[np.isin(rows + found.first_offset, chosen)]
+            yield found.part(rows)
 
     def _levels(self) -> Iterator[PendingRange]:
         count = len(self._reader.identity.config.delay_levels_ms)
-        words = self._words()
-        has = self._reader.offsets(TopicConfig(SCHEDULE_TOPIC, count, count))
-        for queue_id, known in has.items():
-            start = max(words.get(level_word(queue_id + 1), 0), known.minimum)
+        cursors = self._cursors()
+        offsets = self._reader.offsets(TopicConfig(SCHEDULE_TOPIC, count, count))
+        for queue_id, known in offsets.items():
+            start = max(cursors.get(level_word(queue_id + 1), 0), known.minimum)
             for first in range(start, known.maximum, MAX_MESSAGES):
                 end = min(first + MAX_MESSAGES, known.maximum)
                 yield PendingRange(SCHEDULE_TOPIC, queue_id, first, end)
 
     def _halves(self) -> Ints:
         undecided = HalfMessages(self._reader, Epochs(self._layout))
-        undecided.catch_up(self._words())
+        undecided.catch_up(self._cursors())
         return np.array([half.queue_offset for half in undecided], np.int64)
 
-    def _words(self) -> dict[int, int]:
-        """Return the services' cursors: the shared words or, without true ones, what was saved."""
+    def _cursors(self) -> dict[int, int]:
+        """Return the services' cursors: of the shared state if it is valid, else the saved ones."""
         return self._reader.cursors() or saved_cursors(self._layout)
 
 
-def _take(piece: Slice, rows: Ints) -> tuple[RecordFields, Ints]:
-    run = piece.records
-    some = run.part(rows)
-    return some, piece.tags_codes[rows]
-
-
-def _chosen(topic: str, offsets: Ints) -> Iterator[PendingRange]:
-    """Yield parts with these offsets of queue 0, which ascend."""
-    wide = np.flatnonzero(np.diff(offsets) > _WIDEST_GAP) + 1
-    for near in np.split(offsets, wide):
+def _ranges(topic: str, offsets: Ints) -> Iterator[PendingRange]:
+    """Yield ranges with these ascending offsets of queue 0."""
+    for near in np.split(offsets, np.flatnonzero(np.diff(offsets) > _MAX_GAP) + 1):
         for first in range(0, len(near), MAX_MESSAGES):
             some = near[first : first + MAX_MESSAGES]
             start, end = int(some[0]), int(some[-1]) + 1
-            yield PendingRange(
-                topic, 0, start, end, b"" if end - start == len(some) else some.tobytes()
-            )
+            chosen = b"" if end - start == len(some) else some.tobytes()
+            yield PendingRange(topic, 0, start, end, chosen)
+
+
+def _rows_for(part: RecordSlice, topics: Sequence[str]) -> Ints:
+    """Return which messages are for the topics; all if none is named."""
+    places = real_places(PropertyColumns(part.records.properties()))
+    wanted = [code for code, name in enumerate(places.names) if not topics or name in topics]
+    return np.flatnonzero(np.isin(places.codes, wanted) & (places.queue_ids >= 0))
+
+
+def _build_batch(part: RecordSlice, columns: Sequence[str], *, verify_crc: bool) -> pa.RecordBatch:
+    """Return pending messages as columns; the first rows only if bodies inflate to a lot."""
+    plain = [name for name in columns if name in SCAN_COLUMNS] or ["queueOffset"]
+    batch = part.build(plain, verify_crc=verify_crc)
+    properties = PropertyColumns(part.records.head(batch.num_rows).properties())
+    places = real_places(properties)
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if "topic" in columns:
+        arrays["topic"] = pa.array(places.names, pa.string()).take(pa.array(places.codes))
+    if "queueId" in columns:
+        arrays["queueId"] = pa.array(places.queue_ids.astype(np.int32))
+    if DUE in columns:
+        arrays[DUE] = _due(properties, part.tags_codes[: batch.num_rows])
+    schema = pa.schema([(name, PENDING_COLUMNS[name]) for name in columns])
+    return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
+
+
+def _due(properties: PropertyColumns, tags_codes: Ints) -> pa.TimestampArray:
+    """Return when messages are due: a timer's own time, or the tags code of a delay level."""
+    own = properties.column(TIMER_OUT_MS)
+    due = np.where(pc.is_valid(own).to_numpy(zero_copy_only=False), numbers(own, _MS), tags_codes)
+    return pa.array(due * 1000).view(PENDING_COLUMNS[DUE])

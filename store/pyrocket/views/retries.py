@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.reader import Reader
-from pyrocket.formats.pending_columns import DUE
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.record_slice import decode_slices
 from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX
@@ -29,7 +28,7 @@ from pyrocket.views.parts import (
     SentBackPart,
     WaitingPart,
 )
-from pyrocket.views.pending import PendingMessages
+from pyrocket.views.pending import DUE, PendingMessages
 from pyrocket.views.tables import all_queues
 
 _PREFIXES = {"retry": RETRY_PREFIX, "dlq": DLQ_PREFIX}

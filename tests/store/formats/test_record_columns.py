@@ -11,9 +11,11 @@ from pyrocket.errors import SchemaError, StoreDamagedError
 from pyrocket.formats.compression import deflate
 from pyrocket.formats.properties import RESERVED_PROPERTIES
 from pyrocket.formats.record import encode_record
-from pyrocket.formats.record_columns import SCAN_COLUMNS, QueueRun, decode_columns
+from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.message import MessageQueue
+from support.slices import decode_run
 from support.strategies import body_start, raw_record, slices
 
 CHECKED = {"topic", "queueId", "queueOffset", "physicalOffset", "storeSize"}
@@ -23,14 +25,14 @@ CHECKED = {"topic", "queueId", "queueOffset", "physicalOffset", "storeSize"}
 def decode(piece, columns=tuple(SCAN_COLUMNS), *, data=None, **options):
     buffer = pa.py_buffer(piece.data if data is None else data)
     fields = RecordFields(buffer, piece.base, np.array(piece.starts), np.array(piece.sizes))
-    run = QueueRun(piece.topic, "broker-b", piece.queue_id, piece.first_offset)
-    return decode_columns(fields, run, columns, **options)
+    run = MessageQueue(piece.topic, "broker-b", piece.queue_id), piece.first_offset
+    return decode_run(fields, *run, columns, **options)
 
 
 def decode_one(record, topic, queue_id, offset, base, columns=tuple(SCAN_COLUMNS), **options):
     fields = RecordFields(pa.py_buffer(record), base, np.array([0]), np.array([len(record)]))
-    batch = decode_columns(
-        fields, QueueRun(topic, "broker-a", queue_id, offset), columns, **options
+    batch = decode_run(
+        fields, MessageQueue(topic, "broker-a", queue_id), offset, columns, **options
     )
     return rows_of(batch)[0]
 
@@ -148,11 +150,11 @@ def test_a_text_that_is_not_utf8_is_named_by_its_offset():
     records[1] = raw_record(body=b"\xff", queue_offset=41, physical_offset=len(records[0]))
     starts, sizes = np.array([0, len(records[0])]), np.array([len(one) for one in records])
     fields = RecordFields(pa.py_buffer(b"".join(records)), 0, starts, sizes)
-    run = QueueRun("T", "b", 0, 40)
+    run = MessageQueue("T", "b", 0), 40
     with pytest.raises(SchemaError, match="'T' queue 0 offset 41 is not UTF-8") as error:
-        decode_columns(fields, run, ["bodyText"])
+        decode_run(fields, *run, ["bodyText"])
     assert error.value.code == "BODY_NOT_UTF8"
-    assert decode_columns(fields, run, ["body"])["body"].to_pylist() == [b"a", b"\xff"]
+    assert decode_run(fields, *run, ["body"])["body"].to_pylist() == [b"a", b"\xff"]
 
 
 def test_keys_are_split_on_spaces_only_and_empty_ones_vanish():
@@ -228,7 +230,7 @@ def test_the_body_that_does_not_inflate_is_named_by_its_place():
     starts, sizes = np.array([0, len(good)]), np.array([len(good), len(bad)])
     fields = RecordFields(pa.py_buffer(good + bad), 0, starts, sizes)
     with pytest.raises(StoreDamagedError, match=f"at log offset {len(good)}: its compressed body"):
-        decode_columns(fields, QueueRun("T", "b", 0, 0), ["body"])
+        decode_run(fields, MessageQueue("T", "b", 0), 0, ["body"])
 
 
 def test_one_message_has_the_same_keys_as_its_row():
@@ -240,7 +242,7 @@ def test_one_message_has_the_same_keys_as_its_row():
 def test_columns_outlive_the_bytes_they_were_made_from():
     data = bytearray(RECORD)
     fields = RecordFields(pa.py_buffer(data), 172, np.array([0]), np.array([len(data)]))
-    batch = decode_columns(fields, QueueRun("TopicTest", "b", 1, 7), ["body", "tags", "msgId"])
+    batch = decode_run(fields, MessageQueue("TopicTest", "b", 1), 7, ["body", "tags", "msgId"])
     data[:] = bytes(len(data))
     assert batch.to_pylist() == [{"body": b"hello", "tags": "TagA", "msgId": UNIQ_KEY}]
     assert pc.binary_length(batch["body"]).to_pylist() == [5]
@@ -258,10 +260,10 @@ def test_a_compressed_body_whose_flag_is_lost_is_damage_by_name():
         sizes = np.array([len(record) for record in records])
         starts = np.cumsum(sizes) - sizes
         fields = RecordFields(pa.py_buffer(b"".join(records)), 0, starts, sizes)
-        run = QueueRun("T", "b", 0, 0)
+        run = MessageQueue("T", "b", 0), 0
         if rows is sound:
-            assert decode_columns(fields, run, ["body"])["body"].to_pylist() == plain
+            assert decode_run(fields, *run, ["body"])["body"].to_pylist() == plain
             continue
         with pytest.raises(StoreDamagedError, match=f"log offset {starts[-1]}: its sysFlag"):
-            decode_columns(fields, run, ["body"])
-        assert decode_columns(fields, run, ["queueOffset"]).num_rows == len(rows)
+            decode_run(fields, *run, ["body"])
+        assert decode_run(fields, *run, ["queueOffset"]).num_rows == len(rows)

@@ -29,9 +29,7 @@ def parked(timing):
     return [
         row["properties"]
         for part in decoded(
-            timing.store._reader._scanner.slices(
-                timing.store._reader._queues.get(TIMER, 0), known.minimum, known.maximum
-            ),
+            timing.store._reader.records(TIMER, 0, known.minimum, known.maximum),
             ["properties"],
         )
         for row in part.to_pylist()

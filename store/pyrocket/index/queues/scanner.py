@@ -1,11 +1,8 @@
-"""A run of one queue as Arrow batches, a few MiB at a time, whatever the run's length.
+"""Slices of a range of one queue, whatever the range's length.
 
-The queue's entries cut the run into slices: within one log file, within a window, and about
-SLICE_BYTES of records or SLICE_ROWS rows each. A slice is decoded and let go before the next.
-
-With a filter, the entries' tags codes tell which records are looked at in the log at all; few of
-them, far from each other, are read piece by piece. Of those, properties are decoded first, and the
-other columns for the messages that are wanted.
+The queue's entries divide the range into slices: within one log file, within a window, and about
+SLICE_BYTES of records or SLICE_ROWS rows each. A filter by tags chooses entries by their tags codes
+before their records are read; if few are left, far from each other, they are read one by one.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,38 +23,27 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
-from pyrocket.formats.record_columns import QueueRun
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.lost_files import no_entry, no_log_file
-from pyrocket.index.queues.sparse import lie_apart, read_apart
+from pyrocket.index.queues.record_fetch import WINDOW_BYTES, is_sparse, read_sparse
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import StoredMessage
+from pyrocket.message import MessageQueue, StoredMessage
 
 SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384
-WINDOW_BYTES = 64 * 1024 * 1024
 _ENTRIES_AT_ONCE = 65_536
-_FEW_OF = 8
-"""So many times more entries are looked at where only those with some tags count."""
+_SELECTIVE_FACTOR = 8
+"""So many times more entries are read at once if a filter chooses some by their tags codes."""
 
 _EVERYTHING = MessageFilter()
 
 
 @dataclass(frozen=True)
-class Slice:
-    """Messages of one queue from `first_offset` on, as raw records, with their tags codes."""
-
-    first_offset: int
-    tags_codes: Ints
-    records: RecordFields
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Where records of a queue lie: those at `queue_offsets`, chosen from the next `entries`."""
+class _Positions:
+    """Log positions of the messages at `queue_offsets`, chosen from the next `entries`."""
 
     entries: int
     queue_offsets: Ints
@@ -65,18 +51,19 @@ class _Places:
     sizes: Ints
     tags_codes: Ints
 
-    def part(self, rows: slice) -> "_Places":
+    def part(self, rows: slice) -> "_Positions":
         """Return some of them."""
         arrays = (self.queue_offsets, self.offsets, self.sizes, self.tags_codes)
-        return _Places(self.entries, *(array[rows] for array in arrays))
+        return _Positions(self.entries, *(array[rows] for array in arrays))
 
 
 class Scanner:
-    """Reads runs of queues. Between slices only the log's last window is kept."""
+    """Reads ranges of queues. Between slices only the log's last window is kept."""
 
     def __init__(
-        self, log: CommitLog, broker_name: str, settle: Callable[[], None] = lambda: None
+        self, log: CommitLog, broker_name: str = "", settle: Callable[[], None] = lambda: None
     ) -> None:
+        """Make one; `settle` waits until no recovery is in progress."""
         self._log, self._broker_name, self._settle = log, broker_name, settle
 
     def slices(
@@ -87,85 +74,66 @@ class Scanner:
         *,
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
-    ) -> Iterator[RecordSlice]:
-        """Yield the messages [start, end) that `where` wants as raw records.
-
-        Raises OffsetOutOfRangeError where entries or their records are gone, StoreDamagedError.
-        """
-        run = QueueRun(queue.topic, self._broker_name, queue.queue_id, start)
-        where, tally = where or _EVERYTHING, tally or ScanTally()
-        for _, fields in self._slices(queue, start, end, where, tally):
-            wanted = records_wanted(fields, where)
-            tally.messages += len(wanted)
-            yield RecordSlice(run, wanted)
-
-    def records(self, queue: ConsumeQueue, start: int, end: int) -> Iterator[Slice]:
-        """Yield the messages [start, end) of `queue` as checked records; raises as `slices`."""
-        slices = self._slices(queue, start, end, _EVERYTHING, ScanTally(), in_place=True)
-        for codes, fields in slices:
-            yield Slice(int(fields.queue_offset[0]), codes, fields)
-
-    def _slices(
-        self,
-        queue: ConsumeQueue,
-        start: int,
-        end: int,
-        where: MessageFilter,
-        tally: ScanTally,
-        *,
         in_place: bool = False,
-    ) -> Iterator[tuple[Ints, RecordFields]]:
-        """Yield tags codes and checked records of what `where` may want, slice by slice.
+    ) -> Iterator[RecordSlice]:
+        """Yield exactly the messages [start, end) of `queue`, those that match `where`.
 
-        With `in_place` they lie in the buffer as in the log.
+        With `in_place` the records lie in their buffers as in the log. Raises OffsetOutOfRangeError
+        if entries or records were deleted, StoreDamagedError.
         """
+        place = MessageQueue(queue.topic, self._broker_name, queue.queue_id)
+        where, tally = where or _EVERYTHING, tally or ScanTally()
         while start < end:
-            places = self._places(queue, start, end, where)
-            behind = start + places.entries
-            apart = not in_place and lie_apart(places.offsets, places.sizes)
-            cut = _cut(places.offsets, places.sizes, 0 if apart else self._log.file_bytes)
-            for some in map(places.part, cut):
+            found = self._positions(queue, start, end, where)
+            after = start + found.entries
+            sparse = not in_place and is_sparse(found.offsets, found.sizes)
+            cuts = _cut(found.offsets, found.sizes, 0 if sparse else self._log.file_bytes)
+            for some in map(found.part, cuts):
                 first, last = int(some.queue_offsets[0]), int(some.queue_offsets[-1])
                 tally.entries += first - start
-                fields = self._open(queue, some, apart=apart)
-                fields.check_places(queue.topic, queue.queue_id, some.queue_offsets)
-                yield some.tags_codes, fields
+                records = self._open(queue, some, sparse=sparse)
+                records.check_places(queue.topic, queue.queue_id, some.queue_offsets)
+                part = matching(RecordSlice(place, records, some.tags_codes), where)
+                tally.messages += len(part)
+                yield part
                 start = last + 1
                 tally.entries += start - first
                 tally.records += len(some.offsets)
-            tally.entries += behind - start
-            start = behind
+            tally.entries += after - start
+            start = after
 
-    def _places(self, queue: ConsumeQueue, start: int, end: int, where: MessageFilter) -> _Places:
-        """Return where the first messages of [start, end) lie that `where` may want."""
-        try:
-            return self._places_now(queue, start, end, where)
-        except (OffsetOutOfRangeError, StoreDamagedError):
-            # A recovery rewrites the queues: what it leaves counts.
-            self._settle()
-            return self._places_now(queue, start, end, where)
-
-    def _places_now(
+    def _positions(
         self, queue: ConsumeQueue, start: int, end: int, where: MessageFilter
-    ) -> _Places:
-        by_code = where.narrows(queue.topic)
-        most = _ENTRIES_AT_ONCE * (_FEW_OF if by_code else 1)
-        entries = queue.entries(start, min(end, start + most))
+    ) -> _Positions:
+        """Return the positions of the first messages of [start, end) that may match `where`."""
+        try:
+            return self._positions_now(queue, start, end, where)
+        except (OffsetOutOfRangeError, StoreDamagedError):
+            # A recovery rewrites the queues: the entries that it leaves count.
+            self._settle()
+            return self._positions_now(queue, start, end, where)
+
+    def _positions_now(
+        self, queue: ConsumeQueue, start: int, end: int, where: MessageFilter
+    ) -> _Positions:
+        is_selective = where.narrows(queue.topic)
+        count = _ENTRIES_AT_ONCE * (_SELECTIVE_FACTOR if is_selective else 1)
+        entries = queue.entries(start, min(end, start + count))
         self._check_present(queue, start, entries, end)
-        at = np.arange(start, start + len(entries))
+        queue_offsets = np.arange(start, start + len(entries))
         count = len(entries)
-        if by_code:
+        if is_selective:
             chosen = where.may_match(queue.topic, entries["tags_code"].astype(np.int64))
-            entries, at = entries[chosen], at[chosen]
-        places = _Places(
+            entries, queue_offsets = entries[chosen], queue_offsets[chosen]
+        found = _Positions(
             entries=count,
-            queue_offsets=at,
+            queue_offsets=queue_offsets,
             offsets=entries["physical_offset"].astype(np.int64),
             sizes=entries["size"].astype(np.int64),
             tags_codes=entries["tags_code"].astype(np.int64),
         )
-        self._check_usable(queue, places)
-        return places
+        self._check_usable(queue, found)
+        return found
 
     def _check_present(self, queue: ConsumeQueue, start: int, entries: Entries, end: int) -> None:
         sizes = entries["size"]
@@ -181,9 +149,9 @@ class Scanner:
             " `pyrocket verify` tells if the queue is damaged.",
         )
 
-    def _check_usable(self, queue: ConsumeQueue, places: _Places) -> None:
+    def _check_usable(self, queue: ConsumeQueue, found: _Positions) -> None:
         """Prove that the entries can be used as positions: ascending, none longer than a window."""
-        offsets, sizes = places.offsets, places.sizes
+        offsets, sizes = found.offsets, found.sizes
         good = (sizes >= FIXED_BYTES) & (sizes <= WINDOW_BYTES)
         good &= (offsets >= 0) & (offsets < 2**63 - WINDOW_BYTES)
         good[1:] &= offsets[1:] >= offsets[:-1] + sizes[:-1]
@@ -192,14 +160,14 @@ class Scanner:
         at = int(np.argmin(good))
         raise StoreDamagedError(
             f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset"
-            f" {places.queue_offsets[at]}: log offset {offsets[at]}, size {sizes[at]}.",
+            f" {found.queue_offsets[at]}: log offset {offsets[at]}, size {sizes[at]}.",
             remedy=REBUILD_QUEUES,
         )
 
-    def _open(self, queue: ConsumeQueue, places: _Places, *, apart: bool) -> RecordFields:
-        offsets, sizes = places.offsets, places.sizes
+    def _open(self, queue: ConsumeQueue, found: _Positions, *, sparse: bool) -> RecordFields:
+        offsets, sizes = found.offsets, found.sizes
         file_bytes, low = self._log.file_bytes, int(offsets[0])
-        where = f"offset {places.queue_offsets[0]} of queue {queue.queue_id} of {queue.topic!r}"
+        where = f"offset {found.queue_offsets[0]} of queue {queue.queue_id} of {queue.topic!r}"
         end = int(offsets[-1] + sizes[-1])
         # Most slices lie in one file.
         if end > self._log.file_end(low) and (offsets % file_bytes + sizes > file_bytes).any():
@@ -208,28 +176,28 @@ class Scanner:
                 remedy=REBUILD_QUEUES,
             )
         try:
-            if apart:
-                return read_apart(self._log, offsets, sizes)
+            if sparse:
+                return read_sparse(self._log, offsets, sizes)
             buffer, base = self._log.window(low, end - low)
         except FileNotFoundError:
-            raise self._file_gone(queue, places) from None
+            raise self._file_gone(queue, found) from None
         return RecordFields(buffer, base, offsets - base, sizes, self._log.sealed)
 
-    def _file_gone(self, queue: ConsumeQueue, places: _Places) -> PyrocketError:
+    def _file_gone(self, queue: ConsumeQueue, found: _Positions) -> PyrocketError:
         """Return the error about the first of these messages whose log file is not there."""
         starts = self._log.run.starts()
-        there = np.isin(places.offsets - places.offsets % self._log.file_bytes, starts)
+        there = np.isin(found.offsets - found.offsets % self._log.file_bytes, starts)
         row = int(np.argmin(there))
-        at = f"offset {places.queue_offsets[row]} of queue {queue.queue_id} of {queue.topic!r}"
-        return no_log_file(self._log.run, int(places.offsets[row]), at)
+        at = f"offset {found.queue_offsets[row]} of queue {queue.queue_id} of {queue.topic!r}"
+        return no_log_file(self._log.run, int(found.offsets[row]), at)
 
 
-def records_wanted(records: RecordFields, where: MessageFilter) -> RecordFields:
-    """Return the records that `where` wants."""
-    if where.wants_all or not len(records):
-        return records
-    rows = where.matching(PropertyColumns(records.properties()), len(records))
-    return records if rows.all() else records.part(rows)
+def matching(part: RecordSlice, where: MessageFilter) -> RecordSlice:
+    """Return the messages of a slice that match the filter by their properties."""
+    if where.wants_all or not len(part):
+        return part
+    rows = where.matching(PropertyColumns(part.records.properties()), len(part))
+    return part if rows.all() else part.part(rows)
 
 
 def read_messages(log: CommitLog, queue: ConsumeQueue, start: int, end: int) -> list[StoredMessage]:

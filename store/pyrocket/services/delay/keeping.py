@@ -21,7 +21,7 @@ from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_crc import without_crc
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import CANCELS, TimerEntries, places
-from pyrocket.index.queues.scattered_reads import Scattered, read_scattered
+from pyrocket.index.queues.record_fetch import Scattered, read_scattered
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.delay.timer_queue import ordered
 from pyrocket.services.delay.waiting import Waiting

@@ -21,8 +21,8 @@ from pyrocket.engine.writer import Writer
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.index.queues.scanner import Slice
 from pyrocket.metadata.service_cursors import Cursors, saved_cursors
 from pyrocket.services.delay.due_copies import Copies, due_copies
 
@@ -123,7 +123,7 @@ class DelayLevels:
         head = self._piece(level, at, at + 1)
         return now_ms if head is None else int(self._due(head, level, now_ms)[0])
 
-    def _due(self, piece: Slice, level: int, now_ms: int) -> Ints:
+    def _due(self, piece: RecordSlice, level: int, now_ms: int) -> Ints:
         """Return when messages are due.
 
         What claims to wait longer than its level does was stored before the clock was set back:
@@ -139,7 +139,7 @@ class DelayLevels:
         corrected = np.where(born > now_ms, now_ms, np.minimum(born + delay, due))
         return np.where(ahead, corrected, due)
 
-    def _piece(self, level: int, start: int, end: int) -> Slice | None:
+    def _piece(self, level: int, start: int, end: int) -> RecordSlice | None:
         """Return the first messages of [start, end); None if not even the first can be read."""
         while start < end:
             with suppress(StoreDamagedError, OffsetOutOfRangeError):

@@ -27,10 +27,11 @@ from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import REAL_TOPIC
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import Queues
-from pyrocket.index.queues.scanner import Scanner, Slice
+from pyrocket.index.queues.scanner import Scanner
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
 from pyrocket.services.delay.delivery_mark import are_delivered, delivery_marks
@@ -90,9 +91,9 @@ def skip_delivered(store: Recovered) -> None:
     delivered = delivered_since(log, page[CHECKPOINTED], page[PUBLISHED])
     if not len(delivered):
         return
-    scanner = Scanner(log, "")
+    scanner = Scanner(log)
     for level, (start, end) in waiting.items():
-        pieces = scanner.records(queues.get(SCHEDULE_TOPIC, level - 1), start, end)
+        pieces = scanner.slices(queues.get(SCHEDULE_TOPIC, level - 1), start, end, in_place=True)
         try:
             page[level_word(level)] = max(start, _end_of_delivered(delivered, pieces))
         except (StoreDamagedError, OffsetOutOfRangeError) as error:
@@ -112,7 +113,7 @@ def _waiting(
                 yield queue_id + 1, (start, end)
 
 
-def _end_of_delivered(delivered: Delivered, pieces: Iterable[Slice]) -> int:
+def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> int:
     """Return the queue offset behind the last message that has been delivered, 0 for none.
 
     Of several with one mark only the first surely has.

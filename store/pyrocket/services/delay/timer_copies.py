@@ -11,7 +11,7 @@ from pyrocket.formats.property_columns import PropertyColumns, real_places
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.timer_entry import TimerEntries, due_times
-from pyrocket.index.queues.scattered_reads import read_scattered
+from pyrocket.index.queues.record_fetch import read_scattered
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.delay.due_copies import due_copies

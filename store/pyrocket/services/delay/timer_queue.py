@@ -10,7 +10,7 @@ from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, timer_entries
 from pyrocket.index.queues.consume_queue import ConsumeQueue
-from pyrocket.index.queues.scattered_reads import records_at
+from pyrocket.index.queues.record_fetch import records_at
 from pyrocket.log.commit_log import CommitLog
 
 _AT_ONCE = 65_536

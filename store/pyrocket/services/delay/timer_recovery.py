@@ -33,7 +33,7 @@ from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, seal, timer_entries
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.scattered_reads import read_scattered
+from pyrocket.index.queues.record_fetch import read_scattered
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.delay.timer_queue import ordered, read_timers
 from pyrocket.services.delay.timer_queue_copies import copied, delivered_copies

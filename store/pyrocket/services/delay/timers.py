@@ -33,7 +33,7 @@ from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, due_times
-from pyrocket.index.queues.scattered_reads import read_scattered
+from pyrocket.index.queues.record_fetch import read_scattered
 from pyrocket.message import StoredMessage
 from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.services.delay.java_handover import HandOver

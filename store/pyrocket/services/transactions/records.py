@@ -46,8 +46,8 @@ from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK, encode_rec
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_decode import Record, decode_record
+from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
-from pyrocket.index.queues.scanner import Slice
 from pyrocket.message import Message
 from pyrocket.metadata.topics import TopicConfig
 
@@ -232,14 +232,14 @@ def _queue_of(properties: Mapping[str, str], target: TopicConfig) -> int:
 
 
 def _copies(
-    piece: Slice, rows: npt.NDArray[np.int64], topic: str, changes: Changes
+    piece: RecordSlice, rows: npt.NDArray[np.int64], topic: str, changes: Changes
 ) -> EncodedBatch:
     return copy_records(piece.records, rows, topic, np.zeros(len(rows), np.int32), changes)
 
 
 def _changed(
     reader: Reader, changes: PropertyChanges
-) -> Iterator[tuple[Slice, npt.NDArray[np.int64], pa.BinaryArray]]:
+) -> Iterator[tuple[RecordSlice, npt.NDArray[np.int64], pa.BinaryArray]]:
     for piece, rows in _rows(reader, changes):
         before = piece.records.properties().take(pa.array(rows)).to_pylist()
         offsets = (piece.first_offset + rows).tolist()
@@ -255,7 +255,7 @@ def _change(block: bytes, changes: Mapping[str, str]) -> bytes:
 
 def _rows(
     reader: Reader, half_offsets: Collection[int]
-) -> Iterator[tuple[Slice, npt.NDArray[np.int64]]]:
+) -> Iterator[tuple[RecordSlice, npt.NDArray[np.int64]]]:
     """Yield slices of the half queue, and which of their rows are at these offsets."""
     wanted = np.array(sorted(half_offsets), np.int64)
     for start, end in _spans(wanted.tolist()):

@@ -1,4 +1,8 @@
-"""Records that lie anywhere in the log."""
+"""Reads of records that are scattered over the log.
+
+`read_sparse` copies records together whose places are known to be right as far as their queue's
+entries are; `records_at` reads places that may be wrong, and leaves out those without a record.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,14 +11,56 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pyrocket.disk.read_ranges import read_ranges
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, binary_runs, gather, run_offsets
 from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, MAGIC_V1, MAGIC_V2
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.queues.scanner import WINDOW_BYTES
 from pyrocket.log.commit_log import CommitLog
 
 Rows = npt.NDArray[np.int64]
+
+WINDOW_BYTES = 64 * 1024 * 1024
+"""Of the log, mapped at a time; no record is longer."""
+
+_SPARSE_BYTES = 32 * 1024
+"""With so many bytes of log per record, a read per record costs less than the pages of all."""
+
+_DENSE_SHARE = 4
+"""If records fill more than a quarter of their stretch of the log, the stretch is mapped."""
+
+_MAX_GAP = 4096
+"""A gap of up to so many bytes between two records is read rather than skipped."""
+
+
+def is_sparse(offsets: Ints, sizes: Ints) -> bool:
+    """Whether the records at these ascending log offsets are better read one by one."""
+    if not len(offsets):
+        return False
+    stretch = int(offsets[-1] + sizes[-1] - offsets[0])
+    return stretch > _SPARSE_BYTES * len(offsets) and stretch > _DENSE_SHARE * int(sizes.sum())
+
+
+def read_sparse(log: CommitLog, offsets: Ints, sizes: Ints) -> RecordFields:
+    """Return the records at these ascending log offsets, each within one file, in one buffer.
+
+    Nothing is checked yet. Raises FileNotFoundError, StoreDamagedError.
+    """
+    ends = offsets + sizes
+    is_apart = offsets[1:] - ends[:-1] > _MAX_GAP
+    is_apart |= np.diff(offsets // log.file_bytes) > 0
+    firsts, lasts = np.append(True, is_apart), np.append(is_apart, True)
+    starts, lengths = offsets[firsts], ends[lasts] - offsets[firsts]
+    data = read_ranges(log.run, list(zip(starts.tolist(), lengths.tolist(), strict=True)))
+    if len(data) < lengths.sum():
+        raise StoreDamagedError(
+            f"a log file from log offset {int(offsets[0])} on is shorter than its entries say.",
+            remedy="Restore it from a backup: files of a run never change their length.",
+        )
+    piece = np.cumsum(firsts) - 1
+    before = np.cumsum(lengths) - lengths
+    at = offsets + (before - starts)[piece]
+    return RecordFields(pa.py_buffer(data), offsets - at, at, sizes, log.sealed)
 
 
 def records_at(log: CommitLog, offsets: Ints, sizes: Ints) -> Iterator[tuple[Rows, RecordFields]]:

@@ -1,4 +1,4 @@
-"""Files with holes: finding what has been written."""
+"""Holes in sparse files: where data begins, and how far a file has been written."""
 
 import errno
 import os
@@ -8,9 +8,9 @@ from pyrocket.disk import io
 
 
 def data_from(path: Path, offset: int) -> int:
-    """Return where the next written part of the file begins; its length if there is none.
+    """Return where data begins at or after `offset`; the file's length if there is none.
 
-    `offset` itself where the system cannot tell.
+    Returns `offset` itself if the file system does not report holes.
     """
     descriptor = io.open_file(path, os.O_RDONLY)
     try:
@@ -24,17 +24,17 @@ def data_from(path: Path, offset: int) -> int:
 
 
 class HoleCache:
-    """Remembers of files how far they have no hole: on a tmpfs it takes long to look again.
+    """Caches how far each file is free of holes: on tmpfs the system call is slow.
 
-    There, once it is full, a hole that is touched through a map is SIGBUS. What is written stays:
-    files are not emptied in place.
+    Touching a hole of a full tmpfs through a mapping raises SIGBUS. A cached answer stays right
+    because files are never emptied in place.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
 
     def length(self, descriptor: int, offset: int, length: int) -> int:
-        """Return how many bytes from `offset` on lie before the next hole, `length` at most."""
+        """Return how many bytes there are from `offset` to the next hole, at most `length`."""
         status = os.fstat(descriptor)
         file = status.st_dev, status.st_ino
         first, last = self._known.get(file, (offset, offset))
@@ -47,7 +47,7 @@ class HoleCache:
 
 
 def _hole_from(descriptor: int, offset: int) -> int:
-    """Return where the next hole begins; the file's length where there is or can be told none."""
+    """Return where the next hole begins; the file's length if none is reported."""
     try:
         return os.lseek(descriptor, offset, os.SEEK_HOLE)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where single messages lie, and reading just these."""
+"""Single messages of a queue by their locations in the log, and slices of just these."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +9,11 @@ import numpy.typing as npt
 from pyrocket.errors import OffsetOutOfRangeError, PyrocketError, StoreDamagedError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.record_columns import QueueRun
-from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.index.queues.scanner import SLICE_ROWS, records_wanted
-from pyrocket.index.queues.scattered_reads import records_at
+from pyrocket.index.queues.record_fetch import records_at
+from pyrocket.index.queues.scanner import SLICE_ROWS, matching
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.message import MessageQueue
 
 _Array = npt.NDArray[np.int64]
 
@@ -23,7 +22,7 @@ _Array = npt.NDArray[np.int64]
 class MessageLocations:
     """Messages of one queue: their queue offsets, log offsets and sizes in the log.
 
-    Each is int64 in native order, as bytes, ascending; so many are small to send to a task.
+    Each is int64 in native byte order, as bytes, ascending: many of them stay small in a task.
     """
 
     topic: str
@@ -36,7 +35,7 @@ class MessageLocations:
     def of(
         cls, topic: str, queue_id: int, offsets: Ints, log_offsets: Ints, sizes: Ints
     ) -> "MessageLocations":
-        """Return the places that arrays name; these are sorted already."""
+        """Return the locations that arrays name, which are sorted already."""
         arrays = (array.astype(np.int64).tobytes() for array in (offsets, log_offsets, sizes))
         return cls(topic, queue_id, *arrays)
 
@@ -55,7 +54,7 @@ class MessageLocations:
 
     @property
     def stored_bytes(self) -> int:
-        """How much of the log they take."""
+        """How many bytes of the log the messages take."""
         return int(np.frombuffer(self.sizes, np.int64).sum())
 
     def within(self, start: int, end: int) -> "MessageLocations":
@@ -76,35 +75,31 @@ def slices_at(
     where: MessageFilter,
     tally: ScanTally,
 ) -> Iterator[RecordSlice]:
-    """Yield the messages that `where` wants, in order.
+    """Yield the messages at the places that match `where`, in order.
 
-    Raises OffsetOutOfRangeError where they were cleaned away, StoreDamagedError.
+    Raises OffsetOutOfRangeError if their log file was deleted, StoreDamagedError.
     """
-    for fields, first in _records(log, places):
-        wanted = records_wanted(fields, where)
-        tally.messages += len(wanted)
-        yield RecordSlice(QueueRun(places.topic, broker_name, places.queue_id, first), wanted)
-        tally.entries, tally.records = tally.entries + len(fields), tally.records + len(fields)
-
-
-def _records(log: CommitLog, places: MessageLocations) -> Iterator[tuple[RecordFields, int]]:
-    """Yield the records, checked, and the queue offset of the first of each part."""
+    queue = MessageQueue(places.topic, broker_name, places.queue_id)
     wanted, offsets = places.positions, places.queue_offsets
     seen = 0
-    for rows, found in records_at(log, wanted, np.frombuffer(places.sizes, np.int64)):
+    for rows, records in records_at(log, wanted, np.frombuffer(places.sizes, np.int64)):
         present = rows == np.arange(seen, seen + len(rows))
         if not present.all():
             raise _missing(log, places, seen + int(np.argmin(present)))
         seen += len(rows)
-        found.check_places(places.topic, places.queue_id, offsets[rows])
+        records.check_places(places.topic, places.queue_id, offsets[rows])
         for start in range(0, len(rows), SLICE_ROWS):
-            yield found.part(slice(start, start + SLICE_ROWS)), int(offsets[rows[start]])
+            all_of_it = RecordSlice(queue, records.part(slice(start, start + SLICE_ROWS)))
+            part, count = matching(all_of_it, where), len(all_of_it)
+            tally.messages += len(part)
+            yield part
+            tally.entries, tally.records = tally.entries + count, tally.records + count
     if seen < len(wanted):
         raise _missing(log, places, seen)
 
 
 def _missing(log: CommitLog, places: MessageLocations, row: int) -> PyrocketError:
-    """Return the error of a record that is not where it was."""
+    """Return the error about a message that is not at its location."""
     at, offset = int(places.positions[row]), int(places.queue_offsets[row])
     where = f"offset {offset} of queue {places.queue_id} of {places.topic!r} (log offset {at})"
     if at < log.first_offset():
