@@ -10,7 +10,6 @@ import importlib
 import re
 import sys
 from collections import defaultdict
-from contextlib import ExitStack
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
@@ -192,21 +191,14 @@ def options():
     json = {"valueFormat": "json"}
     strategy = {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "error"}
     transaction = {"txnAppId": "a", "txnVersion": "1"}
-    kinds = {"one_of": "", "whole": "whole number", "size": "bytes", "duration_ms": "duration"}
     asked = {}
+    read = OptionReader.read
 
-    def spy(method, kind):
-        def read(given, option, *words, **keywords):
-            asked.setdefault(option, set()).add(kind or " | ".join(filter(None, *words)))
-            return method(given, option, *words, **keywords)
+    def spy(given, option, kind=None):
+        asked.setdefault(option.name, set()).add((kind or option.kind).values)
+        return read(given, option, kind)
 
-        return read
-
-    with ExitStack() as stack:
-        for name, kind in kinds.items():
-            stack.enter_context(
-                patch.object(OptionReader, name, spy(getattr(OptionReader, name), kind))
-            )
+    with patch.object(OptionReader, "read", spy):
         for more in ({}, json, strategy, transaction):
             request = Request({"path": "/s", "topic": "t", **more}, "/")
             if more is not transaction:

@@ -151,7 +151,7 @@ def test_max_bytes_per_trigger_is_not_ignored_and_soft_by_one_message_of_each_qu
 @pytest.mark.parametrize(
     ("admission", "said"),
     [
-        (Admission(), "all that is there at once"),
+        (Admission(), "everything at once"),
         (Admission(max_rows=5), "at most 5 messages at a time"),
         (Admission(max_bytes=64 << 20), "at most 64 MiB at a time"),
         (Admission(max_rows=5, max_bytes=1_500), "at most 5 messages and 1500 bytes at a time"),

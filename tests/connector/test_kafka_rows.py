@@ -18,7 +18,7 @@ from pyspark_pyrocket.options.payload import (
     FAIL,
     FAILFAST,
     PERMISSIVE,
-    TEXT,
+    TEXT_KEY,
     Payload,
 )
 from pyspark_pyrocket.options.target import Request
@@ -296,7 +296,7 @@ def test_rows_with_a_body_are_all_rows_where_none_is_null():
 
 def test_the_forms_are_refused_unless_they_are_written_as_they_are_called():
     assert WriteOptions.parse(Request({"path": "/s"}, "/")).null_body == FAIL
-    assert WriteOptions.parse(Request({"path": "/s"}, "/")).key_encoding == TEXT
+    assert WriteOptions.parse(Request({"path": "/s"}, "/")).key_encoding == TEXT_KEY
     assert WriteOptions.parse(Request({"path": "/s", "nullbody": "DROP"}, "/")).null_body == DROP
     for wrong in ({"nullBody": "null"}, {"keyEncoding": "hex"}):
         with pytest.raises(OptionError, match=next(iter(wrong))):

@@ -1,94 +1,60 @@
 """What a query creates where it is missing, and with which settings."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyrocket import Retention, StoreConfig
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.option import SINK, STREAM, Option, OptionReader
-
-CREATION_ROWS = (
-    Option(
-        "createIfMissing",
-        "`true` (sink), `false` (stream)",
-        (STREAM, SINK),
-        "Create the store and the topics that do not exist yet. A stream creates a store only "
-        "where it begins: a query that is restarted while its disk is not mounted makes no empty "
-        "one. A source with `subscribePattern` creates no topics.",
-        instead="A batch reads what is there: with missingTopic=wait it is empty without its "
-        "topics.",
-    ),
-    Option(
-        "directoryMode",
-        "as the umask",
-        (SINK,),
-        "The permissions of a store that this write creates, such as `2770`: with the leading `2` "
-        "the directory's group may do with all that is made in it what it may do with the "
-        "directory, under whatever umask.",
-    ),
+from pyspark_pyrocket.options.option import (
+    SINK,
+    SIZE,
+    STREAM,
+    TEXT,
+    WHOLE,
+    Kind,
+    Option,
+    OptionReader,
+    boolean,
+    conflict,
+    invalid,
+    made_of,
 )
 
-
-def creates(given: OptionReader) -> bool:
-    """Tell whether the store and its topics are made when they are missing."""
-    return given.boolean("createIfMissing", default=given.query == SINK)
-
-
-def source_creates(given: OptionReader) -> bool:
-    """Tell the same for a read, which may have to leave the store alone."""
-    wanted = creates(given)
-    if wanted and given.boolean("readOnly", default=False):
-        raise OptionError(
-            "Both createIfMissing=true and readOnly=true are given, and it writes to the store.",
-            remedy="Keep one of them.",
-            code="OPTION_CONFLICT",
-        )
-    return wanted
-
-
-def directory_mode(given: OptionReader) -> int | None:
-    """Return the permissions of a new store's directory, or None where the umask says them."""
-    if "directoryMode" not in given:
-        return None
-    if not creates(given):
-        raise OptionError(
-            "Option 'directoryMode' is given with createIfMissing=false, which creates nothing.",
-            remedy="Remove one of them.",
-            code="OPTION_CONFLICT",
-        )
-    try:
-        return StoreConfig(dir_mode=int(given.text("directoryMode"), 8)).dir_mode
-    except (ValueError, OptionError) as error:
-        raise given.wrong(
-            "directoryMode",
-            "Write octal permissions, as in 2770 or 750: the owner's have to be 7.",
-        ) from error
-
-
-RETENTION_ROWS = (
-    Option(
-        "retentionHours",
-        "all is kept",
-        (SINK,),
-        "For a store that this write creates: messages older than so many hours are deleted, in "
-        "whole log files. Kept in the directory and obeyed by every writer; `pyrocket store set` "
-        "changes it.",
-    ),
-    Option(
-        "retentionBytes",
-        "all is kept",
-        (SINK,),
-        "For a store that this write creates: the oldest log files are deleted while the log has "
-        "more bytes, such as `100g`. As `retentionHours` otherwise.",
-    ),
-    Option(
-        "cleanTime",
-        "`4`",
-        (SINK,),
-        "With `retentionHours`: at which hours of the day old messages are deleted, such as `4` or "
-        "`4,16`; local time, RocketMQ's deleteWhen. On a disk that fills up: at any time.",
-    ),
+_CREATE_IF_MISSING = Option(
+    "createIfMissing",
+    (STREAM, SINK),
+    boolean(default=True),
+    "Create the store and the topics that do not exist yet. A stream creates a store only "
+    "where it begins: a query that is restarted while its disk is not mounted makes no empty "
+    "one. A source with `subscribePattern` creates no topics.",
+    default="`true` (sink), `false` (stream)",
+    instead="A batch reads what is there: with missingTopic=wait it is empty without its topics.",
+)
+_RETENTION_HOURS = Option(
+    "retentionHours",
+    (SINK,),
+    WHOLE,
+    "For a store that this write creates: messages older than so many hours are deleted, in "
+    "whole log files. Kept in the directory and obeyed by every writer; `pyrocket store set` "
+    "changes it.",
+    default="all is kept",
+)
+_RETENTION_BYTES = Option(
+    "retentionBytes",
+    (SINK,),
+    SIZE,
+    "For a store that this write creates: the oldest log files are deleted while the log has "
+    "more bytes, such as `100g`. As `retentionHours` otherwise.",
+    default="all is kept",
+)
+_CLEAN_TIME = Option(
+    "cleanTime",
+    (SINK,),
+    TEXT,
+    "With `retentionHours`: at which hours of the day old messages are deleted, such as `4` or "
+    "`4,16`; local time, RocketMQ's deleteWhen. On a disk that fills up: at any time.",
+    default="`4`",
 )
 
 _ARGUMENTS = {
@@ -100,7 +66,7 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class RetentionOptions:
-    """What the options say; `given` has the texts of those that are there."""
+    """The options about retention; `given` has the names and texts of those that are given."""
 
     hours: int | None
     total_bytes: int | None
@@ -112,7 +78,7 @@ class RetentionOptions:
         return Retention(hours=self.hours, total_bytes=self.total_bytes, at_hours=self.at_hours)
 
     def check(self, path: str, kept: Retention | None) -> None:
-        """Raise OptionError (RETENTION_DIFFERS) if the store goes by other values."""
+        """Raise OptionError (RETENTION_DIFFERS) if the store has other values."""
         wanted = {
             "retentionHours": self.hours,
             "retentionBytes": self.total_bytes,
@@ -125,32 +91,81 @@ class RetentionOptions:
         }
         for name, text in self.given:
             if wanted[name] != known[name]:
-                line = [f"{_ARGUMENTS[option]} {shlex.quote(said)}" for option, said in self.given]
+                line = [
+                    f"{_ARGUMENTS[option]} {shlex.quote(value)}" for option, value in self.given
+                ]
                 raise OptionError(
-                    f"Option {name!r} is {text!r}, and {_told(kept)} in the store at {path}: the "
-                    "option counts for a store that the write creates.",
+                    f"Option {name!r} is {text!r}, and {_describe(kept)} in the store at {path}: "
+                    "the option counts for a store that the write creates.",
                     remedy=f"Remove it, or run: pyrocket store set --path {shlex.quote(path)} "
                     + " ".join(line),
                     code="RETENTION_DIFFERS",
                 )
 
 
+def _parse_mode(option: str, text: str) -> int | None:
+    try:
+        return StoreConfig(dir_mode=int(text, 8)).dir_mode
+    except (ValueError, OptionError) as error:
+        remedy = "Write octal permissions, as in 2770 or 750: the owner's have to be 7."
+        raise invalid(option, text, remedy) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreationOptions:
+    """What a write creates where it is missing.
+
+    create_if_missing: whether the store and its topics are created.
+    directory_mode: the permissions of a new store; None: as the umask says.
+    retention: how long a new store keeps messages; None: for ever.
+    """
+
+    create_if_missing: bool = _CREATE_IF_MISSING.field()
+    directory_mode: int | None = Option(
+        "directoryMode",
+        (SINK,),
+        Kind("text", _parse_mode, None),
+        "The permissions of a store that this write creates, such as `2770`: with the leading `2` "
+        "the directory's group may do with all that is made in it what it may do with the "
+        "directory, under whatever umask.",
+        default="as the umask",
+    ).field()
+    retention: RetentionOptions | None = field(
+        default=None, metadata=made_of(_RETENTION_HOURS, _RETENTION_BYTES, _CLEAN_TIME)
+    )
+
+
+def check_creates(given: OptionReader) -> None:
+    """Raise OptionError (OPTION_CONFLICT) if a write describes a store that it may not create."""
+    described = [option for option in ("directoryMode", *_ARGUMENTS) if option in given]
+    if described and not given.read(_CREATE_IF_MISSING):
+        raise conflict(
+            f"Option {described[0]!r} is given with createIfMissing=false, which creates nothing.",
+            "Remove one of them.",
+        )
+
+
+def source_creates(given: OptionReader) -> bool:
+    """Return whether a read creates the store and its topics; it may have to leave them alone."""
+    creates = given.read(_CREATE_IF_MISSING, boolean(default=False))
+    if creates and given.text("readOnly").lower() == "true":
+        raise conflict(
+            "Both createIfMissing=true and readOnly=true are given, and it writes to the store.",
+            "Keep one of them.",
+        )
+    return creates
+
+
 def retention_of(given: OptionReader) -> RetentionOptions | None:
-    """Return what the options say, None without any."""
+    """Return the options about retention, None without any."""
     texts = tuple((name, given.text(name)) for name in _ARGUMENTS if name in given)
     if not texts:
         return None
-    if not creates(given):
-        raise OptionError(
-            f"Option {texts[0][0]!r} is given with createIfMissing=false, which creates nothing.",
-            remedy="Remove one of them.",
-            code="OPTION_CONFLICT",
-        )
-    hours, total_bytes = given.whole("retentionHours"), given.size("retentionBytes")
+    hours, total_bytes = given.read(_RETENTION_HOURS), given.read(_RETENTION_BYTES)
     if hours is None and "cleanTime" in given:
         raise OptionError(
             "Option 'cleanTime' is given without 'retentionHours'.",
-            remedy="It says when old messages are deleted: say with 'retentionHours' which.",
+            remedy="It is when old messages are deleted: set 'retentionHours' to their age.",
             code="OPTION_MISSING",
         )
     return RetentionOptions(hours, total_bytes, _clean_hours(given), texts)
@@ -165,7 +180,7 @@ def _clean_hours(given: OptionReader) -> tuple[int, ...]:
     return tuple(sorted({int(hour) for hour in hours}))
 
 
-def _told(kept: Retention | None) -> str:
+def _describe(kept: Retention | None) -> str:
     if kept is None:
         return "all messages are kept"
     hours = "any age" if kept.hours is None else f"{kept.hours:g} hours"

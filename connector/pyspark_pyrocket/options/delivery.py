@@ -1,112 +1,128 @@
-"""When and how rows appear, and what makes a write the same one again."""
+"""When and how rows become visible, and by what a repeated write is recognised."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyrocket import StoreConfig
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.option import SINK, Option, OptionReader
+from pyspark_pyrocket.options.option import (
+    SINK,
+    TEXT,
+    Option,
+    OptionReader,
+    choice,
+    conflict,
+    duration,
+    made_of,
+    whole,
+)
 
 FAIL, DROP, PUBLISH, ACCEPT = "fail", "drop", "publish", "accept"
 FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC = "task", "sync", "async"
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 
-ROWS = (
-    Option(
-        "delivery",
-        "`exactly-once`",
-        (SINK,),
-        "`exactly-once`: all rows of a write or micro-batch appear together, durably, and once. "
-        "`at-least-once`: tasks append on their own, and what is tried again stands there twice.",
-    ),
-    Option(
-        "txnAppId",
-        "none",
-        (SINK,),
-        "Batch writes, with `txnVersion`: names who writes, so that a repetition is dropped. "
-        "In `foreachBatch`; a stream needs none.",
-    ),
-    Option(
-        "txnVersion",
-        "none",
-        (SINK,),
-        "With `txnAppId`: the number of the write, such as the id of the micro-batch. It has to "
-        "grow; the same one again is dropped, a smaller one refused.",
-    ),
-    Option(
-        "onReplayDifference",
-        "`fail`",
-        (SINK,),
-        "What to do when a batch that was published before comes again with other rows. `fail`: "
-        "`SINK_BATCH_DIFFERS`. `drop`: keep what was published, and log an error. `publish`: "
-        "publish these rows as well, so that some are there twice.",
-    ),
-    Option(
-        "onBatchGap",
-        "`fail`",
-        (SINK,),
-        "What to do when a stream's earlier micro-batches are missing in the store. `fail`: "
-        "`SINK_BATCH_GAP`, or `SINK_STORE_CHANGED` if all are. `accept`: go on without them, and "
-        "log an error.",
-    ),
-    Option(
-        "flush",
-        "`task`",
-        (SINK,),
-        "With `delivery=at-least-once`: when rows are made durable: once at the end of each task, "
-        "after every Arrow batch (`sync`), or soon after, in the background (`async`).",
-    ),
-    Option(
-        "timerMaxDelay",
-        "`40d`",
-        (SINK,),
-        "How far ahead `delay` and `deliverTimestamp` may lie; what is further fails the write.",
-    ),
+_TXN_APP_ID = Option(
+    "txnAppId",
+    (SINK,),
+    TEXT,
+    "Batch writes, with `txnVersion`: names who writes, so that a repetition is dropped. "
+    "In `foreachBatch`; a stream needs none.",
 )
-
-
-def on_replay_difference(given: OptionReader, delivery: str) -> str:
-    """Return FAIL, DROP or PUBLISH."""
-    if "onReplayDifference" in given and delivery != EXACTLY_ONCE:
-        raise OptionError(
-            f"Option 'onReplayDifference' is given with delivery={delivery}, which compares no "
-            "repetition.",
-            remedy="Remove one of them.",
-            code="OPTION_CONFLICT",
-        )
-    return given.one_of("onReplayDifference", (FAIL, DROP, PUBLISH))
-
-
-def on_batch_gap(given: OptionReader) -> str:
-    """Return FAIL or ACCEPT."""
-    return given.one_of("onBatchGap", (FAIL, ACCEPT))
-
-
-def timer_max_delay_ms(given: OptionReader) -> int:
-    """Return how far ahead due times may lie."""
-    length = given.duration_ms("timerMaxDelay")
-    return StoreConfig().timer_max_delay_ms if length is None else length
+_TXN_VERSION = Option(
+    "txnVersion",
+    (SINK,),
+    whole(least=0),
+    "With `txnAppId`: the number of the write, such as the id of the micro-batch. It has to "
+    "grow; the same one again is dropped, a smaller one refused.",
+)
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """Who writes, by the user's word, and the number of the write: repetitions are dropped."""
+    """The identity of a batch write: the application, and the number of the write."""
 
     app_id: str
     version: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeliveryOptions:
+    """When and how rows become visible.
+
+    delivery: EXACTLY_ONCE or AT_LEAST_ONCE.
+    transaction: the identity of a batch write; None where none was given.
+    on_replay_difference: FAIL, DROP or PUBLISH a repetition with other rows.
+    on_batch_gap: FAIL or ACCEPT where earlier micro-batches are missing in the store.
+    flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC; at-least-once only.
+    timer_max_delay_ms: how far ahead due times may lie.
+    """
+
+    delivery: str = Option(
+        "delivery",
+        (SINK,),
+        choice(EXACTLY_ONCE, AT_LEAST_ONCE),
+        "`exactly-once`: all rows of a write or micro-batch appear together, durably, and once. "
+        "`at-least-once`: tasks append on their own, and what is tried again stands there twice.",
+    ).field()
+    transaction: Transaction | None = field(
+        default=None, metadata=made_of(_TXN_APP_ID, _TXN_VERSION)
+    )
+    on_replay_difference: str = Option(
+        "onReplayDifference",
+        (SINK,),
+        choice(FAIL, DROP, PUBLISH),
+        "What to do when a batch that was published before comes again with other rows. `fail`: "
+        "`SINK_BATCH_DIFFERS`. `drop`: keep what was published, and log an error. `publish`: "
+        "publish these rows as well, so that some are there twice.",
+    ).field()
+    on_batch_gap: str = Option(
+        "onBatchGap",
+        (SINK,),
+        choice(FAIL, ACCEPT),
+        "What to do when a stream's earlier micro-batches are missing in the store. `fail`: "
+        "`SINK_BATCH_GAP`, or `SINK_STORE_CHANGED` if all are. `accept`: go on without them, and "
+        "log an error.",
+    ).field()
+    flush: str = Option(
+        "flush",
+        (SINK,),
+        choice(FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC),
+        "With `delivery=at-least-once`: when rows are made durable: once at the end of each task, "
+        "after every Arrow batch (`sync`), or soon after, in the background (`async`).",
+    ).field()
+    timer_max_delay_ms: int = Option(
+        "timerMaxDelay",
+        (SINK,),
+        duration(StoreConfig().timer_max_delay_ms, "`40d`"),
+        "How far ahead `delay` and `deliverTimestamp` may lie; what is further fails the write.",
+    ).field()
+
+    def check(self, given: OptionReader) -> None:
+        """Raise OptionError (OPTION_CONFLICT) if options of the other delivery are given."""
+        if self.delivery == EXACTLY_ONCE and self.flush != FLUSH_TASK:
+            raise conflict(
+                f"Option 'flush' is {self.flush}, and a write that is exactly-once is always "
+                "durable when it appears.",
+                "Remove 'flush', or set 'delivery' to at-least-once.",
+            )
+        if "onReplayDifference" in given and self.delivery != EXACTLY_ONCE:
+            raise conflict(
+                f"Option 'onReplayDifference' is given with delivery={self.delivery}, which "
+                "compares no repetition.",
+                "Remove one of them.",
+            )
+
+
 def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Transaction | None:
-    """Return what makes a write the same one again, or None where the user gave nothing."""
+    """Return the identity of a batch write, or None where none was given."""
     named = [option for option in ("txnAppId", "txnVersion") if option in given]
     if not named:
         return None
     if streaming:
-        raise OptionError(
+        raise conflict(
             f"Option {named[0]!r} is for batch writes.",
-            remedy="Remove it: a stream is known by its checkpoint. In foreachBatch it belongs to "
+            "Remove it: a stream is known by its checkpoint. In foreachBatch it belongs to "
             "the write of the DataFrame.",
-            code="OPTION_CONFLICT",
         )
     if len(named) == 1:
         raise OptionError(
@@ -115,16 +131,15 @@ def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Tr
             code="OPTION_MISSING",
         )
     if delivery != EXACTLY_ONCE:
-        raise OptionError(
+        raise conflict(
             f"Option 'txnAppId' is given with delivery={delivery}, which drops no repetition.",
-            remedy="Remove 'delivery', or 'txnAppId' and 'txnVersion'.",
-            code="OPTION_CONFLICT",
+            "Remove 'delivery', or 'txnAppId' and 'txnVersion'.",
         )
     app_id = given.text("txnAppId")
     if not app_id:
         raise OptionError(
             "Option 'txnAppId' is empty.", remedy="Name what writes; keep the name for good."
         )
-    version = given.whole("txnVersion", least=0)
+    version = given.read(_TXN_VERSION)
     assert version is not None
     return Transaction(app_id, version)

@@ -1,44 +1,101 @@
-"""Options: their rows in the tables of the READMEs, and typed access to what a user gave."""
+"""One option: its row in the table of `connector/README.md`, and how its text is read.
 
-from dataclasses import dataclass
+An `Option` is the default of a field of the dataclass that it is read into:
+
+    class Splitting:
+        min_tasks: int | None = Option("minPartitions", READS, WHOLE, "About so many …").field()
+
+`rows_of` collects the rows of such classes, and `read_fields` the values of one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, TypeVar
 
 from pyrocket import parse_duration, parse_size
 from pyrocket.errors import OptionError
 
 BATCH, STREAM, SINK = "batch", "stream", "sink"
 READ = "read"
-"""A read that has not yet said whether it will stream: the options of both are fine."""
+"""A read that may become a batch or a stream: the options of both are accepted."""
 
 READS = (BATCH, STREAM)
 ALL = (BATCH, STREAM, SINK)
 
+_MAX = 2**63 - 1
+_ROWS, _READ = "rows", "read"
+"""Metadata of a field: its options, and whether `read_fields` reads it."""
+
+Value = TypeVar("Value")
+Other = TypeVar("Other")
+
 
 @dataclass(frozen=True)
-class Option:
-    """One option; `default` and `meaning` are as the README prints them.
+class Kind(Generic[Value]):
+    """A kind of values.
 
-    instead: what somebody does who wanted it in a query that does not have it.
+    values: which ones, for the list of options. parse: the option's name and its text → the value;
+    raises OptionError. default: the value of an option that is not given; shown: the same for the
+    README.
+    """
+
+    values: str
+    parse: Callable[[str, str], Value]
+    default: Value
+    shown: str = "none"
+
+    def then(self, convert: Callable[[Value], Other]) -> "Kind[Other]":
+        """Return the kind whose values are converted once more."""
+        return Kind(
+            self.values,
+            lambda option, text: convert(self.parse(option, text)),
+            convert(self.default),
+            self.shown,
+        )
+
+
+@dataclass(frozen=True)
+class Option(Generic[Value]):
+    """One option.
+
+    default: as the README prints it; "": as the kind says. instead: the remedy for a query that
+    does not have the option.
     """
 
     name: str
-    default: str
     queries: tuple[str, ...]
+    kind: Kind[Value]
     meaning: str
+    default: str = ""
     instead: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "default", self.default or self.kind.shown)
+
     def serves(self, query: str) -> bool:
-        """Tell whether a query of this kind has the option."""
+        """Return whether a query of this kind has the option."""
         return query in self.queries or (query == READ and self.queries != (SINK,))
 
+    def field(self) -> Value:
+        """Return a field of a dataclass that holds the option's value."""
+        return field(default=self.kind.default, metadata={_ROWS: (self,), _READ: True})
 
-_MAX = 2**63 - 1
-NONE = frozenset({"none", "unlimited"})
-"""What lifts a limit."""
+
+def made_of(*options: Option[Any]) -> dict[str, Any]:
+    """Return the metadata of a field whose value is not that of one option, but made of these."""
+    return {_ROWS: options}
+
+
+def rows_of(*classes: Any) -> tuple[Option[Any], ...]:
+    """Return the options of these dataclasses, in the order of their fields."""
+    return tuple(
+        row for each in classes for part in fields(each) for row in part.metadata.get(_ROWS, ())
+    )
 
 
 @dataclass(frozen=True)
 class OptionReader:
-    """Option → text, by the names of the table, and the kind of query that they are for."""
+    """The options of a query by their names, and the kind of the query."""
 
     values: dict[str, str]
     query: str
@@ -47,63 +104,100 @@ class OptionReader:
         return option in self.values
 
     def text(self, option: str, default: str = "") -> str:
-        """Return what the user wrote, without spaces around it."""
+        """Return the text of an option, without spaces around it."""
         return self.values.get(option, default).strip()
 
-    def one_of(self, option: str, allowed: tuple[str, ...]) -> str:
-        """Return one of the words; the first is the default, which may be empty."""
-        value = self.text(option, allowed[0]).lower()
-        if value not in allowed or (option in self and not value):
-            *others, last = filter(None, allowed)
-            choice = f"{', '.join(others)} or {last}" if others else last
-            raise self.wrong(option, f"Use {choice}.")
-        return value
+    def read(self, option: Option[Value], kind: Kind[Value] | None = None) -> Value:
+        """Return the value of an option, or its default. Raises OptionError.
 
-    def boolean(self, option: str, *, default: bool) -> bool:
-        """Return true or false."""
-        words = ("true", "false") if default else ("false", "true")
-        return self.one_of(option, words) == "true"
+        kind: what the option is in this query, where that differs from the option's own.
+        """
+        kind = kind or option.kind
+        if option.name not in self:
+            return kind.default
+        return kind.parse(option.name, self.text(option.name))
 
-    def whole(self, option: str, *, least: int = 1) -> int | None:
-        """Return a whole number, or None where the user gave none."""
-        if option not in self:
-            return None
-        text = self.text(option)
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= _MAX):
-            raise self.wrong(option, f"Write a whole number of at least {least}.")
-        return int(text)
-
-    def size(self, option: str) -> int | None:
-        """Return a number of bytes, such as 64m, or None where the user gave none."""
-        if option not in self:
-            return None
-        size = parse_size(self.text(option))
-        if size is None:
-            raise self.wrong(option, "Write bytes, as in 1048576, 512k, 64m or 2g.")
-        if not 1 <= size <= _MAX:
-            raise self.wrong(option, "Write at least one byte, and fewer than 2^63.")
-        return size
-
-    def duration_ms(self, option: str) -> int | None:
-        """Return a length of time in ms, or None where the user gave none."""
-        if option not in self:
-            return None
-        length = parse_duration(self.text(option).lower())
-        if length is None:
-            raise self.wrong(option, "Write a length of time, as in 500ms, 30s, 15m or 2h30m.")
-        return length
-
-    def is_lifted(self, option: str) -> bool:
-        """Tell whether the user lifted this limit with a word."""
-        return self.text(option).lower() in NONE
+    def read_fields(self, options: Any) -> dict[str, Any]:
+        """Return the values of all fields of a dataclass that hold one option each."""
+        return {
+            part.name: self.read(part.metadata[_ROWS][0])
+            for part in fields(options)
+            if part.metadata.get(_READ)
+        }
 
     def wrong(self, option: str, remedy: str) -> OptionError:
-        """Return the error of an option that says what it cannot say."""
-        return OptionError(f"Option {option!r} is {self.values[option]!r}.", remedy=remedy)
+        """Return the error about an invalid value."""
+        return invalid(option, self.values[option], remedy)
 
     def refuse_together(self, first: str, second: str, remedy: str) -> None:
         """Raise OptionError (OPTION_CONFLICT) if both are given."""
         if first in self and second in self:
-            raise OptionError(
-                f"Both {first!r} and {second!r} are given.", remedy=remedy, code="OPTION_CONFLICT"
-            )
+            raise conflict(f"Both {first!r} and {second!r} are given.", remedy)
+
+
+def invalid(option: str, text: str, remedy: str) -> OptionError:
+    """Return the error about an invalid value."""
+    return OptionError(f"Option {option!r} is {text!r}.", remedy=remedy)
+
+
+def conflict(message: str, remedy: str) -> OptionError:
+    """Return the error about options that exclude each other (OPTION_CONFLICT)."""
+    return OptionError(message, remedy=remedy, code="OPTION_CONFLICT")
+
+
+def choice(*words: str) -> Kind[str]:
+    """Return the kind of one of these words, whatever its case; the first is the default.
+
+    An empty first word stands for an option that is not given.
+    """
+    *others, last = filter(None, words)
+    remedy = f"Use {', '.join(others)} or {last}." if others else f"Use {last}."
+
+    def parse(option: str, text: str) -> str:
+        if not text or text.lower() not in words:
+            raise invalid(option, text, remedy)
+        return text.lower()
+
+    return Kind(" | ".join([*others, last]), parse, words[0], f"`{words[0]}`")
+
+
+def boolean(*, default: bool) -> Kind[bool]:
+    """Return the kind of true and false."""
+    return choice(*(("true", "false") if default else ("false", "true"))).then("true".__eq__)
+
+
+def whole(least: int = 1) -> Kind[int | None]:
+    """Return the kind of whole numbers from `least` on; None by default."""
+
+    def parse(option: str, text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= _MAX):
+            raise invalid(option, text, f"Write a whole number of at least {least}.")
+        return int(text)
+
+    return Kind("whole number", parse, None)
+
+
+def duration(default_ms: int, shown: str) -> Kind[int]:
+    """Return the kind of lengths of time, in ms."""
+
+    def parse(option: str, text: str) -> int:
+        length = parse_duration(text.lower())
+        if length is None:
+            raise invalid(option, text, "Write a length of time, as in 500ms, 30s, 15m or 2h30m.")
+        return length
+
+    return Kind("duration", parse, default_ms, shown)
+
+
+def _parse_size(option: str, text: str) -> int:
+    size = parse_size(text)
+    if size is None:
+        raise invalid(option, text, "Write bytes, as in 1048576, 512k, 64m or 2g.")
+    if not 1 <= size <= _MAX:
+        raise invalid(option, text, "Write at least one byte, and fewer than 2^63.")
+    return size
+
+
+TEXT = Kind("text", lambda _, text: text, "")
+WHOLE = whole()
+SIZE: Kind[int | None] = Kind("bytes", _parse_size, None)

@@ -1,4 +1,4 @@
-"""All that a read asks for."""
+"""All options of a read."""
 
 from dataclasses import dataclass, field
 
@@ -16,12 +16,11 @@ from pyspark_pyrocket.options.topics import Subscription
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What a read asks for: see the module of each part.
+    """The options of a read: each part is explained where it is defined.
 
     path: the store's directory, absolute.
-    view: MESSAGES, or another of VIEWS; skips_damage: whether it leaves out what is damaged.
-    verify_crc: whether bodies are checked against their checksums.
-    create_if_missing: whether a new query makes the store and the topics that are not there.
+    view, skips_damage, verify_crc: as in `View`.
+    create_if_missing: whether a new query creates the store and the topics that are missing.
     """
 
     path: str
@@ -46,7 +45,7 @@ class ReadOptions:
         view = View.parse(given)
         return cls(
             path=path,
-            subscription=Subscription.parse(given, needed=view.name == MESSAGES),
+            subscription=Subscription.parse(given, needed=view.view == MESSAGES),
             span=Span.parse(given),
             loss=LossPolicy.parse(given),
             admission=Admission.parse(given),
@@ -55,8 +54,8 @@ class ReadOptions:
             lookup=KeyLookup.parse(given),
             payload=Payload.parse(given),
             progress=Progress.parse(given),
-            view=view.name,
+            view=view.view,
             skips_damage=view.skips_damage,
-            verify_crc=given.boolean("verifyCrc", default=False),
+            verify_crc=view.verify_crc,
             create_if_missing=source_creates(given),
         )

@@ -1,54 +1,66 @@
 """Which messages are read: by tags or SQL, by key or id, or one of the views of a store."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pyrocket import MessageFilter
 from pyrocket.errors import InvalidInputError, OptionError
 
-from pyspark_pyrocket.options import payload, span
 from pyspark_pyrocket.options.json_values import parse_json
-from pyspark_pyrocket.options.option import BATCH, READS, Option, OptionReader
+from pyspark_pyrocket.options.option import (
+    BATCH,
+    READS,
+    TEXT,
+    Kind,
+    Option,
+    OptionReader,
+    boolean,
+    choice,
+    conflict,
+    invalid,
+    made_of,
+    rows_of,
+)
+from pyspark_pyrocket.options.payload import Payload
+from pyspark_pyrocket.options.span import Span
 
-FILTER_ROWS = (
-    Option(
-        "tags",
-        "`*`",
-        READS,
-        "Only messages with one of these tags, as in `paid || shipped`. Others are passed over in "
-        "the queue, by the hashes that it has of the tags, without a look at the log.",
-    ),
-    Option("subExpression", "`*`", READS, "The same as `tags`, as rocketmq-spark calls it."),
-    Option(
-        "sql",
-        "none",
-        READS,
-        "Only messages for which RocketMQ's SQL92 is true of their properties, as in "
-        "`region = 'EU' AND price BETWEEN 10 AND 20`.",
-    ),
+_TAGS = Option(
+    "tags",
+    READS,
+    TEXT,
+    "Only messages with one of these tags, as in `paid || shipped`. Others are passed over in "
+    "the queue, by the hashes that it has of the tags, without a look at the log.",
+    default="`*`",
+)
+_SUB_EXPRESSION = Option(
+    "subExpression", READS, TEXT, "The same as `tags`, as rocketmq-spark calls it.", default="`*`"
 )
 
 _OTHER_SEPARATOR = re.compile(r"[|,]|\s(?:or|and)\s", re.IGNORECASE)
 """What is written for || by mistake."""
 
-_NO_FILTER = ("keys", "msgId")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """where: which messages are wanted.
+    """Which messages are read.
 
-    tags, sql: that in words; empty where the user gave nothing.
+    where: the filter. tags, sql: its expressions; empty where none was given.
     """
 
     where: MessageFilter = field(default_factory=MessageFilter)
-    tags: str = ""
-    sql: str = ""
+    tags: str = field(default="", metadata=made_of(_TAGS, _SUB_EXPRESSION))
+    sql: str = Option(
+        "sql",
+        READS,
+        TEXT,
+        "Only messages for which RocketMQ's SQL92 is true of their properties, as in "
+        "`region = 'EU' AND price BETWEEN 10 AND 20`.",
+    ).field()
 
     @classmethod
     def parse(cls, given: OptionReader) -> "Selection":
-        """Read which messages are wanted."""
+        """Read the filter."""
         given.refuse_together("tags", "subExpression", "They mean the same: keep one.")
         option = "subExpression" if "subExpression" in given else "tags"
         tags, sql = given.text(option), given.text("sql")
@@ -69,7 +81,7 @@ class Selection:
         return selection
 
     def describe(self) -> str:
-        """Return what messages are chosen by, for a log line."""
+        """Return the filter for a log line."""
         by = [f"tags {self.tags}"] if self.where.tags is not None else []
         by += [f"sql {self.sql}"] if self.sql else []
         return " and ".join(by)
@@ -93,72 +105,21 @@ def _filter(option: str, tags: str, sql: str) -> MessageFilter:
 def _refuse_other_views(option: str, given: OptionReader) -> None:
     view = given.text("view", "messages")
     if view.lower() != "messages":
-        raise OptionError(
+        raise conflict(
             f"Option {option!r} is given with view={view}, which shows all messages.",
-            remedy=f"Filter the DataFrame, and remove {option!r}.",
-            code="OPTION_CONFLICT",
+            f"Filter the DataFrame, and remove {option!r}.",
         )
 
 
-_STREAMS = "A stream reads what comes: filter its DataFrame."
-
-LOOKUP_ROWS = (
-    Option(
-        "keys",
-        "none",
-        (BATCH,),
-        "Only messages with one of these keys, words of RocketMQ's KEYS or unique ids: separated "
-        'by commas, or as a JSON list (`["a,b","c"]`). Looked up through the key index instead of '
-        "reading the topics, within whatever else says where to start and end.",
-        instead=_STREAMS,
-    ),
-    Option(
-        "msgId",
-        "none",
-        (BATCH,),
-        "Only the messages with these ids, written as `keys` are: unique ids of producers, or ids "
-        "of brokers, which name a place in the log.",
-        instead=_STREAMS,
-    ),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyLookup:
-    """keys: what messages have one of. ids: which they are. At most one of the two is given."""
-
-    keys: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, given: OptionReader) -> "KeyLookup":
-        """Read what to look up."""
-        given.refuse_together("keys", "msgId", "An id is enough to find a message: keep one.")
-        for option in ("keys", "msgId"):
-            if given.text("view", "messages").lower() != "messages":
-                given.refuse_together("view", option, "Views are read whole: filter the DataFrame.")
-        return cls(keys=_words(given, "keys"), ids=_words(given, "msgId"))
-
-    def __bool__(self) -> bool:
-        return bool(self.keys or self.ids)
-
-    def describe(self) -> str:
-        """Return what is looked up, for a log line."""
-        words, kind = (self.keys, "key") if self.keys else (self.ids, "id")
-        return f"{len(words)} {kind}{'s' if len(words) > 1 else ''}"
-
-
-def _words(given: OptionReader, option: str) -> tuple[str, ...]:
-    if option not in given:
-        return ()
-    text = given.text(option)
+def _parse_words(option: str, text: str) -> tuple[str, ...]:
     if text.startswith("["):
         words = parse_json(option, text, '["a,b","c"]')
     else:
         words = [word.strip() for word in text.split(",")]
     if not isinstance(words, list) or not words or not all(map(_is_word, words)):
-        raise given.wrong(
+        raise invalid(
             option,
+            text,
             'Write words separated by commas, or a JSON list of them, as in ["a,b","c"]. '
             "None is empty, and none has a space: RocketMQ separates keys by spaces.",
         )
@@ -169,6 +130,53 @@ def _is_word(word: object) -> bool:
     return isinstance(word, str) and word != "" and " " not in word
 
 
+_WORDS: Kind[tuple[str, ...]] = Kind("text", _parse_words, ())
+_STREAMS = "A stream reads what comes: filter its DataFrame."
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyLookup:
+    """keys: messages with one of these keys. ids: these messages. At most one of the two is given.
+
+    False if neither is.
+    """
+
+    keys: tuple[str, ...] = Option(
+        "keys",
+        (BATCH,),
+        _WORDS,
+        "Only messages with one of these keys, words of RocketMQ's KEYS or unique ids: separated "
+        'by commas, or as a JSON list (`["a,b","c"]`). Looked up through the key index instead of '
+        "reading the topics, within whatever else says where to start and end.",
+        instead=_STREAMS,
+    ).field()
+    ids: tuple[str, ...] = Option(
+        "msgId",
+        (BATCH,),
+        _WORDS,
+        "Only the messages with these ids, written as `keys` are: unique ids of producers, or ids "
+        "of brokers, which name a place in the log.",
+        instead=_STREAMS,
+    ).field()
+
+    @classmethod
+    def parse(cls, given: OptionReader) -> "KeyLookup":
+        """Read the keys or ids to look up."""
+        given.refuse_together("keys", "msgId", "An id is enough to find a message: keep one.")
+        for option in ("keys", "msgId"):
+            if given.text("view", "messages").lower() != "messages":
+                given.refuse_together("view", option, "Views are read whole: filter the DataFrame.")
+        return cls(**given.read_fields(cls))
+
+    def __bool__(self) -> bool:
+        return bool(self.keys or self.ids)
+
+    def describe(self) -> str:
+        """Return what is looked up, for a log line."""
+        words, kind = (self.keys, "key") if self.keys else (self.ids, "id")
+        return f"{len(words)} {kind}{'s' if len(words) > 1 else ''}"
+
+
 MESSAGES, SCHEDULED, HALF = "messages", "scheduled", "half"
 COMMITLOG, RETRY, DLQ, GROUPS, TOPICS = "commitlog", "retry", "dlq", "groups", "topics"
 
@@ -176,11 +184,20 @@ VIEWS = (MESSAGES, SCHEDULED, HALF, COMMITLOG, RETRY, DLQ, GROUPS, TOPICS)
 TABLES = (GROUPS, TOPICS)
 WAITING = (SCHEDULED, HALF)
 
-VIEW_ROWS = (
-    Option(
+_NAMES = ("subscribe", "topic", "subscribePattern", "assign")
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """view: which one is read. skips_damage: whether damaged places of the log are left out.
+
+    verify_crc: whether bodies are checked against their checksums.
+    """
+
+    view: str = Option(
         "view",
-        "`messages`",
         (BATCH,),
+        choice(*VIEWS),
         "What is there besides the messages of topics, as of the moment of planning, without a "
         "write. `scheduled`: what waits to be delivered, with `dueTimestamp`; `half`: undecided "
         "messages of transactions; both of all topics unless some are named. `commitlog`: every "
@@ -188,55 +205,43 @@ VIEW_ROWS = (
         "what consumers have sent back or given up. `groups`: how far each group is, queue by "
         "queue; `topics`: all topics. The option `group` leaves one group of `retry`, `dlq` and "
         "`groups`.",
-    ),
-    Option(
+    ).field()
+    skips_damage: bool = Option(
         "onDamage",
-        "`fail`",
         (BATCH,),
+        choice("fail", "skip").then("skip".__eq__),
         "With `view=commitlog`, where the log is damaged: `fail` names the place, `skip` leaves it "
         "out and logs it.",
-    ),
-    Option("verifyCrc", "`false`", READS, "Check the checksum of every body that is read."),
-)
-
-_NAMES = ("subscribe", "topic", "subscribePattern", "assign")
-
-
-@dataclass(frozen=True)
-class View:
-    """What is read, and whether damaged places of the log are left out."""
-
-    name: str = MESSAGES
-    skips_damage: bool = False
+    ).field()
+    verify_crc: bool = Option(
+        "verifyCrc",
+        READS,
+        boolean(default=False),
+        "Check the checksum of every body that is read.",
+    ).field()
 
     @classmethod
     def parse(cls, given: OptionReader) -> "View":
-        """Read which view is asked for; refuse what does not go with it."""
-        name = given.one_of("view", VIEWS)
-        if name != MESSAGES:
-            _refuse_all(given, name, span.ROWS, "shows all there is now")
-        if name not in (MESSAGES, *WAITING):
-            names = _NAMES[2:] if name == COMMITLOG else _NAMES
-            for option_name in names:
-                _refuse(given, name, option_name, "is not about such topics")
-        if name in TABLES:
-            _refuse_all(given, name, payload.ROWS, "has no messages")
-        if name != COMMITLOG:
-            _refuse(given, name, "onDamage", "does not read the log as it is")
-        if name not in (MESSAGES, RETRY, DLQ, GROUPS):
-            _refuse(given, name, "group", "is not about groups")
-        return cls(name, given.one_of("onDamage", ("fail", "skip")) == "skip")
+        """Read the view; refuse options that do not apply to it."""
+        asked = cls(**given.read_fields(cls))
+        for options, why in _not_for(asked.view):
+            for option in filter(given.__contains__, options):
+                raise conflict(
+                    f"Option {option!r} is given with view={asked.view}, which {why}.",
+                    f"Remove {option!r}, and filter the DataFrame.",
+                )
+        return asked
 
 
-def _refuse_all(given: OptionReader, view: str, options: Iterable[Option], why: str) -> None:
-    for option in options:
-        _refuse(given, view, option.name, why)
-
-
-def _refuse(given: OptionReader, view: str, option: str, why: str) -> None:
-    if option in given:
-        raise OptionError(
-            f"Option {option!r} is given with view={view}, which {why}.",
-            remedy=f"Remove {option!r}, and filter the DataFrame.",
-            code="OPTION_CONFLICT",
-        )
+def _not_for(view: str) -> Iterator[tuple[Iterable[str], str]]:
+    """Yield options that do not apply to a view, and why."""
+    if view != MESSAGES:
+        yield [row.name for row in rows_of(Span)], "shows all there is now"
+    if view not in (MESSAGES, *WAITING):
+        yield _NAMES[2:] if view == COMMITLOG else _NAMES, "is not about such topics"
+    if view in TABLES:
+        yield [row.name for row in rows_of(Payload)], "has no messages"
+    if view != COMMITLOG:
+        yield ["onDamage"], "does not read the log as it is"
+    if view not in (MESSAGES, RETRY, DLQ, GROUPS):
+        yield ["group"], "is not about groups"

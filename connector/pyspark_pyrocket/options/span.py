@@ -1,10 +1,21 @@
 """From where to where a read goes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.option import BATCH, READS, STREAM, Option, OptionReader
+from pyspark_pyrocket.options.option import (
+    BATCH,
+    READS,
+    STREAM,
+    TEXT,
+    WHOLE,
+    Option,
+    OptionReader,
+    choice,
+    conflict,
+    made_of,
+)
 from pyspark_pyrocket.options.positions import (
     EARLIEST,
     LATEST,
@@ -17,69 +28,69 @@ from pyspark_pyrocket.options.positions import (
 
 _TIME = "epoch ms, ISO-8601 (UTC where it names no zone), or relative to the start of the query"
 
-ROWS = (
-    Option(
-        "startingOffsets",
-        "`latest` (stream), `earliest` (batch)",
-        READS,
-        '`earliest`, `latest`, or JSON for every queue, `{"t":{"0":23,"1":"earliest"}}`, with or '
-        "without a broker level; -2 is earliest, -1 latest. `committed`: where the option `group` "
-        "stopped; where it has committed nothing in a topic, the default. Inclusive. "
-        "A stream uses it once: afterwards its checkpoint counts.",
-    ),
-    Option(
-        "startingTimestamp",
-        "none",
-        READS,
-        f"Begin with the first message of each queue stored at or after this time: {_TIME} "
-        "(`-1h`, `-15m`, `now`). Wins over the next, which wins over `startingOffsets`.",
-    ),
-    Option(
-        "startingOffsetsByTimestamp",
-        "none",
-        READS,
-        'The same with a time for every queue, `{"t":{"0":"-1h","1":1767225600000}}`.',
-    ),
-    Option(
-        "startingOffsetsByTimestampStrategy",
-        "`latest`",
-        READS,
-        "Where a queue begins that has no message from that time on: `latest`, behind its last; "
-        "`earliest`, with its first; `error` fails, unless the queue is empty.",
-    ),
-    Option(
-        "lastN",
-        "none",
-        READS,
-        "Begin so many messages before the end of each queue. Alone: no other starting option.",
-    ),
-    Option(
-        "endingOffsets",
-        "`latest`",
-        (BATCH,),
-        "`latest`, `committed` (what the option `group` has consumed) or JSON as above, without "
-        "`earliest`. Exclusive.",
-    ),
-    Option(
-        "endingTimestamp",
-        "none",
-        (BATCH,),
-        "End before the first message of each queue stored at or after this time, written as "
-        "above; at its end where there is none. Wins over the next, which wins over "
-        "`endingOffsets`.",
-    ),
-    Option(
-        "endingOffsetsByTimestamp",
-        "none",
-        (BATCH,),
-        "The same with a time for every queue.",
-    ),
+_STRATEGIES = {"latest": LATEST, "earliest": EARLIEST, "error": None}
+
+_STARTING_OFFSETS = Option(
+    "startingOffsets",
+    READS,
+    TEXT,
+    '`earliest`, `latest`, or JSON for every queue, `{"t":{"0":23,"1":"earliest"}}`, with or '
+    "without a broker level; -2 is earliest, -1 latest. `committed`: where the option `group` "
+    "stopped; where it has committed nothing in a topic, the default. Inclusive. "
+    "A stream uses it once: afterwards its checkpoint counts.",
+    default="`latest` (stream), `earliest` (batch)",
+)
+_STARTING_TIMESTAMP = Option(
+    "startingTimestamp",
+    READS,
+    TEXT,
+    f"Begin with the first message of each queue stored at or after this time: {_TIME} "
+    "(`-1h`, `-15m`, `now`). Wins over the next, which wins over `startingOffsets`.",
+)
+_STARTING_BY_TIMESTAMP = Option(
+    "startingOffsetsByTimestamp",
+    READS,
+    TEXT,
+    'The same with a time for every queue, `{"t":{"0":"-1h","1":1767225600000}}`.',
+)
+_STRATEGY = Option(
+    "startingOffsetsByTimestampStrategy",
+    READS,
+    choice(*_STRATEGIES),
+    "Where a queue begins that has no message from that time on: `latest`, behind its last; "
+    "`earliest`, with its first; `error` fails, unless the queue is empty.",
+)
+_LAST_N = Option(
+    "lastN",
+    READS,
+    WHOLE,
+    "Begin so many messages before the end of each queue. Alone: no other starting option.",
+)
+_ENDING_OFFSETS = Option(
+    "endingOffsets",
+    (BATCH,),
+    TEXT,
+    "`latest`, `committed` (what the option `group` has consumed) or JSON as above, without "
+    "`earliest`. Exclusive.",
+    default="`latest`",
+)
+_ENDING_TIMESTAMP = Option(
+    "endingTimestamp",
+    (BATCH,),
+    TEXT,
+    "End before the first message of each queue stored at or after this time, written as "
+    "above; at its end where there is none. Wins over the next, which wins over "
+    "`endingOffsets`.",
+)
+_ENDING_BY_TIMESTAMP = Option(
+    "endingOffsetsByTimestamp",
+    (BATCH,),
+    TEXT,
+    "The same with a time for every queue.",
 )
 
 _FROM_EARLIEST = OffsetChoice("startingOffsets", EARLIEST)
 _TO_LATEST = OffsetChoice("endingOffsets", LATEST)
-_STRATEGY = "startingOffsetsByTimestampStrategy"
-_STRATEGIES = {"latest": LATEST, "earliest": EARLIEST, "error": None}
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """Kafka's order: each wins over those behind it."""
@@ -98,8 +109,16 @@ class Span:
     notes: what the user should be told of how the options were read.
     """
 
-    starting: Place = _FROM_EARLIEST
-    ending: Place = _TO_LATEST
+    starting: Place = field(
+        default=_FROM_EARLIEST,
+        metadata=made_of(
+            _STARTING_OFFSETS, _STARTING_TIMESTAMP, _STARTING_BY_TIMESTAMP, _STRATEGY, _LAST_N
+        ),
+    )
+    ending: Place = field(
+        default=_TO_LATEST,
+        metadata=made_of(_ENDING_OFFSETS, _ENDING_TIMESTAMP, _ENDING_BY_TIMESTAMP),
+    )
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -126,20 +145,19 @@ class Span:
 
 def _starting(given: OptionReader) -> Place:
     option = _winner(given, _STARTS)
-    count = given.whole("lastN")
+    count = given.read(_LAST_N)
     if count is not None:
         given.refuse_together("lastN", option, "Each says where to begin: keep one.")
     by_time = option in _PARSE and option in given
-    if _STRATEGY in given and not by_time:
-        raise OptionError(
-            f"Option {_STRATEGY!r} is given without a time to start at.",
-            remedy="Set 'startingTimestamp' or 'startingOffsetsByTimestamp', or remove it.",
-            code="OPTION_CONFLICT",
+    if _STRATEGY.name in given and not by_time:
+        raise conflict(
+            f"Option {_STRATEGY.name!r} is given without a time to start at.",
+            "Set 'startingTimestamp' or 'startingOffsetsByTimestamp', or remove it.",
         )
     if count is not None:
         return LastMessages(count)
     if by_time:
-        without = _STRATEGIES[given.one_of(_STRATEGY, tuple(_STRATEGIES))]
+        without = _STRATEGIES[given.read(_STRATEGY)]
         return _PARSE[option](option, given.text(option), without=without)
     return _starting_offsets(given)
 

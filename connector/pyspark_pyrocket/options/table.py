@@ -1,44 +1,31 @@
-"""Every option there is: the rows of all modules, in the order of the READMEs.
+"""Every option, in the order of the table in `connector/README.md`, and unknown names.
 
-Parsing, the error for an unknown option and the tables of the READMEs all come from here.
+Parsing, the errors about unknown options and the README's table come from this list.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options import (
-    batching,
-    creation,
-    delivery,
-    payload,
-    policies,
-    selection,
-    span,
-    target,
-    topics,
-)
+from pyspark_pyrocket.options.batching import Admission, Splitting
+from pyspark_pyrocket.options.creation import CreationOptions
+from pyspark_pyrocket.options.delivery import DeliveryOptions
 from pyspark_pyrocket.options.foreign import ForeignOption, foreign_option
-from pyspark_pyrocket.options.option import READ, SINK, Option, OptionReader
-from pyspark_pyrocket.options.target import Request, split_target
+from pyspark_pyrocket.options.option import READ, SINK, Option, OptionReader, rows_of
+from pyspark_pyrocket.options.payload import EncodingOptions, Payload
+from pyspark_pyrocket.options.policies import LossPolicy, Progress
+from pyspark_pyrocket.options.selection import KeyLookup, Selection, View
+from pyspark_pyrocket.options.span import Span
+from pyspark_pyrocket.options.target import PATH, Request, split_target
+from pyspark_pyrocket.options.topics import Subscription
 
-TABLE: tuple[Option, ...] = (
-    *target.ROWS,
-    *topics.ROWS,
-    *span.ROWS,
-    *policies.LOSS_ROWS,
-    *batching.ADMISSION_ROWS,
-    *batching.SPLITTING_ROWS,
-    *selection.FILTER_ROWS,
-    *selection.LOOKUP_ROWS,
-    *payload.ROWS,
-    *selection.VIEW_ROWS,
-    *policies.PROGRESS_ROWS,
-    *creation.CREATION_ROWS,
-    *creation.RETENTION_ROWS,
-    *delivery.ROWS,
+TABLE: tuple[Option[Any], ...] = (
+    PATH,
+    *rows_of(Subscription, Span, LossPolicy, Admission, Splitting, Selection, KeyLookup, Payload),
+    *rows_of(EncodingOptions, View, Progress, CreationOptions, DeliveryOptions),
 )
 
 _ADDED_BY_SPARK = {
@@ -87,7 +74,7 @@ def nearest(word: str, names: Iterable[str]) -> str:
     return ""
 
 
-def _lookup(key: str, query: str) -> Option:
+def _lookup(key: str, query: str) -> Option[Any]:
     for option in TABLE:
         if option.name.lower() == key.lower():
             if option.serves(query):

@@ -8,15 +8,14 @@ from pyrocket import local_path
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.json_values import parse_json
-from pyspark_pyrocket.options.option import ALL, Option
+from pyspark_pyrocket.options.option import ALL, TEXT, Option, conflict
 
-ROWS = (
-    Option(
-        "path",
-        "`$PYROCKET_STORE`",
-        ALL,
-        "The store's directory, as a path or a `file:` URI; a relative one is the driver's.",
-    ),
+PATH = Option(
+    "path",
+    ALL,
+    TEXT,
+    "The store's directory, as a path or a `file:` URI; a relative one is the driver's.",
+    default="`$PYROCKET_STORE`",
 )
 
 TABLE_TRAP = (
@@ -66,10 +65,9 @@ def _one_path(options: dict[str, str]) -> str:
     # `.load([...])` arrives as a JSON list.
     several = parse_json("paths", _pop(options, "paths", "[]"), '["/data/store"]')
     if not isinstance(several, list) or len(several) > 1 or (several and path):
-        raise OptionError(
+        raise conflict(
             f"Several paths are given: {path} {several}.",
-            remedy="Read one store per DataFrame and use union.",
-            code="OPTION_CONFLICT",
+            "Read one store per DataFrame and use union.",
         )
     return str(several[0]) if several else path
 

@@ -7,44 +7,41 @@ from dataclasses import dataclass, field
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.json_values import parse_topics
-from pyspark_pyrocket.options.option import ALL, READS, Option, OptionReader
+from pyspark_pyrocket.options.option import (
+    ALL,
+    READS,
+    TEXT,
+    Option,
+    OptionReader,
+    choice,
+    conflict,
+    made_of,
+)
 from pyspark_pyrocket.options.target import TABLE_TRAP
 
-ROWS = (
-    Option(
-        "subscribe",
-        "one of these four",
-        READS,
-        "The topics to read, separated by commas.",
-    ),
-    Option(
-        "subscribePattern",
-        "none",
-        READS,
-        "A regular expression: the topics whose whole names match it are read, also those that "
-        "are created while a stream runs. RocketMQ's own topics (`%RETRY%…`, "
-        "`SCHEDULE_TOPIC_XXXX`, …) and those that may not be read never match.",
-    ),
-    Option(
-        "assign",
-        "none",
-        READS,
-        'JSON with exactly the queues to read, `{"t":[0,2]}`; none is added later.',
-    ),
-    Option(
-        "topic",
-        "none",
-        ALL,
-        "Reads: the same as `subscribe`, for one topic. "
-        "Writes: where every row goes; it wins over a `topic` column.",
-    ),
-    Option(
-        "missingTopic",
-        "`fail`",
-        READS,
-        "`wait` lets topics be created later, even all of them. Their messages are read from the "
-        "first one on. The store must exist.",
-    ),
+_SUBSCRIBE = Option(
+    "subscribe", READS, TEXT, "The topics to read, separated by commas.", "one of these four"
+)
+_SUBSCRIBE_PATTERN = Option(
+    "subscribePattern",
+    READS,
+    TEXT,
+    "A regular expression: the topics whose whole names match it are read, also those that "
+    "are created while a stream runs. RocketMQ's own topics (`%RETRY%…`, "
+    "`SCHEDULE_TOPIC_XXXX`, …) and those that may not be read never match.",
+)
+_ASSIGN = Option(
+    "assign",
+    READS,
+    TEXT,
+    'JSON with exactly the queues to read, `{"t":[0,2]}`; none is added later.',
+)
+_TOPIC = Option(
+    "topic",
+    ALL,
+    TEXT,
+    "Reads: the same as `subscribe`, for one topic. "
+    "Writes: where every row goes; it wins over a `topic` column.",
 )
 
 _MODES = ("subscribe", "subscribePattern", "assign", "topic")
@@ -54,28 +51,35 @@ _MODES = ("subscribe", "subscribePattern", "assign", "topic")
 class Subscription:
     """Topics by name, by pattern, or with exactly the queues to read.
 
-    topics: their names in the order given; none with a pattern, or where nothing has to be named.
-    wait: whether some of the named may not exist yet.
-    pattern: what whole names have to match, or an empty string.
-    queues: topic → the queues that are read; topics that are not there are read whole.
+    topics: their names in the order given; none with a pattern, or where none is needed.
+    wait: whether some of the named ones may not exist yet.
+    pattern: the regular expression for whole names, or an empty string.
+    queues: topic → the queues that are read; all queues of a topic that is missing here.
     """
 
-    topics: tuple[str, ...] = ()
-    wait: bool = False
+    topics: tuple[str, ...] = field(
+        default=(), metadata=made_of(_SUBSCRIBE, _SUBSCRIBE_PATTERN, _ASSIGN, _TOPIC)
+    )
+    wait: bool = Option(
+        "missingTopic",
+        READS,
+        choice("fail", "wait").then("wait".__eq__),
+        "`wait` lets topics be created later, even all of them. Their messages are read from the "
+        "first one on. The store must exist.",
+    ).field()
     pattern: str = ""
     queues: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, given: OptionReader, *, needed: bool = True) -> "Subscription":
-        """Read which topics are asked for; without any raise OptionError if they are needed."""
+        """Read the topics. Raises OptionError if none is named although one is needed."""
         modes = [mode for mode in _MODES if mode in given]
         if len(modes) > 1:
-            raise OptionError(
+            raise conflict(
                 f"Options {' and '.join(map(repr, modes))} are given together.",
-                remedy="Each says which topics are read: keep one.",
-                code="OPTION_CONFLICT",
+                "Each names the topics to read: keep one.",
             )
-        wait = given.one_of("missingTopic", ("fail", "wait")) == "wait"
+        wait = given.read_fields(cls)["wait"]
         if "subscribePattern" in given:
             return cls(wait=wait, pattern=_pattern(given))
         if "assign" in given:
@@ -84,19 +88,19 @@ class Subscription:
         return cls(_topics(given, needed=needed), wait)
 
     def covers(self, topic: str) -> bool:
-        """Tell whether a topic of this name is asked for."""
+        """Return whether a topic of this name is read."""
         if self.pattern:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics
 
     def chosen(self, topic: str, queues: Iterable[int]) -> list[int]:
-        """Return those of a topic's queues that are asked for."""
+        """Return those of a topic's queues that are read."""
         wanted = self.queues.get(topic)
         return [queue for queue in queues if wanted is None or queue in wanted]
 
 
 def one_topic(given: OptionReader) -> str:
-    """Return the option `topic`, which names one."""
+    """Return the option `topic`. Raises OptionError unless it names exactly one."""
     name = given.text("topic")
     if not name or "," in name:
         raise given.wrong("topic", "It names one topic; reads take several with 'subscribe'.")

@@ -5,7 +5,7 @@ import pyarrow.compute as pc
 from pyrocket.errors import MessageError
 
 from pyspark_pyrocket.json.encode import json_objects, json_text
-from pyspark_pyrocket.options.payload import BASE64, EMPTY, FAIL, TEXT
+from pyspark_pyrocket.options.payload import BASE64, EMPTY, FAIL, TEXT_KEY
 from pyspark_pyrocket.sink.columns import JsonBody, SinkColumn, SinkColumns
 from pyspark_pyrocket.sink.kafka_rows import (
     encode_keys,
@@ -24,7 +24,7 @@ def send_batch(
     json_body: JsonBody | None = None,
     *,
     null_body: str = FAIL,
-    key_encoding: str = TEXT,
+    key_encoding: str = TEXT_KEY,
 ) -> pa.RecordBatch:
     """Return the rows under the names and types of an append; MessageError names the row."""
     sent = {name: _sent(name, batch, column) for name, column in columns.items()}

@@ -25,17 +25,17 @@ from types import TracebackType
 from pyrocket import Store, check_group_name
 from pyrocket.errors import TopicNotFoundError, TopicRecreatedError
 
-from pyspark_pyrocket.options.option import BATCH
+from pyspark_pyrocket.options.option import BATCH, rows_of
 from pyspark_pyrocket.options.positions import QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.span import ROWS as SPAN_ROWS
+from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.group_follower import commit_existing
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.planner import read_bounds
 
-_FIXED = {row.name.lower() for row in SPAN_ROWS} | {
+_FIXED = {row.name.lower() for row in rows_of(Span)} | {
     *("topic", "subscribe", "subscribepattern", "missingtopic", "group")
 }
 
