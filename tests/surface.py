@@ -20,8 +20,7 @@ GOLDEN = ROOT / "tests" / "golden" / "surface"
 FOLDERS = {"pyrocket": ROOT / "store", "pyspark_pyrocket": ROOT / "connector"}
 PUBLIC = (
     *("pyrocket", "pyrocket.tools.notebook", "pyrocket.tools.pytest_plugin", "pyrocket.testing"),
-    *("pyspark_pyrocket", "pyspark_pyrocket.tools.groups", "pyspark_pyrocket.tools.lag"),
-    "pyspark_pyrocket.tools.notebook",
+    "pyspark_pyrocket",
 )
 CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 MARK = re.compile(r"(pytest\.|cached_)?(fixture|property)|classmethod|staticmethod|dataclass")

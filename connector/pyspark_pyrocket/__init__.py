@@ -1,55 +1,72 @@
-"""Spark's `format("pyrocket")`: RocketMQ topics as tables, batch and streaming, without a jar.
+"""RocketMQ topics as Spark DataFrames, batch and streaming, without a jar: `format("pyrocket")`.
 
-Spark finds this package by its name, imports it in every Python process it starts, and gives up
-on *all* Python sources if one import fails. So nothing here may raise or be heavy: the source
-itself imports its parts when they are needed.
+Spark finds this package by its name. Importing it is cheap and never fails: everything else is
+imported when it is first used.
 
-The layers, bottom-up; each imports only from those before it:
+The rooms, from the bottom up; a room imports only from those above it in this list:
 
-    support      what this needs of pyspark
-    processes    the processes in which Spark runs it, and what they lack
-    boundary     errors as they leave for Spark
-    java         finding a Java
-    interpreters  the Python and the Java that Spark starts: `configure`
-    options      what the user asked for (pure)
-    arrays       Arrow arrays seen as other types (pure)
-    payload      bodies as columns, and columns as bodies (pure)
-    frame        what a DataFrame gets (pure)
-    stores       opened stores, one per process and directory
-    planning     what is read, from where to where, and in which tasks
-    reading      batches, streams and views; tasks that read
-    writing      sinks; tasks that append or stage
-    datasource   the façade that Spark talks to
-    groups       batch reads that move a group when they are done
-    lag          how far queries are behind, for people and Prometheus
-    checkpoints  the command `pyrocket checkpoint`
-    doctor       the command `pyrocket doctor`
-    notebook     a live view of a streaming DataFrame
+    support, worker, boundary, arrow_types    what pyspark, its processes and Arrow need
+    options      the options of a query: text → checked values
+    transport    where messages are: an open store
+    json         JSON bodies → columns, and back
+    columns      the columns that a DataFrame may have
+    source       what a read plans: offsets, splits, tasks; batch and stream readers
+    sink         writers: exactly-once by staging, at-least-once by appending
+    datasource   the class that Spark calls
+    tools        commands and helpers: checkpoints, doctor, lag, groups, notebook, Java
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pyrocket.support import missing_pyspark
 
 if TYPE_CHECKING:
+    from pyspark_pyrocket.tools.groups import BatchCommit
     from pyspark_pyrocket.tools.interpreters import configure
+    from pyspark_pyrocket.tools.lag.listener import LagListener
+    from pyspark_pyrocket.tools.lag.measure import TopicLag, lag_of
+    from pyspark_pyrocket.tools.lag.watch import LagWatch, watch_lag
+    from pyspark_pyrocket.tools.notebook import StreamView, display_stream
 
 try:
     from pyspark_pyrocket.datasource import RocketDataSource as DefaultSource
 except ImportError as error:
-    # A stand-in that says which pyspark is needed: not a DataSource, because there is none.
+    # Where pyspark has no Python data sources: a class whose use names the pyspark that is needed.
     DefaultSource = missing_pyspark(error)  # type: ignore[assignment,misc]
 
-__all__ = ["DefaultSource", "configure"]
+__all__ = [
+    "BatchCommit",
+    "DefaultSource",
+    "LagListener",
+    "LagWatch",
+    "StreamView",
+    "TopicLag",
+    "configure",
+    "display_stream",
+    "lag_of",
+    "watch_lag",
+]
+
+_MODULES = {
+    "BatchCommit": "groups",
+    "LagListener": "lag.listener",
+    "LagWatch": "lag.watch",
+    "StreamView": "notebook",
+    "TopicLag": "lag.measure",
+    "configure": "interpreters",
+    "display_stream": "notebook",
+    "lag_of": "lag.measure",
+    "watch_lag": "lag.watch",
+}
+"""Public name → the module of `tools` that it is imported from when it is first used."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import `configure` when it is first used: Spark imports this in every process."""
-    if name != "configure":
+    """Import a public name: Spark imports this package in every process, mostly without need."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'pyspark_pyrocket' has no attribute {name!r}")
-    from pyspark_pyrocket.tools.interpreters import configure
-
-    return configure
+    return getattr(import_module(f"pyspark_pyrocket.tools.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

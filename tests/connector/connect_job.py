@@ -8,8 +8,7 @@ import sys
 import pytest
 from pyrocket.errors import UnsupportedError
 from pyspark.sql import SparkSession
-from pyspark_pyrocket import configure
-from pyspark_pyrocket.tools.notebook import display_stream
+from pyspark_pyrocket import configure, display_stream
 
 ROWS = 60
 SETTINGS = {

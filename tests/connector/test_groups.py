@@ -11,9 +11,8 @@ from pyrocket.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
 )
-from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket import BatchCommit, DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.tools.groups import BatchCommit
 from pyspark_pyrocket.transport.path import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)

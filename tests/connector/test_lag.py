@@ -13,9 +13,8 @@ from pyrocket import Store
 from pyrocket.errors import UnsupportedError
 from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import ReadMaxRows
-from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket import DefaultSource, LagListener, lag_of, watch_lag
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.tools import lag
 from pyspark_pyrocket.tools.lag.metrics import LagMetrics
 from pyspark_pyrocket.transport.path import forget
 from pyspark_pyrocket.worker import LOG
@@ -46,7 +45,7 @@ def test_offset_lag_as_a_source_metric(box, progress):
     box.send(*"abcdef", queue=0)
     box.send(*"gh", queue=1)
     (source,) = progress(3)["sources"]
-    (found,) = lag.lag_of(source)
+    (found,) = lag_of(source)
     assert (found.topic, found.messages) == ("t", 8 - sum(taken(source)))
     assert (found.bytes_left, found.latency_ms, found.lost) == (None, None, 0)
 
@@ -65,7 +64,7 @@ def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
     clock.advance(5_000)
     (source,) = progress(1)["sources"]
     with Store.open(box.path, read_only=True) as store:
-        (found,) = lag.lag_of(source, store)
+        (found,) = lag_of(source, store)
         sizes = pa.concat_arrays(
             [part.column("storeSize") for part in store.scan("t", 0, 1, 3, ["storeSize"])]
         )
@@ -78,7 +77,7 @@ def test_the_text_of_a_listener_is_read_as_the_json_of_a_progress(box, progress)
     box.send("a", "b")
     (source,) = progress(1)["sources"]
     as_text = {name: json.dumps(value) for name, value in source.items()}
-    assert lag.lag_of(as_text) == lag.lag_of(source)
+    assert lag_of(as_text) == lag_of(source)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_the_text_of_a_listener_is_read_as_the_json_of_a_progress(box, progress)
     ],
 )
 def test_other_sources_have_no_lag_here(source):
-    assert lag.lag_of(source) == []
+    assert lag_of(source) == []
 
 
 def test_another_store_adds_nothing(box, progress, tmp_path):
@@ -100,7 +99,7 @@ def test_another_store_adds_nothing(box, progress, tmp_path):
     box.send("a", "b")
     (source,) = progress(1)["sources"]
     with Store.open(tmp_path / "other", create=True) as store:
-        (found,) = lag.lag_of(source, store)
+        (found,) = lag_of(source, store)
     assert found.bytes_left is None
 
 
@@ -109,7 +108,7 @@ def test_lost_messages_are_told_beside_the_lag(box, progress):
     box.send("a", "b")
     (source,) = progress(1)["sources"]
     source["endOffset"]["lost"] = {"t": {"broker-a": {"0": 5}}}
-    (found,) = lag.lag_of(source)
+    (found,) = lag_of(source)
     assert found.lost == 5
     assert str(found) == "t by 1 messages, 5 lost"
 
@@ -119,7 +118,7 @@ def test_a_query_that_waits_for_nothing_is_not_behind(box, progress):
     box.send("a")
     (source,) = progress(1)["sources"]
     with Store.open(box.path, read_only=True) as store:
-        (found,) = lag.lag_of(source, store)
+        (found,) = lag_of(source, store)
     assert (found.messages, found.bytes_left, found.latency_ms) == (0, 0, 0)
 
 
@@ -127,7 +126,7 @@ def test_metrics_have_rocketmq_s_names_and_labels(box, progress):
     box.create(queues=1)
     box.send("a", "b", "c")
     registry = CollectorRegistry()
-    listener = lag.LagListener(box.path, targets=[LagMetrics(registry)])
+    listener = LagListener(box.path, targets=[LagMetrics(registry)])
     listener.report(progress(1, name="flights"))
     labels = {"consumer_group": "flights", "topic": "t"}
     rocketmq = labels | {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
@@ -148,7 +147,7 @@ def test_a_query_that_has_ended_leaves_no_metrics(box, progress):
     box.create(queues=1)
     box.send("a", "b")
     registry = CollectorRegistry()
-    listener = lag.LagListener(targets=[LagMetrics(registry)])
+    listener = LagListener(targets=[LagMetrics(registry)])
     listener.report(progress(1))
     assert b'topic="t"' in generate_latest(registry)
     listener.onQueryTerminated(type("Event", (), {"id": "q-1"})())
@@ -159,7 +158,7 @@ def test_a_line_is_logged_now_and_then(box, progress, caplog):
     box.create(queues=1)
     box.send("a", "b")
     asked = progress(1, name="flights")
-    often, seldom, never = (lag.LagListener(log_seconds=s) for s in (0, 3600, None))
+    often, seldom, never = (LagListener(log_seconds=s) for s in (0, 3600, None))
     with caplog.at_level(logging.INFO, "pyspark_pyrocket.lag"):
         for listener, lines in ((often, 2), (seldom, 1), (never, 0)):
             caplog.clear()
@@ -172,7 +171,7 @@ def test_a_line_is_logged_now_and_then(box, progress, caplog):
 def test_a_store_that_is_not_there_leaves_lag_in_messages(box, progress, tmp_path, caplog):
     box.create(queues=1)
     box.send("a", "b")
-    listener = lag.LagListener(str(tmp_path / "none"))
+    listener = LagListener(str(tmp_path / "none"))
     with caplog.at_level(logging.INFO, "pyspark_pyrocket.lag"):
         listener.report(progress(1))
         listener.report(progress(1))
@@ -183,14 +182,14 @@ def test_a_store_that_is_not_there_leaves_lag_in_messages(box, progress, tmp_pat
 
 def test_a_listener_never_raises(caplog):
     event = type("Event", (), {"progress": type("Progress", (), {"json": "{}"})()})()
-    lag.LagListener().onQueryProgress(event)
+    LagListener().onQueryProgress(event)
     assert "could not be told" in caplog.text
 
 
 def test_without_prometheus_there_are_log_lines_and_a_port_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(UnsupportedError, match="prometheus-client") as caught:
-        lag.watch(None, port=0)
+        watch_lag(None, port=0)
     assert caught.value.code == "UNSUPPORTED_METRICS"
     assert "pyrocket[metrics]" in caught.value.remedy
 
@@ -213,7 +212,7 @@ def test_lag_in_query_progress(spark, box, stream):
     box.create(queues=1)
     box.send(*"abcde", queue=0)
     recorder = Recorder()
-    listener = lag.LagListener(box.path, targets=[recorder])
+    listener = LagListener(box.path, targets=[recorder])
     spark.streams.addListener(listener)
     try:
         stream.drain(maxOffsetsPerTrigger="2")
@@ -222,7 +221,7 @@ def test_lag_in_query_progress(spark, box, stream):
         spark.streams.removeListener(listener)
         listener.close()
     sources = [progress["sources"][0] for progress in stream.progress]
-    assert [lag.lag_of(source)[0].messages for source in sources] == [3, 1, 0]
+    assert [lag_of(source)[0].messages for source in sources] == [3, 1, 0]
     name = stream.progress[0]["id"]
     assert recorder.seen == [(name, n, [("t", left)]) for n, left in enumerate([3, 1, 0])]
     assert recorder.forgotten == [name]
@@ -240,7 +239,7 @@ def test_one_line_serves_metrics_until_it_is_stopped(box, progress):
     box.create(queues=1)
     box.send("a", "b", "c")
     session = Session()
-    watching = lag.watch(session, store=box.path, port=0, log_seconds=None)
+    watching = watch_lag(session, store=box.path, port=0, log_seconds=None)
     (listener,) = session.listeners
     listener.report(progress(1, name="flights"))
     assert 'consumer_group="flights"' in scrape(watching.port)
@@ -254,7 +253,7 @@ def test_a_registry_of_one_s_own_needs_no_port(box, progress):
     box.create(queues=1)
     box.send("a", "b")
     session, registry = Session(), CollectorRegistry()
-    watching = lag.watch(session, registry=registry)
+    watching = watch_lag(session, registry=registry)
     session.listeners[0].report(progress(1, name="flights"))
     assert b'consumer_group="flights"' in generate_latest(registry)
     watching.stop()
@@ -263,7 +262,7 @@ def test_a_registry_of_one_s_own_needs_no_port(box, progress):
 def test_lines_alone_need_nothing_else(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     session = Session()
-    watching = lag.watch(session)
+    watching = watch_lag(session)
     assert (watching.registry, watching.port) == (None, None)
     watching.stop()
 
@@ -274,7 +273,7 @@ def test_lines_are_printed_where_logging_is_not_set_up(box, progress, monkeypatc
     for name, value in {"handlers": [], "propagate": False, "level": logging.NOTSET}.items():
         monkeypatch.setattr(LOG, name, value)
     session = Session()
-    watching = lag.watch(session, store=box.path, log_seconds=0)
+    watching = watch_lag(session, store=box.path, log_seconds=0)
     session.listeners[0].report(progress(1, name="flights"))
     watching.stop()
     assert "INFO pyrocket: query flights is behind in t" in capsys.readouterr().err

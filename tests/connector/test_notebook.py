@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket.errors import InvalidInputError, UnsupportedError
-from pyspark_pyrocket.tools.notebook import StreamView, display_stream
+from pyspark_pyrocket import StreamView, display_stream
 
 
 class Batch:

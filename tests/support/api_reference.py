@@ -11,9 +11,6 @@ MODULES = (
     "pyrocket.errors",
     "pyrocket.testing",
     "pyrocket.tools.notebook",
-    "pyspark_pyrocket.tools.groups",
-    "pyspark_pyrocket.tools.lag",
-    "pyspark_pyrocket.tools.notebook",
 )
 
 

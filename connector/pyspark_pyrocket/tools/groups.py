@@ -4,7 +4,7 @@ Spark tells a batch source neither that a query has ended nor that its result wa
 run more than once, and `count()` or `show()` run them, too. So a batch read cannot commit by
 itself. Whoever knows that the result is safe says so:
 
-    from pyspark_pyrocket.tools.groups import BatchCommit
+    from pyspark_pyrocket import BatchCommit
 
     with BatchCommit.plan("export", path="/data/store", subscribe="flights") as batch:
         rows = spark.read.format("pyrocket").options(**batch.options).load()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Watch:
+class LagWatch:
     """Ends with `stop`, or with the session.
 
     registry: where the metrics are, or None. port: where they are served, or None.
@@ -37,7 +37,7 @@ class Watch:
             self.server = None
 
 
-def watch(
+def watch_lag(
     spark: "SparkSession",
     *,
     store: str | None = None,
@@ -45,7 +45,7 @@ def watch(
     address: str = "127.0.0.1",
     registry: "CollectorRegistry | None" = None,
     log_seconds: float | None = LOG_SECONDS,
-) -> Watch:
+) -> LagWatch:
     """Tell how far the session's streaming queries are behind, in log lines and as metrics.
 
     store: the directory they read, which adds bytes and time to messages; else that of
@@ -57,7 +57,7 @@ def watch(
     wanted = port is not None or registry is not None
     used, targets = _metrics(registry) if wanted else (None, [])
     listener = LagListener(path, targets=targets, log_seconds=log_seconds)
-    watching = Watch(spark, listener, used)
+    watching = LagWatch(spark, listener, used)
     if port is not None and used is not None:
         from prometheus_client import start_http_server
 
