@@ -7,9 +7,9 @@ from fuzz.files import NOW, new_layout
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal
-from pyrocket.services.delay.timer_store import HOUR_MS, TimerBuckets
-from pyrocket.services.delay.timer_tally import counted
-from pyrocket.services.delay.waiting import Progress, read_slot, read_waiting
+from pyrocket.services.delay.pending_timers import TimerProgress, read_pending, read_second
+from pyrocket.services.delay.timer_index import HOUR_MS, TimerIndex
+from pyrocket.services.delay.timer_tally import count_by_hour
 
 COUNT = 3
 START = NOW // HOUR_MS * HOUR_MS
@@ -27,35 +27,35 @@ def timers(data):
 
     The first byte says which file is changed from where on; two files are read in any case.
     """
-    buckets, known = TimerBuckets(new_layout("timers").timers), _known()
-    buckets.add(known)
-    buckets.tally.add(0, COUNT, counted(known), lambda: (0, 0))
-    _change(buckets, data)
+    index, known = TimerIndex(new_layout("timers").timers), _known()
+    index.add(known)
+    index.tally.add(0, COUNT, count_by_hour(known), lambda: (0, 0))
+    _change(index, data)
     with suppress(StoreDamagedError):
-        found = read_waiting(buckets, Progress(COUNT, (0, 0))).pending
+        found = read_pending(index, TimerProgress(COUNT, (0, 0))).pending
         assert found.tolist() == known.tolist()
-        buckets.check(buckets.tally.read(COUNT), 0, whole=True)
+        index.check(index.tally.read(COUNT), 0, whole=True)
     with suppress(PyrocketError):
-        assert len(read_slot(buckets, Progress(COUNT, (0, 0)), START + 1).pending) == 1
-    _go_on(buckets)
+        assert len(read_second(index, TimerProgress(COUNT, (0, 0)), START + 1).pending) == 1
+    _go_on(index)
 
 
-def _change(buckets, data):
+def _change(index, data):
     which, at = (data[0], data[1]) if len(data) > 1 else (0, 0)
-    path = buckets.tally.path if which % 2 else buckets.tally.path.with_name(file_name(START))
+    path = index.tally.path if which % 2 else index.tally.path.with_name(file_name(START))
     old = path.read_bytes()
     path.write_bytes(old[:at] + data[2:] + old[at + len(data) - 2 :] if data[2:] else old[:at])
 
 
-def _go_on(buckets):
+def _go_on(index):
     """What is put behind whatever is there is found, and can be taken away."""
     more = np.zeros(1, TIMER_ENTRY)
     more["due"], more["queue_offset"] = START + 5, COUNT
-    buckets.add(seal(more))
-    assert buckets.length(START) % ENTRY_BYTES == 0
-    found = buckets.chosen(START, lambda part: part["queue_offset"] == COUNT)
+    index.add(seal(more))
+    assert index.length(START) % ENTRY_BYTES == 0
+    found = index.chosen(START, lambda part: part["queue_offset"] == COUNT)
     assert len(found)
-    buckets.recount(COUNT + 1)
-    buckets.check(buckets.tally.read(COUNT + 1), 0, whole=True)
-    buckets.erase(lambda part: part["queue_offset"] == COUNT)
-    assert not len(buckets.chosen(START, lambda part: part["queue_offset"] == COUNT))
+    index.recount(COUNT + 1)
+    index.check(index.tally.read(COUNT + 1), 0, whole=True)
+    index.erase(lambda part: part["queue_offset"] == COUNT)
+    assert not len(index.chosen(START, lambda part: part["queue_offset"] == COUNT))

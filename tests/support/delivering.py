@@ -4,7 +4,7 @@ import pyarrow as pa
 from pyrocket.disk.shared_state import NEXT_DUE, level_word
 from pyrocket.engine.service_runner import ServiceRunner
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.services.delay.levels import DelayLevels
+from pyrocket.services.delay.schedule_service import ScheduleService
 
 from support.stores import batch, message
 
@@ -47,7 +47,7 @@ class Driver:
 
     def __init__(self, store):
         self.hooks = store._services.hooks
-        self.levels = DelayLevels(store._layout, store._reader)
+        self.levels = ScheduleService(store._layout, store._reader)
         self.writer = store._engine.writer
         self.hooks.after_section.clear()
         self.runner = ServiceRunner(store._engine, [self.levels])

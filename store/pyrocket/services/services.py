@@ -10,10 +10,10 @@ from pyrocket.engine.hooks import Hooks, RecoveryHooks
 from pyrocket.engine.key_lookup import KeyLookup
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceRunner
-from pyrocket.services.delay.levels import DelayLevels
+from pyrocket.services.delay.schedule_service import ScheduleService
 from pyrocket.services.delay.skip_delivered import skip_delivered
-from pyrocket.services.delay.timer_recovery import settle_timers
-from pyrocket.services.delay.timer_store import TimerBuckets
+from pyrocket.services.delay.timer_index import TimerIndex
+from pyrocket.services.delay.timer_recovery import recover_timers
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.sink import Sink
@@ -27,8 +27,8 @@ def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:
     """Return how the services recover; every writer of a store needs them."""
     return RecoveryHooks(
         after_unclean_end=[EmptyBatches(layout, clock).note_unclean_end],
-        after_recovery=[partial(settle_timers, layout), skip_delivered],
-        before_cursor_save=[lambda: TimerBuckets(layout.timers).sync()],
+        after_recovery=[partial(recover_timers, layout), skip_delivered],
+        before_cursor_save=[lambda: TimerIndex(layout.timers).sync()],
     )
 
 
@@ -59,9 +59,9 @@ class Services:
         return Sink(self.engine)
 
     @lazy_property
-    def levels(self) -> DelayLevels:
+    def levels(self) -> ScheduleService:
         """Delivers messages with delay levels."""
-        return DelayLevels(self.engine.layout, self.engine.reader)
+        return ScheduleService(self.engine.layout, self.engine.reader)
 
     @lazy_property
     def timers(self) -> Timers:

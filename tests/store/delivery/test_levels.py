@@ -99,7 +99,7 @@ def test_the_next_time_to_look_is_known(driven, clock):
 
 
 def test_a_batch_of_many_is_delivered_in_parts(driven, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.levels.MAX_MESSAGES", 7)
+    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 7)
     store, driver = driven
     rows = [b"%d" % number for number in range(20)]
     store.append_batch(level_batch(rows), topic="t")
@@ -109,7 +109,7 @@ def test_a_batch_of_many_is_delivered_in_parts(driven, clock, monkeypatch):
 
 
 def test_a_level_with_much_to_deliver_keeps_no_other_waiting(driven, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.levels.MAX_MESSAGES", 5)
+    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 5)
     store, driver = driven
     store.append_batch(level_batch([b"much"] * 40), topic="t")
     delay(store, 2, b"2")
@@ -122,7 +122,7 @@ def test_a_level_with_much_to_deliver_keeps_no_other_waiting(driven, clock, monk
 
 @pytest.mark.parametrize("limit", [1, 700, 2000])
 def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatch, limit):
-    monkeypatch.setattr("pyrocket.services.delay.levels.MAX_BYTES", limit)
+    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_BYTES", limit)
     store, driver = driven
     rows = [b"%04d" % number + b"x" * 300 for number in range(10)]
     store.append_batch(level_batch(rows), topic="t")
@@ -136,7 +136,7 @@ def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatc
 
 
 def test_many_topics_in_turn_take_several_parts(driven, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.levels.MAX_BATCHES", 3)
+    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_BATCHES", 3)
     store, driver = driven
     store.create_topic("u", read_queues=1, write_queues=1)
     for number in range(8):

@@ -63,7 +63,7 @@ def test_nothing_is_delivered_twice_and_nothing_is_lost(store, clock):
 
 
 def test_what_was_delivered_of_a_part_stays_delivered(store, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.levels.MAX_MESSAGES", 4)
+    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 4)
     bodies = [b"%d" % number for number in range(10)]
     store.append_batch(level_batch(bodies), topic="t")
     clock.now += 1000

@@ -130,7 +130,7 @@ def test_an_append_succeeds_though_what_is_due_fails(open_store, clock, monkeypa
     def broken(*given, **options):
         raise RuntimeError("nobody has thought of it")
 
-    monkeypatch.setattr("pyrocket.services.delay.levels.due_copies", broken)
+    monkeypatch.setattr("pyrocket.services.delay.schedule_service.due_copies", broken)
     delay(store, 1, b"x")
     clock.now += 1000
     store.append(message(b"y"))

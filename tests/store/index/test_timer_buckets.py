@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal, slot_start
-from pyrocket.services.delay.timer_store import HOUR_MS, TimerBuckets, are_behind, each_once
+from pyrocket.services.delay.timer_index import HOUR_MS, TimerIndex, are_after, sorted_unique
 
 
 def made(dues, first=0):
@@ -15,22 +15,22 @@ def made(dues, first=0):
     return seal(entries)
 
 
-def held(buckets):
-    parts = [part for start in buckets.starts() for part in buckets.parts(start)]
+def held(index):
+    parts = [part for start in index.starts() for part in index.parts(start)]
     return sorted(tuple(entry) for part in parts for entry in part.tolist())
 
 
 @pytest.fixture
-def buckets(tmp_path):
-    return TimerBuckets(tmp_path / "timers")
+def index(tmp_path):
+    return TimerIndex(tmp_path / "timers")
 
 
-def test_entries_lie_in_the_file_of_their_hour(buckets):
+def test_entries_lie_in_the_file_of_their_hour(index):
     entries = made([1, HOUR_MS, HOUR_MS + 1, 5 * HOUR_MS, 2])
-    buckets.add(entries)
-    assert buckets.starts() == [0, HOUR_MS, 4 * HOUR_MS]
-    assert [buckets.length(start) // 48 for start in buckets.starts()] == [3, 1, 1]
-    assert held(buckets) == sorted(map(tuple, entries.tolist()))
+    index.add(entries)
+    assert index.starts() == [0, HOUR_MS, 4 * HOUR_MS]
+    assert [index.length(start) // 48 for start in index.starts()] == [3, 1, 1]
+    assert held(index) == sorted(map(tuple, entries.tolist()))
 
 
 @given(st.integers(1, 10**13))
@@ -40,11 +40,11 @@ def test_a_slot_lies_in_one_file(due):
     assert (slot_start(due) + 999) // HOUR_MS == hour
 
 
-def test_what_is_added_twice_is_there_once(buckets):
+def test_what_is_added_twice_is_there_once(index):
     entries = made([5, 3, 3])
-    buckets.add(entries)
-    buckets.add(entries)
-    found = each_once(buckets.chosen(0, lambda part: part["due"] > 0))
+    index.add(entries)
+    index.add(entries)
+    found = sorted_unique(index.chosen(0, lambda part: part["due"] > 0))
     assert [(int(one["due"]), int(one["queue_offset"])) for one in found] == [
         (3, 1),
         (3, 2),
@@ -52,44 +52,44 @@ def test_what_is_added_twice_is_there_once(buckets):
     ]
 
 
-def test_a_torn_end_is_overwritten(buckets, tmp_path):
-    buckets.add(made([5]))
+def test_a_torn_end_is_overwritten(index, tmp_path):
+    index.add(made([5]))
     (path,) = (tmp_path / "timers").iterdir()
     with path.open("ab") as file:
         file.write(b"torn")
-    assert buckets.length(0) == ENTRY_BYTES
-    assert len(held(buckets)) == 1
-    buckets.add(made([6], first=1))
-    assert len(held(buckets)) == 2
+    assert index.length(0) == ENTRY_BYTES
+    assert len(held(index)) == 1
+    index.add(made([6], first=1))
+    assert len(held(index)) == 2
     assert path.stat().st_size == 96
 
 
-def test_erased_entries_are_gone_and_others_stay(buckets):
-    buckets.add(made([1, 2, HOUR_MS * 2, HOUR_MS * 2 + 5]))
-    assert buckets.erase(lambda part: part["queue_offset"] % 2 == 0) == 2
-    assert [entry[1] for entry in held(buckets)] == [1, 3]
-    assert buckets.erase(lambda part: part["queue_offset"] % 2 == 0) == 0
+def test_erased_entries_are_gone_and_others_stay(index):
+    index.add(made([1, 2, HOUR_MS * 2, HOUR_MS * 2 + 5]))
+    assert index.erase(lambda part: part["queue_offset"] % 2 == 0) == 2
+    assert [entry[1] for entry in held(index)] == [1, 3]
+    assert index.erase(lambda part: part["queue_offset"] % 2 == 0) == 0
 
 
-def test_the_first_due_time_is_looked_for_behind_the_cursor(buckets):
-    assert buckets.first_due((0, 0)) == NEVER
-    buckets.add(made([HOUR_MS * 9, 700, 700, 5]))
-    assert buckets.first_due((0, 0)) == 5
-    assert buckets.first_due((5, 3)) == 700
-    assert buckets.first_due((700, 1)) == 700
-    assert buckets.first_due((700, 2)) == HOUR_MS * 9
-    assert buckets.first_due((HOUR_MS * 9, 0)) == NEVER
+def test_the_first_due_time_is_looked_for_behind_the_cursor(index):
+    assert index.first_due((0, 0)) == NEVER
+    index.add(made([HOUR_MS * 9, 700, 700, 5]))
+    assert index.first_due((0, 0)) == 5
+    assert index.first_due((5, 3)) == 700
+    assert index.first_due((700, 1)) == 700
+    assert index.first_due((700, 2)) == HOUR_MS * 9
+    assert index.first_due((HOUR_MS * 9, 0)) == NEVER
 
 
-def test_files_of_what_was_due_before_go(buckets):
-    buckets.add(made([1, HOUR_MS, HOUR_MS + 1, 3 * HOUR_MS]))
-    buckets.remove_before(HOUR_MS)
-    assert buckets.starts() == [0, HOUR_MS, 2 * HOUR_MS]
-    buckets.remove_before(HOUR_MS + 1)
-    assert buckets.starts() == [HOUR_MS, 2 * HOUR_MS]
-    buckets.clear()
-    assert buckets.starts() == []
-    assert buckets.is_there
+def test_files_of_what_was_due_before_go(index):
+    index.add(made([1, HOUR_MS, HOUR_MS + 1, 3 * HOUR_MS]))
+    index.remove_before(HOUR_MS)
+    assert index.starts() == [0, HOUR_MS, 2 * HOUR_MS]
+    index.remove_before(HOUR_MS + 1)
+    assert index.starts() == [HOUR_MS, 2 * HOUR_MS]
+    index.clear()
+    assert index.starts() == []
+    assert index.is_there
 
 
 @given(
@@ -99,4 +99,4 @@ def test_behind_the_cursor_is_what_comes_after_it(pairs, due, offset):
     entries = np.zeros(len(pairs), TIMER_ENTRY)
     for number, (at, place) in enumerate(pairs):
         entries[number]["due"], entries[number]["queue_offset"] = at, place
-    assert are_behind(entries, (due, offset)).tolist() == [pair > (due, offset) for pair in pairs]
+    assert are_after(entries, (due, offset)).tolist() == [pair > (due, offset) for pair in pairs]

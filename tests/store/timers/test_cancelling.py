@@ -24,11 +24,11 @@ def test_a_cancelled_timer_is_not_delivered(timing, clock):
 
 
 @pytest.mark.parametrize("after", [1, 999, 1000, 1001, 2000, HOUR, 3 * DAY])
-@pytest.mark.parametrize("taken_in", [False, True])
-def test_it_is_called_off_whenever_it_is_due(timing, clock, after, taken_in):
+@pytest.mark.parametrize("indexed", [False, True])
+def test_it_is_called_off_whenever_it_is_due(timing, clock, after, indexed):
     clock.now -= clock.now % HOUR
     gone = timing.send(b"gone", after)
-    if taken_in:
+    if indexed:
         timing.run()
     assert timing.timers.cancel("t", gone.msg_id)
     clock.now += 4 * DAY

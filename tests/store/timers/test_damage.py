@@ -7,7 +7,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.services.delay import timer_tally
-from pyrocket.services.delay.timer_store import TimerBuckets
+from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from support.stores import reboot
@@ -222,7 +222,7 @@ def test_the_tally_stays_short(path, clock, monkeypatch):
         for number in range(60):
             timing.send(b"-", 20 * HOUR + number)
             timing.run()
-        tally = TimerBuckets(Layout(path).timers).tally
+        tally = TimerIndex(Layout(path).timers).tally
         assert tally.path.stat().st_size < 60 * 40
         timing.store.flush()
         timing.close()

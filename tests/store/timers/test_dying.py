@@ -4,7 +4,7 @@ import pytest
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.services.delay.timer_store import TimerBuckets
+from pyrocket.services.delay.timer_index import TimerIndex
 from support.dying import DeathError, DyingAt
 from support.stores import reboot
 from support.timing import HOUR, Timing
@@ -77,20 +77,20 @@ def test_a_full_disk_puts_off_and_loses_nothing(path, clock, monkeypatch):
 
 
 def test_files_go_when_their_deliveries_are_durable(path, clock):
-    buckets = TimerBuckets(Layout(path).timers)
+    index = TimerIndex(Layout(path).timers)
     with Timing(path, clock) as timing:
         for hours in range(1, 6):
             timing.send(b"%d" % hours, hours * HOUR)
         timing.run()
-        assert len(buckets.starts()) == 5
+        assert len(index.starts()) == 5
         for _ in range(4):
             clock.now += HOUR
             timing.run()
-        assert len(buckets.starts()) == 5, "nothing has been flushed"
+        assert len(index.starts()) == 5, "nothing has been flushed"
         timing.store.flush()
         clock.now += HOUR
         timing.run()
-        assert len(buckets.starts()) == 2
+        assert len(index.starts()) == 2
         timing.close()
         reboot(path)
     with Timing(path, clock) as again:

@@ -36,11 +36,11 @@ def parked(timing):
     ]
 
 
-@pytest.mark.parametrize("taken_in", [False, True])
-def test_timers_of_files_that_go_are_stored_anew(timing, clock, taken_in):
+@pytest.mark.parametrize("indexed", [False, True])
+def test_timers_of_files_that_go_are_stored_anew(timing, clock, indexed):
     for number in range(5):
         timing.send(b"%d" % number, DAY + number // 2)
-    if taken_in:
+    if indexed:
         timing.run()
     fill(timing, 3)
     first = timing.store._reader._log.first_offset()

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.formats.timer_entry import CANCELS, TIMER_ENTRY, slot_start
-from pyrocket.services.delay.living import living
+from pyrocket.services.delay.pending_timers import are_live
 
 ROWS = st.tuples(st.integers(1, 3000), st.integers(0, 3), st.integers(CANCELS, 3))
 
@@ -26,4 +26,4 @@ def test_what_lives_is_neither_cancelled_nor_replaced(rows):
     for number, (due, key, copies) in enumerate(rows):
         entries[number]["due"], entries[number]["key"] = due, key
         entries[number]["copies"] = copies
-    assert living(entries).tolist() == plainly(rows)
+    assert are_live(entries).tolist() == plainly(rows)

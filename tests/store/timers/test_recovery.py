@@ -7,7 +7,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checked_json import decode_own
-from pyrocket.services.delay.timer_store import TimerBuckets
+from pyrocket.services.delay.timer_index import TimerIndex
 from support.stores import reboot
 from support.timing import DAY, HOUR, Timing
 
@@ -49,11 +49,11 @@ def test_after_a_clean_end_all_goes_on(timing, path, clock):
         assert again.bodies() == [b"0", b"1", b"2"]
 
 
-@pytest.mark.parametrize("taken_in", [False, True])
+@pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("saved", [False, True])
-def test_what_was_pending_is_delivered(timing, path, clock, taken_in, saved):
+def test_what_was_pending_is_delivered(timing, path, clock, indexed, saved):
     numbered(timing, [70_000, DAY, HOUR])
-    if taken_in:
+    if indexed:
         timing.run()
     if saved:
         checkpoint(timing)
@@ -154,16 +154,16 @@ def test_entries_beyond_what_was_saved_are_taken_out(timing, path, clock):
     numbered(timing, [HOUR, 2 * HOUR])
     timing.run()
     lose_power(timing)
-    buckets = TimerBuckets(Layout(path).timers)
-    assert sum(len(part) for start in buckets.starts() for part in buckets.parts(start)) == 2
+    index = TimerIndex(Layout(path).timers)
+    assert sum(len(part) for start in index.starts() for part in index.parts(start)) == 2
     with Store.open(path, clock=clock):
-        left = [part for start in buckets.starts() for part in buckets.parts(start)]
+        left = [part for start in index.starts() for part in index.parts(start)]
         assert not any(map(len, left))
 
 
 def test_nothing_is_saved_as_taken_in_before_it_is_durable(timing, monkeypatch):
     synced = []
-    monkeypatch.setattr(TimerBuckets, "sync", lambda self: synced.append(json_of(timing)))
+    monkeypatch.setattr(TimerIndex, "sync", lambda self: synced.append(json_of(timing)))
     numbered(timing, [HOUR])
     timing.run()
     timing.close()

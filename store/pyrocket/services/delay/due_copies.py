@@ -69,7 +69,7 @@ def due_copies(
     ]
     dropped = np.flatnonzero(~kept[:taken])
     if len(dropped):
-        _tell(run, dropped, {each.name for each in known if not each.queues})
+        _write_files(run, dropped, {each.name for each in known if not each.queues})
     return Copies(batches, taken, len(dropped))
 
 
@@ -108,7 +108,7 @@ def _copy(
     return copy_records(run, rows, topic, queue_ids[rows].astype(np.int32), changes)
 
 
-def _tell(run: RecordFields, rows: npt.NDArray[np.int64], gone: set[str]) -> None:
+def _write_files(run: RecordFields, rows: npt.NDArray[np.int64], gone: set[str]) -> None:
     _log.warning(
         "%d delayed messages are dropped, the first at log offset %d: %s.",
         len(rows),

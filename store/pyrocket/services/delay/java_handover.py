@@ -24,10 +24,10 @@ from pyrocket.formats.java_timers import (
     units_of,
 )
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries, slot_start
-from pyrocket.services.delay.java_timer_log import UnitLog
+from pyrocket.services.delay.java_timer_log import JavaTimerLog
+from pyrocket.services.delay.pending_timers import TimerProgress
+from pyrocket.services.delay.timer_index import Cursor
 from pyrocket.services.delay.timer_service import TimerService
-from pyrocket.services.delay.timer_store import Cursor
-from pyrocket.services.delay.waiting import Progress
 
 _HOUR_MS = 3_600_000
 
@@ -46,13 +46,13 @@ class _Handed:
     late_ms: int
 
 
-class HandOver:
+class JavaHandover:
     """Writes RocketMQ's files of one store. Its callers have the store alone."""
 
     def __init__(self, layout: Layout, service: TimerService) -> None:
         self._layout, self._service = layout, service
 
-    def write(self, progress: Progress, first_due: int, now_ms: int) -> None:
+    def write(self, progress: TimerProgress, first_due: int, now_ms: int) -> None:
         """Hand over what is pending, which is due at `first_due` or later. All is taken in.
 
         Raises OSError, StoreDamagedError.
@@ -66,29 +66,29 @@ class HandOver:
             if read_ms > max(slot_start(progress.cursor[0]), handed.late_ms):
                 more = self._add(handed, progress, second)
                 if more is not None:
-                    self._tell(read_ms, more)
+                    self._write_files(read_ms, more)
                     return
-        self._tell(min(second, slot_start(first_due)), self._write_all(progress, second))
+        self._write_files(min(second, slot_start(first_due)), self._write_all(progress, second))
 
-    def _add(self, handed: _Handed, progress: Progress, second: int) -> _Handed | None:
+    def _add(self, handed: _Handed, progress: TimerProgress, second: int) -> _Handed | None:
         """Put units of what is new behind the others; None where that cannot be done."""
-        new = self._service.taken_in_since(handed.timed, progress)
+        new = self._service.indexed_since(handed.timed, progress)
         if new is None or (handed.units and not self._layout.timer_log.is_dir()):
             return None
         units = self._units(new, progress.timed, second)
         if len(units):
-            UnitLog(self._layout).append(handed.units, units)
+            JavaTimerLog(self._layout).append(handed.units, units)
         late = _late_slot(new, second) or handed.late_ms
         count = handed.units + len(units)
         return _Handed(progress.timed, progress.cursor, handed.at_ms, count, late)
 
-    def _write_all(self, progress: Progress, second: int) -> _Handed:
+    def _write_all(self, progress: TimerProgress, second: int) -> _Handed:
         io.unlink(self._layout.handed)
         if self._layout.timer_check.exists():
             self._check(TimerCheck())
-        pending = self._service.taken_in(progress).pending
+        pending = self._service.indexed(progress).pending
         units = self._units(pending, progress.timed, second)
-        UnitLog(self._layout).rewrite(units)
+        JavaTimerLog(self._layout).rewrite(units)
         late = _late_slot(pending, second)
         return _Handed(progress.timed, progress.cursor, second, len(units), late)
 
@@ -96,7 +96,7 @@ class HandOver:
         pending = pending[np.argsort(pending["queue_offset"])]
         units = units_of(pending, second)
         if len(units) and int(pending["queue_offset"][-1]) < timed - 1:
-            last = self._service.last_place(timed)
+            last = self._service.last_entry(timed)
             units = np.concatenate((units, marker_of(last, second - _HOUR_MS)))
         return units
 
@@ -104,7 +104,7 @@ class HandOver:
         content = encode_timer_check(check)
         replace_file(self._layout.timer_check, content, self._layout.scratch)
 
-    def _tell(self, read_ms: int, handed: _Handed) -> None:
+    def _write_files(self, read_ms: int, handed: _Handed) -> None:
         """Say what was handed over: to a broker, and to whoever comes to the next clean end."""
         self._check(TimerCheck(read_ms, 0, handed.timed))
         path = self._layout.handed

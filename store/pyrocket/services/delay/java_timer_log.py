@@ -20,7 +20,7 @@ from pyrocket.formats.java_timers import (
 )
 
 
-class UnitLog:
+class JavaTimerLog:
     """The timer log of one store. Its callers have the store alone; all it writes is durable."""
 
     def __init__(self, layout: Layout, file_bytes: int = 0) -> None:

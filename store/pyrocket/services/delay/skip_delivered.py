@@ -25,7 +25,8 @@ from pyrocket.disk.shared_state import (
 from pyrocket.engine.hooks import Recovered
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.properties import REAL_TOPIC
+from pyrocket.formats.properties import DELAY, REAL_QID, REAL_TOPIC, TIMER_OUT_MS, UNIQ_KEY
+from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
@@ -34,7 +35,6 @@ from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.scanner import Scanner
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
-from pyrocket.services.delay.delivery_mark import are_delivered, delivery_marks
 
 _NOWHERE = -1
 _log = logging.getLogger(__name__)
@@ -141,3 +141,28 @@ def _delivered_of(run: RecordFields) -> Iterator[RecordFields]:
 def _rows(run: RecordFields, chosen: pa.BooleanArray) -> RecordFields:
     rows: npt.NDArray[np.int64] = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
     return RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])
+
+
+_NAMES = (UNIQ_KEY, DELAY, TIMER_OUT_MS, REAL_TOPIC, REAL_QID)
+
+
+def delivery_marks(run: RecordFields) -> pa.StringArray:
+    """Return the mark of each message, parked or delivered, of a checked run."""
+    properties = PropertyColumns(run.properties())
+    numbers = (run.field("born_timestamp"), run.field("crc"), run.body_length)
+    return pc.binary_join_element_wise(
+        *map(properties.column, _NAMES),
+        *(pa.array(each).cast(pa.string()) for each in numbers),
+        "\x01",
+        null_handling="replace",
+    )
+
+
+def are_delivered(run: RecordFields) -> pa.BooleanArray:
+    """Return which messages of a checked run were parked once: they are where they were to go."""
+    properties = PropertyColumns(run.properties())
+    home = properties.column(REAL_TOPIC).cast(pa.binary())
+    waited = pc.or_(
+        pc.is_valid(properties.column(DELAY)), pc.is_valid(properties.column(TIMER_OUT_MS))
+    )
+    return pc.fill_null(pc.and_(waited, pc.equal(home, run.topics())), False)

@@ -1,20 +1,29 @@
 """Timers that are due as messages of their topics."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.properties import TIMER_ROLL_TIMES
 from pyrocket.formats.property_columns import PropertyColumns, real_places
+from pyrocket.formats.record import BLANK_BYTES
 from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_copy import Changes, copy_records
+from pyrocket.formats.record_crc import without_crc
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.timer_entry import TimerEntries, due_times
-from pyrocket.index.queues.record_fetch import read_scattered
+from pyrocket.formats.system_topics import TIMER_TOPIC
+from pyrocket.formats.timer_entry import CANCELS, TimerEntries, due_times, places
+from pyrocket.index.queues.record_fetch import Scattered, read_scattered
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.delay.due_copies import due_copies
+from pyrocket.services.delay.pending_timers import PendingTimers
 from pyrocket.services.delay.timer_queue import of_timer_topic, ordered
 from pyrocket.services.delay.timer_window import Due
 
@@ -33,13 +42,13 @@ def copies_of_due(
     In each queue it is in the order of due times and then of queue offsets. What is not where it
     was is left out, with a warning.
     """
-    due = _first_bytes(due)
+    due = _within_max_bytes(due)
     entries, places, sizes = ordered(due.entries[due.alive])
     found = read_scattered(log, places, sizes)
     records, entries = found.fields(), entries[found.at]
     columns = PropertyColumns(records.properties())
     rows: Ints = np.flatnonzero(_are_the_same(records, columns, entries))
-    _tell_of_missing(int(np.count_nonzero(due.alive)) - len(rows))
+    _log_missing(int(np.count_nonzero(due.alive)) - len(rows))
     if not len(rows):
         return [], due
     targets = real_places(columns)
@@ -55,7 +64,7 @@ def copies_of_due(
     return copies.batches, due
 
 
-def _first_bytes(due: Due) -> Due:
+def _within_max_bytes(due: Due) -> Due:
     """Return as many of them as are not too much for one append."""
     sizes = np.cumsum(due.entries["size"] * due.alive, dtype=np.int64)
     count = max(int(np.searchsorted(sizes, MAX_BYTES, side="right")), 1)
@@ -82,8 +91,67 @@ def _are_the_same(
     return np.asarray(same & (due_times(columns) <= entries["due"]))
 
 
-def _tell_of_missing(count: int) -> None:
+def _log_missing(count: int) -> None:
     if count:
         _log.warning(
             "%d timers are not where they were: their log files are gone or damaged", count
         )
+
+
+_MAX_BYTES = 8 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+def copies_to_keep(
+    log: CommitLog, waiting: PendingTimers, log_start: int
+) -> Iterator[EncodedBatch]:
+    """Yield copies of what waits and lies before `log_start`, a few MiB each, in queue order."""
+    entries, offsets, sizes = ordered(_to_keep(waiting, log_start))
+    parts = np.cumsum(sizes) // _MAX_BYTES
+    for part in np.unique(parts):
+        rows = np.flatnonzero(parts == part)
+        found = read_scattered(log, offsets[rows], sizes[rows])
+        if len(found.at) < len(rows):
+            _log.error("%d timers are damaged and cannot be kept", len(rows) - len(found.at))
+        if len(found.at):
+            yield _copies(found, entries["copies"][rows][found.at] + 1, log.file_bytes)
+
+
+def _to_keep(waiting: PendingTimers, log_start: int) -> TimerEntries:
+    entries = waiting.entries
+    below = entries["physical_offset"] < log_start
+    kept = below & waiting.alive
+    cancels = below & waiting.ahead & (entries["copies"] == CANCELS)
+    if cancels.any():
+        named = places(entries)
+        kept |= cancels & np.isin(named, named[~below & (entries["copies"] != CANCELS)])
+    return entries[kept]
+
+
+def _copies(found: Scattered, times: Ints, file_bytes: int) -> EncodedBatch:
+    records = found.fields()
+    properties = without_crc(records.properties())
+    marked = _with_times(properties, times)
+    lengths, longer = records.properties_length, pc.binary_length(marked).to_numpy()
+    # Without the mark one is delivered twice at worst, if the power goes before its old file does.
+    fits = (longer <= MAX_PROPERTIES_BYTES) & (
+        records.sizes + longer - lengths <= file_bytes - BLANK_BYTES
+    )
+    changes = Changes(properties=pc.if_else(pa.array(fits), marked, properties))
+    rows = np.arange(len(records))
+    return copy_records(records, rows, TIMER_TOPIC, np.zeros(len(rows), np.int32), changes)
+
+
+def _with_times(properties: pa.BinaryArray, times: Ints) -> pa.BinaryArray:
+    """Return the blocks with a last property, which counts where its name is there before."""
+    closed = pc.or_(pc.ends_with(properties, b"\x02"), pc.equal(properties, b""))
+    nothing, end = pa.scalar(b"", pa.binary()), pa.scalar(b"\x02", pa.binary())
+    return pc.binary_join_element_wise(
+        properties,
+        pc.if_else(closed, nothing, end),
+        pa.scalar(f"{TIMER_ROLL_TIMES}\x01".encode(), pa.binary()),
+        pa.array(times).cast(pa.string()).cast(pa.binary()),
+        end,
+        nothing,
+    )

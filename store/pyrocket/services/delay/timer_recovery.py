@@ -35,11 +35,15 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.record_fetch import read_scattered
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.services.delay.timer_queue import ordered, read_timers
-from pyrocket.services.delay.timer_queue_copies import copied, delivered_copies
-from pyrocket.services.delay.timer_rebuild import undelivered
-from pyrocket.services.delay.timer_store import TimerBuckets
-from pyrocket.services.delay.timer_tally import Hours, counted, together
+from pyrocket.services.delay.timer_index import TimerIndex
+from pyrocket.services.delay.timer_queue import (
+    have_copies,
+    ordered,
+    read_delivered_copies,
+    read_timers,
+    read_undelivered,
+)
+from pyrocket.services.delay.timer_tally import Hours, add_hours, count_by_hour
 
 _SLACK_MS = 2000
 """A RocketMQ broker rounds to seconds."""
@@ -47,34 +51,34 @@ _SLACK_MS = 2000
 _log = logging.getLogger(__name__)
 
 
-def settle_timers(layout: Layout, store: Recovered) -> None:
+def recover_timers(layout: Layout, store: Recovered) -> None:
     """Make buckets and words say what is pending; the words say what was saved of them.
 
     Raises StoreDamagedError, StoreUnavailableError (WRITE_FAILED).
     """
-    buckets, queue = TimerBuckets(layout.timers), store.queues.get(TIMER_TOPIC, 0)
+    index, queue = TimerIndex(layout.timers), store.queues.get(TIMER_TOPIC, 0)
     java = decode_timer_check(read_or_none(layout.timer_check, SMALL_FILE_BYTES) or b"")
     what = "the timers of {root} could not be recovered: {error}. Nothing is lost by it."
     with translating_os_errors(layout.root, "open it again", what=what):
         # A broker may have changed what was handed over to it.
         io.unlink(layout.handed)
         if queue.max_offset(WHOLE_LOG):
-            _Settling(store.log, queue, buckets, store.page, java, store.clean).run()
+            _Recovery(store.log, queue, index, store.page, java, store.clean).run()
         else:
-            buckets.clear()
+            index.clear()
 
 
-class _Settling:
+class _Recovery:
     def __init__(
         self,
         log: CommitLog,
         queue: ConsumeQueue,
-        buckets: TimerBuckets,
+        index: TimerIndex,
         page: SharedState,
         java: TimerCheck,
         clean: bool,
     ) -> None:
-        self._log, self._queue, self._buckets, self._page = log, queue, buckets, page
+        self._log, self._queue, self._index, self._page = log, queue, index, page
         self._java, self._clean = java, clean
         self._timed = page[TIMER_QUEUE_OFFSET]
         self._cursor = page[TIMER_READ_TIME], page[TIMER_READ_OFFSET]
@@ -84,36 +88,34 @@ class _Settling:
         """Do it all, durably before the words say so."""
         page, end = self._page, self._queue.max_offset(WHOLE_LOG)
         if self._is_intact():
-            self._buckets.erase(
-                lambda part: (part["queue_offset"] >= self._timed) | self._gone(part)
-            )
+            self._index.erase(lambda part: (part["queue_offset"] >= self._timed) | self._gone(part))
         else:
-            self._build_anew(end)
-        self._buckets.recount(self._timed)
+            self._rebuild(end)
+        self._index.recount(self._timed)
         stop = max(self._timed, min(self._java.queue_offset, end))
         if len(self._delivered):
             stop = end
         self._take_in(stop)
-        self._buckets.sync()
+        self._index.sync()
         page[TIMER_QUEUE_OFFSET] = stop
         self._follow_java()
 
     def _is_intact(self) -> bool:
         """Whether the buckets hold what was saved as taken in and is not delivered."""
-        buckets = self._buckets
-        if not buckets.is_there:
+        index = self._index
+        if not index.is_there:
             return False
         try:
-            buckets.check(buckets.tally.read(self._timed), self._cursor[0], whole=True)
+            index.check(index.tally.read(self._timed), self._cursor[0], whole=True)
         except StoreDamagedError as error:
             _log.warning("%s It is built anew from the log.", error.message)
             return False
         return True
 
-    def _build_anew(self, end: int) -> None:
+    def _rebuild(self, end: int) -> None:
         page, first = self._page, self._queue.min_offset(self._log.first_offset(), end)
-        self._buckets.clear()
-        for entries in undelivered(
+        self._index.clear()
+        for entries in read_undelivered(
             self._log,
             self._queue,
             first,
@@ -122,17 +124,17 @@ class _Settling:
             end=page[PUBLISHED],
             stored_ms=page[STORE_TIME],
         ):
-            self._buckets.add(entries[~self._gone(entries)])
+            self._index.add(entries[~self._gone(entries)])
 
     def _take_in(self, stop: int) -> None:
         hours: Hours = {}
         for entries in read_timers(self._log, self._queue, self._timed, stop):
             entries = entries[~self._gone(entries)]
             entries["due"] = np.maximum(entries["due"], self._cursor[0])
-            self._buckets.add(seal(entries))
-            hours = together(hours, counted(entries))
+            self._index.add(seal(entries))
+            hours = add_hours(hours, count_by_hour(entries))
         if stop > self._timed:
-            self._buckets.tally.add(self._timed, stop, hours, lambda: (self._timed, 0))
+            self._index.tally.add(self._timed, stop, hours, lambda: (self._timed, 0))
 
     def _gone(self, entries: TimerEntries) -> Bools:
         """Return whether each has been delivered, though the saved words don't say so."""
@@ -146,14 +148,14 @@ class _Settling:
             found = read_scattered(self._log, places, sizes)
             exact = timer_entries(found.fields(), some["queue_offset"][found.at])
             exact["physical_offset"] = places[found.at]
-            known = exact[copied(exact, self._delivered)]
+            known = exact[have_copies(exact, self._delivered)]
             java |= np.isin(entries["queue_offset"], known["queue_offset"])
         return java
 
     def _follow_java(self) -> None:
         """Have the cursor say what Java has delivered, as far as nothing else waits there."""
         page = self._page
-        first = self._buckets.first_due(self._cursor)
+        first = self._index.first_due(self._cursor)
         reached = min(self._java.read_ms, first) - 1
         if first <= NEVER and reached > page[TIMER_READ_TIME]:
             page[TIMER_READ_TIME], page[TIMER_READ_OFFSET] = reached, 0
@@ -167,4 +169,4 @@ class _Settling:
         start = self._page[CHECKPOINTED]
         if self._clean:
             start = max(start, self._log.run.start_of(end - 1)) if self._java.read_ms else end
-        return delivered_copies(self._log, start, end)
+        return read_delivered_copies(self._log, start, end)

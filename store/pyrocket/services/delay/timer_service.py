@@ -24,13 +24,23 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
 from pyrocket.metadata.service_cursors import read_cursors
+from pyrocket.services.delay.pending_timers import (
+    PendingTimers,
+    TimerProgress,
+    read_pending,
+    read_second,
+)
 from pyrocket.services.delay.timer_copies import copies_of_due
-from pyrocket.services.delay.timer_queue import read_timers
-from pyrocket.services.delay.timer_rebuild import undelivered
-from pyrocket.services.delay.timer_store import TimerBuckets, are_behind
-from pyrocket.services.delay.timer_tally import HOUR_MS, TIMERS_DAMAGED, Hours, counted, together
+from pyrocket.services.delay.timer_index import TimerIndex, are_after
+from pyrocket.services.delay.timer_queue import read_timers, read_undelivered
+from pyrocket.services.delay.timer_tally import (
+    HOUR_MS,
+    TIMERS_DAMAGED,
+    Hours,
+    add_hours,
+    count_by_hour,
+)
 from pyrocket.services.delay.timer_window import TimerWindow, cursor_of
-from pyrocket.services.delay.waiting import Progress, Waiting, read_slot, read_waiting
 
 T = TypeVar("T")
 
@@ -50,8 +60,8 @@ class TimerService:
         self._layout, self._reader = layout, reader
         self._removed = -1
         self.log, self._queues = reader.files.log, reader.files.queues
-        self.buckets = TimerBuckets(layout.timers)
-        self._upcoming = TimerWindow(self.buckets)
+        self.index = TimerIndex(layout.timers)
+        self._upcoming = TimerWindow(self.index)
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
         """Take in new timers, and if that is all of them deliver some; return how many it was.
@@ -65,7 +75,7 @@ class TimerService:
             if not end:
                 return 0
             self._follow_clock(writer, now_ms)
-            taken = self.take_in(writer)
+            taken = self.index_new(writer)
             return (
                 taken
                 if writer.page[TIMER_QUEUE_OFFSET] < end
@@ -79,9 +89,9 @@ class TimerService:
             return NEVER
         if writer.page[TIMER_QUEUE_OFFSET] < end:
             return now_ms
-        return self.mended(writer, lambda: self._upcoming.next_due(writer.page))
+        return self.read_or_rebuild(writer, lambda: self._upcoming.next_due(writer.page))
 
-    def take_in(self, writer: Writer) -> int:
+    def index_new(self, writer: Writer) -> int:
         """Put up to MOST_TAKEN timers of the queue into the buckets; return how many it was.
 
         The caller is in a section. They are in the files before `timed` says so; who dies in
@@ -92,14 +102,14 @@ class TimerService:
         before = page[TIMER_QUEUE_OFFSET]
         if before >= end:
             return 0
-        self.mended(writer, lambda: self.buckets.tally.read(before))
+        self.read_or_rebuild(writer, lambda: self.index.tally.read(before))
         start = max(before, self._reader.system_offsets(TIMER_TOPIC).minimum)
         stop, hours = min(end, start + MAX_TAKEN), Hours()
-        self.buckets.make()
-        for entries in self._read_new(start, stop, Progress(start, cursor_of(page))):
-            self.buckets.add(entries)
-            hours = together(hours, counted(entries))
-        self.buckets.tally.add(before, stop, hours, lambda: self._saved(page))
+        self.index.make()
+        for entries in self._read_new(start, stop, TimerProgress(start, cursor_of(page))):
+            self.index.add(entries)
+            hours = add_hours(hours, count_by_hour(entries))
+        self.index.tally.add(before, stop, hours, lambda: self._saved(page))
         writer.move({TIMER_QUEUE_OFFSET: stop})
         return stop - start
 
@@ -110,7 +120,7 @@ class TimerService:
             saved.get(TIMER_READ_TIME, 0), page[TIMER_READ_TIME]
         )
 
-    def mended(self, writer: Writer, look: Callable[[], T]) -> T:
+    def read_or_rebuild(self, writer: Writer, look: Callable[[], T]) -> T:
         """Return what a look at the buckets finds; damaged ones are built anew before.
 
         The caller is in a section.
@@ -121,18 +131,18 @@ class TimerService:
             if error.code != TIMERS_DAMAGED:
                 raise
             _log.warning("%s: %s It is built anew from the log.", self._layout.root, error.message)
-        self._build_anew(writer.page)
+        self._rebuild(writer.page)
         writer.structure_changed()
         return look()
 
-    def _build_anew(self, page: SharedState) -> None:
+    def _rebuild(self, page: SharedState) -> None:
         """Have the buckets hold what is taken in and not delivered.
 
         Whoever dies meanwhile leaves no tally, and the next one does it.
         """
-        self.buckets.clear()
+        self.index.clear()
         first = self._reader.system_offsets(TIMER_TOPIC).minimum
-        for entries in undelivered(
+        for entries in read_undelivered(
             self.log,
             self._queues.get(TIMER_TOPIC, 0),
             first,
@@ -141,69 +151,71 @@ class TimerService:
             end=page[PUBLISHED],
             stored_ms=page[STORE_TIME],
         ):
-            self.buckets.add(entries)
-        self.buckets.sync()
-        self.buckets.recount(page[TIMER_QUEUE_OFFSET])
+            self.index.add(entries)
+        self.index.sync()
+        self.index.recount(page[TIMER_QUEUE_OFFSET])
 
-    def _read_new(self, start: int, stop: int, progress: Progress) -> Iterator[TimerEntries]:
+    def _read_new(self, start: int, stop: int, progress: TimerProgress) -> Iterator[TimerEntries]:
         """Yield what waits at the queue offsets [start, stop); what is late is next."""
         queue = self._queues.get(TIMER_TOPIC, 0)
         for entries in read_timers(self.log, queue, start, stop):
             old = entries["queue_offset"] < progress.timed
-            entries = entries[~old | are_behind(entries, progress.cursor)]
+            entries = entries[~old | are_after(entries, progress.cursor)]
             entries["due"] = np.maximum(entries["due"], progress.cursor[0])
             yield seal(entries)
 
-    def waiting(self, words: Mapping[int, int], end: int = 0) -> Waiting:
+    def waiting(self, words: Mapping[int, int], end: int = 0) -> PendingTimers:
         """Return all that waits in the queue up to `end`, taken in or not, as the words have it.
 
         Without buckets, as in a copy that nobody has opened for writing, and where they are
         damaged or just built anew, all is read from the log.
         """
-        progress = Progress.of(words)
+        progress = TimerProgress.of(words)
         first = self._reader.system_offsets(TIMER_TOPIC).minimum
         new = self._read_new(max(progress.timed, first), end, progress)
         try:
-            return read_waiting(self.buckets, progress, new)
+            return read_pending(self.index, progress, new)
         except StoreDamagedError as error:
             if error.code != TIMERS_DAMAGED:
                 raise
         found = self._read_new(first, max(end, progress.timed), progress)
-        return Waiting(np.concatenate([np.zeros(0, TIMER_ENTRY), *found]), progress.cursor)
+        return PendingTimers(np.concatenate([np.zeros(0, TIMER_ENTRY), *found]), progress.cursor)
 
-    def taken_in(self, progress: Progress) -> Waiting:
-        """Return all that is taken in. Raises StoreDamagedError: `mended`."""
-        return read_waiting(self.buckets, progress)
+    def indexed(self, progress: TimerProgress) -> PendingTimers:
+        """Return all that is taken in. Raises StoreDamagedError: `read_or_rebuild`."""
+        return read_pending(self.index, progress)
 
-    def taken_in_since(self, timed: int, progress: Progress) -> TimerEntries | None:
+    def indexed_since(self, timed: int, progress: TimerProgress) -> TimerEntries | None:
         """Return what waits of what has been taken in since `timed`.
 
         None where something of that calls off or replaces what was taken in before.
-        Raises StoreDamagedError: `mended`.
+        Raises StoreDamagedError: `read_or_rebuild`.
         """
-        new = list(self._read_new(timed, progress.timed, Progress(timed, progress.cursor)))
+        new = list(self._read_new(timed, progress.timed, TimerProgress(timed, progress.cursor)))
         if any(entries["copies"].any() for entries in new):
             return None
         hours = {int(hour) for entries in new for hour in (entries["due"] - 1) // HOUR_MS}
-        tally = self.buckets.tally.read(progress.timed)
+        tally = self.index.tally.read(progress.timed)
         parts = [
-            self.buckets.chosen(
+            self.index.chosen(
                 hour * HOUR_MS, lambda part: part["queue_offset"] >= timed, tally=tally
             )
             for hour in sorted(hours)
         ]
-        return Waiting(np.concatenate([np.zeros(0, TIMER_ENTRY), *parts]), progress.cursor).pending
+        return PendingTimers(
+            np.concatenate([np.zeros(0, TIMER_ENTRY), *parts]), progress.cursor
+        ).pending
 
-    def last_place(self, end: int) -> Entries:
+    def last_entry(self, end: int) -> Entries:
         """Return the queue entry before `end`, if it is still there."""
         return self._queues.get(TIMER_TOPIC, 0).entries(max(end - 1, 0), end)
 
-    def pending_at(self, words: Mapping[int, int], due_ms: int) -> Ints:
+    def pending_in_second(self, words: Mapping[int, int], due_ms: int) -> Ints:
         """Return the queue offsets of what is to be delivered in the second of a due time.
 
-        Raises StoreDamagedError: `mended`.
+        Raises StoreDamagedError: `read_or_rebuild`.
         """
-        found = read_slot(self.buckets, Progress.of(words), due_ms).pending["queue_offset"]
+        found = read_second(self.index, TimerProgress.of(words), due_ms).pending["queue_offset"]
         return np.asarray(found)
 
     def _follow_clock(self, writer: Writer, now_ms: int) -> None:
@@ -213,16 +225,18 @@ class TimerService:
         """
         cursor, timed = cursor_of(writer.page), writer.page[TIMER_QUEUE_OFFSET]
         if cursor[0] > now_ms:
-            read = self.buckets.tally.read
-            self.mended(writer, lambda: self.buckets.check(read(timed), cursor[0], whole=True))
-            self.buckets.erase(lambda entries: ~are_behind(entries, cursor))
-            self.buckets.recount(timed)
+            read = self.index.tally.read
+            self.read_or_rebuild(
+                writer, lambda: self.index.check(read(timed), cursor[0], whole=True)
+            )
+            self.index.erase(lambda entries: ~are_after(entries, cursor))
+            self.index.recount(timed)
             writer.move({TIMER_READ_TIME: now_ms, TIMER_READ_OFFSET: 0})
             writer.structure_changed()
 
     def _deliver(self, writer: Writer, now_ms: int) -> int:
         page = writer.page
-        due = self.mended(writer, lambda: self._upcoming.due(page, now_ms, MAX_MESSAGES))
+        due = self.read_or_rebuild(writer, lambda: self._upcoming.due(page, now_ms, MAX_MESSAGES))
         if not len(due.entries):
             return 0
         batches, due = copies_of_due(self.log, self._reader.topics.all(), due)
@@ -241,5 +255,5 @@ class TimerService:
         hour = due_ms // HOUR_MS
         if hour != self._removed:
             saved = read_cursors(self._layout).get(TIMER_READ_TIME, 0)
-            self.buckets.remove_before(min(saved, due_ms))
+            self.index.remove_before(min(saved, due_ms))
             self._removed = hour

@@ -63,10 +63,10 @@ class Tally:
         known = np.concatenate([np.zeros(0, np.uint64), *checks])
         wanted = self.hours.get(start, (0, 0))
         if _summed(known) != wanted and _summed(np.unique(known)) != wanted:
-            raise damaged(f"bucket {start}")
+            raise index_damaged(f"bucket {start}")
 
 
-def damaged(what: str) -> StoreDamagedError:
+def index_damaged(what: str) -> StoreDamagedError:
     """Return the error for an index of timers that does not hold what it should."""
     return StoreDamagedError(
         f"the index of timers in pyrocket/timers is damaged: {what} lacks entries.",
@@ -96,7 +96,7 @@ class TimerTally:
             self._read = seen, timed, rows, tally
         rows, tally = self._read[2:]
         if rows is None or tally is None:
-            raise damaged("the tally")
+            raise index_damaged("the tally")
         return rows, tally
 
     def add(
@@ -145,7 +145,7 @@ class TimerTally:
         return now.st_ino, now.st_size, now.st_mtime_ns
 
 
-def counted(entries: TimerEntries) -> Hours:
+def count_by_hour(entries: TimerEntries) -> Hours:
     """Return count and sum of sealed entries, none of them twice, by bucket."""
     starts = (entries["due"] - 1) // HOUR_MS * HOUR_MS
     names, of = np.unique(starts, return_inverse=True)
@@ -155,7 +155,7 @@ def counted(entries: TimerEntries) -> Hours:
     return dict(zip(names.tolist(), zip(counts.tolist(), sums.tolist(), strict=True), strict=True))
 
 
-def together(first: Hours, second: Hours) -> Hours:
+def add_hours(first: Hours, second: Hours) -> Hours:
     """Return the sums of both."""
     all_of = dict(first)
     for start, (count, total) in second.items():

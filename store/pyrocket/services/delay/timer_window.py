@@ -19,8 +19,8 @@ from pyrocket.disk.shared_state import (
     SharedState,
 )
 from pyrocket.formats.timer_entry import SLOT_MS, TIMER_ENTRY, TimerEntries, slot_start
-from pyrocket.services.delay.living import living
-from pyrocket.services.delay.timer_store import Cursor, TimerBuckets, each_once
+from pyrocket.services.delay.pending_timers import are_live
+from pyrocket.services.delay.timer_index import Cursor, TimerIndex, sorted_unique
 from pyrocket.services.delay.timer_tally import HOUR_MS, Tally
 
 WINDOW_MS = 60_000
@@ -61,8 +61,8 @@ class TimerWindow:
     Its methods raise StoreDamagedError where the buckets do not hold what was put into them.
     """
 
-    def __init__(self, buckets: TimerBuckets) -> None:
-        self._buckets = buckets
+    def __init__(self, index: TimerIndex) -> None:
+        self._index = index
         self._window: _Window | None = None
         self._seen = -1, -1
 
@@ -98,12 +98,12 @@ class TimerWindow:
 
     def _read(self, cursor: Cursor, timed: int) -> _Window:
         """Return the window that begins with the slot of the cursor and holds what is next."""
-        low, tally = slot_start(max(cursor[0], 1)), self._buckets.tally.read(timed)
-        self._buckets.check(tally, cursor[0])
-        first = self._buckets.first_due(cursor, tally)
+        low, tally = slot_start(max(cursor[0], 1)), self._index.tally.read(timed)
+        self._index.check(tally, cursor[0])
+        first = self._index.first_due(cursor, tally)
         if first == NEVER:
             # What comes is all there will be.
-            lengths = {start: self._buckets.length(start) for start in self._buckets.starts()}
+            lengths = {start: self._index.length(start) for start in self._index.starts()}
             return _Window(low, NEVER, lengths)
         window = _Window(low, slot_start(first + WINDOW_MS))
         self._add(window, self._new(window, tally))
@@ -114,7 +114,7 @@ class TimerWindow:
 
         False, too, where a file has got shorter: all is read, and checked, then.
         """
-        if any(self._buckets.length(start) < read for start, read in window.read.items()):
+        if any(self._index.length(start) < read for start, read in window.read.items()):
             return False
         new = self._new(window)
         if len(new) and int(new["due"].min()) <= window.low:
@@ -128,10 +128,10 @@ class TimerWindow:
         for start in self._starts(window):
             if window.low < start + HOUR_MS and start < window.high:
                 position = window.read.get(start, 0)
-                window.read[start] = self._buckets.length(start)
+                window.read[start] = self._index.length(start)
                 if window.read[start] != position:
                     parts.append(
-                        self._buckets.chosen(
+                        self._index.chosen(
                             start, lambda part: part["due"] <= window.high, position, tally
                         )
                     )
@@ -140,18 +140,18 @@ class TimerWindow:
     def _starts(self, window: _Window) -> Sequence[int]:
         """Return the files that may hold entries of the window."""
         if window.high - window.low > _LONG_MS:
-            return self._buckets.starts()
+            return self._index.starts()
         return range(window.low // HOUR_MS * HOUR_MS, window.high, HOUR_MS)
 
     def _add(self, window: _Window, new: TimerEntries) -> None:
         new = new[new["due"] > window.low]
         if not len(new):
             return
-        entries = each_once(np.concatenate((window.entries, new)))
+        entries = sorted_unique(np.concatenate((window.entries, new)))
         if len(entries) > _MAX:
             window.high = min(window.high, slot_start(int(entries["due"][_MAX])) + SLOT_MS)
             entries = entries[entries["due"] <= window.high]
-        window.entries, window.alive = entries, living(entries)
+        window.entries, window.alive = entries, are_live(entries)
 
 
 def cursor_of(page: SharedState) -> Cursor:

@@ -36,11 +36,11 @@ from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.record_fetch import read_scattered
 from pyrocket.message import StoredMessage
 from pyrocket.metadata.service_cursors import read_cursors
-from pyrocket.services.delay.java_handover import HandOver
-from pyrocket.services.delay.keeping import copies_of_kept
+from pyrocket.services.delay.java_handover import JavaHandover
+from pyrocket.services.delay.pending_timers import TimerProgress
+from pyrocket.services.delay.timer_copies import copies_to_keep
 from pyrocket.services.delay.timer_queue import ordered
 from pyrocket.services.delay.timer_service import TimerService
-from pyrocket.services.delay.waiting import Progress
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Timers:
         writer = self._engine.writer
         found = [one for one in self._find(TIMER_TOPIC, msg_id) if _is_for(one, topic, msg_id)]
         with writer.exclusive():
-            while found and self.service.take_in(writer):
+            while found and self.service.index_new(writer):
                 pass
             pending = [one for one in found if self._is_pending(writer, one)]
             if pending:
@@ -141,8 +141,8 @@ class Timers:
         block = pa.array([encode_properties(message.properties)], pa.binary())
         due = int(due_times(PropertyColumns(block))[0])
         words = writer.page.cursors()
-        return message.queue_offset in self.service.mended(
-            writer, lambda: self.service.pending_at(words, due)
+        return message.queue_offset in self.service.read_or_rebuild(
+            writer, lambda: self.service.pending_in_second(words, due)
         )
 
     def _cancellation(self, message: StoredMessage) -> EncodedBatch:
@@ -178,11 +178,11 @@ class Timers:
 
     def _keep(self, writer: Writer, log_start: int) -> None:
         """Store anew what waits and lies before `log_start`; in a turn."""
-        while self.service.take_in(writer):
+        while self.service.index_new(writer):
             pass
-        progress = Progress.of(writer.page.cursors())
-        waiting = self.service.mended(writer, lambda: self.service.taken_in(progress))
-        for batch in copies_of_kept(self.service.log, waiting, log_start):
+        progress = TimerProgress.of(writer.page.cursors())
+        waiting = self.service.read_or_rebuild(writer, lambda: self.service.indexed(progress))
+        for batch in copies_to_keep(self.service.log, waiting, log_start):
             writer.append([batch], make_room=False)
 
     def _queues_touched_by_cleanup(self, log_start: int) -> set[tuple[str, int]]:
@@ -190,17 +190,17 @@ class Timers:
         return {(TIMER_TOPIC, 0)} if waits_there else set()
 
     def _hand_over(self, writer: Writer) -> None:
-        while self.service.take_in(writer):
+        while self.service.index_new(writer):
             pass
-        progress = Progress.of(writer.page.cursors())
+        progress = TimerProgress.of(writer.page.cursors())
         if progress.timed:
             now = self._clock()
             first_due = self.service.next_due(writer, now)
             # A recovery believes what is said here of deliveries.
             writer.flush()
             try:
-                over = HandOver(self._layout, self.service)
-                self.service.mended(writer, lambda: over.write(progress, first_due, now))
+                over = JavaHandover(self._layout, self.service)
+                self.service.read_or_rebuild(writer, lambda: over.write(progress, first_due, now))
             except (PyrocketError, OSError) as error:
                 # The store itself is whole, and ours go on from it.
                 _log.warning("a RocketMQ broker may deliver timers twice: %s", error)

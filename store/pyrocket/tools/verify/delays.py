@@ -15,7 +15,7 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.dispatcher import QueuePart, underivable
-from pyrocket.services.delay.timer_store import TimerBuckets
+from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 
 _TOLD_MOST = 5
@@ -76,13 +76,13 @@ def check_timers(
     """
     if layout.timers.exists() and not layout.timers.is_dir():
         return  # That is a finding of its own.
-    buckets, error = TimerBuckets(layout.timers), None
-    if not state_is_valid and not buckets.is_there:
+    index, error = TimerIndex(layout.timers), None
+    if not state_is_valid and not index.is_there:
         return
     for _ in range(3):
         before = progress()
         try:
-            buckets.check(buckets.tally.read(before[0]), before[1], whole=True)
+            index.check(index.tally.read(before[0]), before[1], whole=True)
             return
         except StoreDamagedError as found:
             error = found

@@ -27,9 +27,9 @@ from pyrocket.services.delay.timer_tally import (
     Hours,
     Tally,
     TimerTally,
-    counted,
-    damaged,
-    together,
+    add_hours,
+    count_by_hour,
+    index_damaged,
 )
 
 _ENTRIES_AT_ONCE = 32_768
@@ -43,7 +43,7 @@ Cursor = tuple[int, int]
 """Due time and queue offset of the last timer that was delivered or dropped."""
 
 
-class TimerBuckets:
+class TimerIndex:
     """The files of one store. Whoever changes them has the turn; anybody may read."""
 
     def __init__(self, folder: Path) -> None:
@@ -134,7 +134,7 @@ class TimerBuckets:
         starts = self.starts()
         missing = sorted({*tally.from_time(due_ms)} - {*starts})
         if missing:
-            raise damaged(f"{len(missing)} missing buckets, bucket {missing[0]} among them,")
+            raise index_damaged(f"{len(missing)} missing buckets, bucket {missing[0]} among them,")
         for start in starts if whole else ():
             if start + HOUR_MS >= due_ms:
                 tally.check(start, map(tally.checks_of, self.parts(start)))
@@ -144,7 +144,7 @@ class TimerBuckets:
         hours: Hours = {}
         for start in self.starts():
             found = self.chosen(start, lambda part: part["queue_offset"] < timed)
-            hours = together(hours, counted(each_once(found)))
+            hours = add_hours(hours, count_by_hour(sorted_unique(found)))
         self.make()
         self.tally.write(timed, hours)
 
@@ -179,7 +179,7 @@ class TimerBuckets:
         """
         for start in self.starts():
             if start + HOUR_MS >= cursor[0]:
-                found = self.chosen(start, lambda part: are_behind(part, cursor), tally=tally)
+                found = self.chosen(start, lambda part: are_after(part, cursor), tally=tally)
                 dues = found["due"]
                 if len(dues):
                     return int(dues.min())
@@ -222,14 +222,14 @@ class TimerBuckets:
         return self._folder / file_name(start)
 
 
-def are_behind(entries: TimerEntries, cursor: Cursor) -> npt.NDArray[np.bool_]:
+def are_after(entries: TimerEntries, cursor: Cursor) -> npt.NDArray[np.bool_]:
     """Return whether each entry is to come after the cursor."""
     due, at = cursor
     same = (entries["due"] == due) & (entries["queue_offset"] > at)
     return np.asarray((entries["due"] > due) | same)
 
 
-def each_once(entries: TimerEntries) -> TimerEntries:
+def sorted_unique(entries: TimerEntries) -> TimerEntries:
     """Return sealed entries by due time and queue offset, none twice."""
     order = np.lexsort((entries["queue_offset"], entries["due"]))
     checks = entries["check"][order]

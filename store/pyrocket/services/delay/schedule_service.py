@@ -34,7 +34,7 @@ MAX_BATCHES = 256
 _log = logging.getLogger(__name__)
 
 
-class DelayLevels:
+class ScheduleService:
     """Delivers what is due of one store's delay levels; see `service_runner.Service`."""
 
     def __init__(self, layout: Layout, reader: Reader) -> None:
@@ -51,16 +51,16 @@ class DelayLevels:
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
         """Deliver up to MOST_MESSAGES, each level's in their order; return how many were due."""
-        parcel = _Parcel()
+        delivery = _Delivery()
         with writer.try_exclusive():
             pending = list(self._pending(writer.page.cursors()))
             # A level that fills a parcel alone must not keep the others waiting.
             for level, start, end in sorted(pending, key=lambda one: one[0] < self._first_level):
-                if parcel.has_room:
-                    self._take(parcel, level, start, end, now_ms)
-                    self._first_level = 1 if parcel.has_room else level + 1
-            parcel.send(writer)
-        return parcel.messages
+                if delivery.has_room:
+                    self._take(delivery, level, start, end, now_ms)
+                    self._first_level = 1 if delivery.has_room else level + 1
+            delivery.send(writer)
+        return delivery.messages
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
         """Return when the first message of a level is due, NEVER if none waits."""
@@ -96,28 +96,28 @@ class DelayLevels:
         levels = sorted(int(name) + 1 for name in names if name.isascii() and name.isdigit())
         return [level for level in levels if level <= len(self._delays_ms)]
 
-    def _take(self, parcel: "_Parcel", level: int, start: int, end: int, now_ms: int) -> None:
+    def _take(self, delivery: "_Delivery", level: int, start: int, end: int, now_ms: int) -> None:
         """Put into the parcel what is due of a level, as far as there is room."""
-        end = min(end, start + MAX_MESSAGES - parcel.messages)
+        end = min(end, start + MAX_MESSAGES - delivery.messages)
         piece = self._piece(level, start, end)
         if piece is None:
             _log.error("the message of delay level %d at offset %d is damaged", level, start)
-            parcel.put(level, start, Copies([], 1, 1))
+            delivery.put(level, start, Copies([], 1, 1))
             return
         waits = self._due(piece, level, now_ms) > now_ms
         count = int(np.argmax(waits)) if waits.any() else len(waits)
         sums = np.cumsum(piece.records.sizes[:count])
         run = piece.records.head(
-            max(int(np.searchsorted(sums, MAX_BYTES - parcel.bytes, side="right")), min(count, 1))
+            max(int(np.searchsorted(sums, MAX_BYTES - delivery.bytes, side="right")), min(count, 1))
         )
         if len(run):
             copies = due_copies(
                 run,
                 self._reader.topics.all(),
                 file_bytes=self._reader.identity.config.log_file_bytes,
-                most_batches=MAX_BATCHES - len(parcel.batches),
+                most_batches=MAX_BATCHES - len(delivery.batches),
             )
-            parcel.put(level, start, copies)
+            delivery.put(level, start, copies)
 
     def _head_due(self, level: int, at: int, now_ms: int) -> int:
         head = self._piece(level, at, at + 1)
@@ -149,7 +149,7 @@ class DelayLevels:
 
 
 @dataclass
-class _Parcel:
+class _Delivery:
     """What one append delivers, and how far the levels have come with it."""
 
     batches: list[EncodedBatch] = field(default_factory=list)
