@@ -49,17 +49,17 @@ class Admission:
         _MAX_ROWS,
         (STREAM,),
         _limit(WHOLE),
-        "The most messages of one micro-batch, shared out by backlog; "
-        "every queue that has any gives at least one.",
+        "Maximum number of messages in a micro-batch, shared between queues in proportion to "
+        "their backlogs; every queue with messages contributes at least one.",
     ).field()
     max_bytes: int | None = Option(
         _MAX_BYTES,
         (STREAM,),
         _limit(SIZE),
-        "The most bytes in the log of one micro-batch, as in `64m`, shared out by backlog; every "
-        "queue that has any gives at least one message, however long. Bytes are those stored: "
-        "compressed bodies become longer. With both limits the smaller one counts; `none`, "
-        "`unlimited` or `0` lifts either, and the default.",
+        "Maximum bytes of the log in a micro-batch, such as `64m`, shared between queues in "
+        "proportion to their backlogs; every queue with messages contributes at least one, "
+        "however long. Stored bytes count: compressed bodies become longer. With both limits the "
+        "smaller one applies. `none`, `unlimited` or `0` removes a limit, also the default.",
         default="`256m`; `none` with `maxOffsetsPerTrigger`",
     ).field()
     by_default: bool = False
@@ -67,14 +67,14 @@ class Admission:
         _MIN_ROWS,
         (STREAM,),
         WHOLE,
-        "Hold a micro-batch back until so many messages are there, or `maxTriggerDelay` has "
-        "passed since the last one. `Trigger.AvailableNow` and `Once` wait for nothing.",
+        "Delay a micro-batch until this many messages have arrived, or `maxTriggerDelay` has "
+        "passed since the last one. `Trigger.AvailableNow` and `Once` are not delayed.",
     ).field()
     max_delay_ms: int = Option(
         _MAX_DELAY,
         (STREAM,),
         duration(DEFAULT_DELAY_MS, "`15m`"),
-        "With `minOffsetsPerTrigger`: how long messages are held back at most.",
+        "With `minOffsetsPerTrigger`: the longest delay.",
     ).field()
 
     @classmethod
@@ -123,21 +123,21 @@ class Splitting:
         "minPartitions",
         READS,
         WHOLE,
-        "About so many tasks, where there are enough messages: queues with more than their share "
-        "of the bytes are cut into pieces, those with less than half of it are joined.",
+        "Approximate number of tasks, if there are enough messages: queues with more than their "
+        "share of the bytes are split, those with less than half of it are joined.",
     ).field()
     max_rows: int | None = Option(
         "maxRecordsPerPartition",
         READS,
         WHOLE,
-        "The most messages of one task: queues with more are cut into pieces.",
+        "Maximum number of messages in a task: queues with more are split.",
     ).field()
     max_bytes: int | None = Option(
         "maxBytesPerPartition",
         READS,
         SIZE,
-        "About the most bytes in the log of one task, as in `64m`: queues with more are cut into "
-        "pieces of equal size, which may hold a part of a message more.",
+        "Approximate maximum bytes of the log in a task, such as `64m`: queues with more are "
+        "split into parts of equal size, which may exceed it by part of a message.",
     ).field()
 
     @classmethod

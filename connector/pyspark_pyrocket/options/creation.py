@@ -25,9 +25,9 @@ _CREATE_IF_MISSING = Option(
     "createIfMissing",
     (STREAM, SINK),
     boolean(default=True),
-    "Create the store and the topics that do not exist yet. A stream creates a store only "
-    "where it begins: a query that is restarted while its disk is not mounted makes no empty "
-    "one. A source with `subscribePattern` creates no topics.",
+    "Create the store and the topics that do not exist yet. A stream creates a store only for its "
+    "first micro-batch, so that a query restarted while its disk is not mounted does not create "
+    "an empty one. A source with `subscribePattern` creates no topics.",
     default="`true` (sink), `false` (stream)",
     instead="A batch reads what is there: with missingTopic=wait it is empty without its topics.",
 )
@@ -35,8 +35,8 @@ _RETENTION_HOURS = Option(
     "retentionHours",
     (SINK,),
     WHOLE,
-    "For a store that this write creates: messages older than so many hours are deleted, in "
-    "whole log files. Kept in the directory and obeyed by every writer; `pyrocket store set` "
+    "For a store that this write creates: messages older than this many hours are deleted, in "
+    "whole log files. Stored in the directory and applied by every writer; `pyrocket store set` "
     "changes it.",
     default="all is kept",
 )
@@ -44,16 +44,16 @@ _RETENTION_BYTES = Option(
     "retentionBytes",
     (SINK,),
     SIZE,
-    "For a store that this write creates: the oldest log files are deleted while the log has "
-    "more bytes, such as `100g`. As `retentionHours` otherwise.",
+    "For a store that this write creates: the oldest log files are deleted while the log has more "
+    "bytes, such as `100g`. Stored like `retentionHours`.",
     default="all is kept",
 )
 _CLEAN_TIME = Option(
     "cleanTime",
     (SINK,),
     TEXT,
-    "With `retentionHours`: at which hours of the day old messages are deleted, such as `4` or "
-    "`4,16`; local time, RocketMQ's deleteWhen. On a disk that fills up: at any time.",
+    "With `retentionHours`: the hours of the day at which old messages are deleted, such as `4` "
+    "or `4,16`; local time, RocketMQ's deleteWhen. On a disk that fills up: at any time.",
     default="`4`",
 )
 
@@ -125,9 +125,8 @@ class CreationOptions:
         "directoryMode",
         (SINK,),
         Kind("text", _parse_mode, None),
-        "The permissions of a store that this write creates, such as `2770`: with the leading `2` "
-        "the directory's group may do with all that is made in it what it may do with the "
-        "directory, under whatever umask.",
+        "Permissions of a store that this write creates, such as `2770`. With the leading `2` "
+        "everything created in it gets the group's permissions of the directory, under any umask.",
         default="as the umask",
     ).field()
     retention: RetentionOptions | None = field(

@@ -25,15 +25,15 @@ _TXN_APP_ID = Option(
     "txnAppId",
     (SINK,),
     TEXT,
-    "Batch writes, with `txnVersion`: names who writes, so that a repetition is dropped. "
-    "In `foreachBatch`; a stream needs none.",
+    "For batch writes, with `txnVersion`: the name of the writer, by which a repeated write is "
+    "recognised and dropped. Made for `foreachBatch`; a stream does not need it.",
 )
 _TXN_VERSION = Option(
     "txnVersion",
     (SINK,),
     whole(least=0),
     "With `txnAppId`: the number of the write, such as the id of the micro-batch. It has to "
-    "grow; the same one again is dropped, a smaller one refused.",
+    "increase: the same number is dropped, a smaller one refused.",
 )
 
 
@@ -61,8 +61,8 @@ class DeliveryOptions:
         "delivery",
         (SINK,),
         choice(EXACTLY_ONCE, AT_LEAST_ONCE),
-        "`exactly-once`: all rows of a write or micro-batch appear together, durably, and once. "
-        "`at-least-once`: tasks append on their own, and what is tried again stands there twice.",
+        "`exactly-once`: all rows of a write or micro-batch become visible together, durably, and "
+        "once. `at-least-once`: tasks append directly, and what is repeated is stored again.",
     ).field()
     transaction: Transaction | None = field(
         default=None, metadata=made_of(_TXN_APP_ID, _TXN_VERSION)
@@ -71,30 +71,31 @@ class DeliveryOptions:
         "onReplayDifference",
         (SINK,),
         choice(FAIL, DROP, PUBLISH),
-        "What to do when a batch that was published before comes again with other rows. `fail`: "
+        "What to do when a published batch is repeated with other rows. `fail`: "
         "`SINK_BATCH_DIFFERS`. `drop`: keep what was published, and log an error. `publish`: "
-        "publish these rows as well, so that some are there twice.",
+        "publish these rows as well, so that some are stored twice.",
     ).field()
     on_batch_gap: str = Option(
         "onBatchGap",
         (SINK,),
         choice(FAIL, ACCEPT),
         "What to do when a stream's earlier micro-batches are missing in the store. `fail`: "
-        "`SINK_BATCH_GAP`, or `SINK_STORE_CHANGED` if all are. `accept`: go on without them, and "
-        "log an error.",
+        "`SINK_BATCH_GAP`, or `SINK_STORE_CHANGED` if all are missing. `accept`: continue without "
+        "them, and log an error.",
     ).field()
     flush: str = Option(
         "flush",
         (SINK,),
         choice(FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC),
-        "With `delivery=at-least-once`: when rows are made durable: once at the end of each task, "
-        "after every Arrow batch (`sync`), or soon after, in the background (`async`).",
+        "With `delivery=at-least-once`: when rows become durable: at the end of each task, after "
+        "every Arrow batch (`sync`), or soon after, in the background (`async`).",
     ).field()
     timer_max_delay_ms: int = Option(
         "timerMaxDelay",
         (SINK,),
         duration(StoreConfig().timer_max_delay_ms, "`40d`"),
-        "How far ahead `delay` and `deliverTimestamp` may lie; what is further fails the write.",
+        "The furthest time that `delay` and `deliverTimestamp` may give; a later one fails the "
+        "write.",
     ).field()
 
     def check(self, given: OptionReader) -> None:

@@ -48,16 +48,15 @@ _SCHEMA_MODE = Option(
     "schemaMode",
     ALL,
     choice("rocketmq", "kafka").then("kafka".__eq__),
-    "`kafka` makes the columns and types of Spark's Kafka source the default. "
-    "Writes take either kind of column in both modes.",
+    "`kafka` makes the columns and types of Spark's Kafka source the default. Writes accept both "
+    "kinds of columns in both modes.",
 )
 _VALUE_FORMAT = Option(
     "valueFormat",
     ALL,
     choice("", BINARY, STRING, JSON),
-    "Reads: `string` decodes bodies as UTF-8; `json` makes columns of their fields, which "
-    "stand in the place of the body. Writes: `json` makes bodies of all columns that are not "
-    "a message's own.",
+    "Reads: `string` decodes bodies as UTF-8; `json` turns their fields into columns, in place of "
+    "the body. Writes: `json` makes the body of all columns that are not columns of a message.",
     default="`binary`",
 )
 _VALUE_SCHEMA = Option(
@@ -65,26 +64,26 @@ _VALUE_SCHEMA = Option(
     READS,
     TEXT,
     "With `valueFormat=json`: the fields to read, as DDL (`id BIGINT, at TIMESTAMP`) or as "
-    "`schema.json()` gives them. A batch without it looks at the first 1000 messages of what "
-    "it reads, all queues together (with `tags` or `sql`: in 64 MiB of the log at most; as if "
-    "`keys` and `msgId` were not given), or of the topics where no body of those is a JSON "
-    "object, and logs the DDL to paste here.",
+    "`schema.json()` returns them. A batch without it infers them and logs the DDL: from the "
+    "first 1000 messages that it reads, over all queues (with `tags` or `sql`: from at most 64 "
+    "MiB of the log; ignoring `keys` and `msgId`), or from the whole topics if none of those "
+    "bodies is a JSON object.",
     default="none (stream), inferred (batch)",
 )
 _VALUE_COLUMN = Option(
     "valueColumn",
     ALL,
     Kind("text", _parse_column, ""),
-    "With `valueFormat=json`: the one column, a struct, that holds all fields, so that none "
-    "can have the name of a column of ours.",
+    "With `valueFormat=json`: the name of one struct column for all fields, so that none can "
+    "clash with a column of a message.",
 )
 _MODE = Option(
     "mode",
     READS,
     _modes(FAILFAST, DROPMALFORMED, PERMISSIVE),
-    "What becomes of a body that is not what `valueFormat` says. `PERMISSIVE`: what cannot be "
-    "decoded is null. `DROPMALFORMED`: its row is left out. `FAILFAST`: the query fails and "
-    "names topic, queue and offset.",
+    "How to treat a body that does not match `valueFormat`. `PERMISSIVE`: what cannot be decoded "
+    "is null. `DROPMALFORMED`: the row is dropped. `FAILFAST`: the query fails and names topic, "
+    "queue and offset.",
     default="`PERMISSIVE` (json), `FAILFAST` (string)",
 )
 _MODES_OF_JSON = _modes(PERMISSIVE, DROPMALFORMED, FAILFAST)
@@ -120,8 +119,8 @@ class Payload:
         "columnNameOfCorruptRecord",
         READS,
         Kind("text", _parse_column, CORRUPT_RECORD),
-        "With `mode=PERMISSIVE`: the string column that holds such a body, where `valueSchema` or "
-        "the DataFrame's schema names it; null in sound rows.",
+        "With `mode=PERMISSIVE`: the string column that receives such a body, if `valueSchema` or "
+        "the DataFrame's schema has it; null in other rows.",
         default="`_corrupt_record`",
     ).field()
     shows_corrupt: bool = False
@@ -129,8 +128,8 @@ class Payload:
         "badRecordsTopic",
         READS,
         Kind("text", _parse_topic, ""),
-        "The topic to which such messages are sent, with properties that say where each came from "
-        "and why. Made if it does not exist.",
+        "The topic that receives such messages, with properties that name their origin and the "
+        "reason. Created if it does not exist.",
     ).field()
 
     @classmethod
@@ -168,17 +167,19 @@ class EncodingOptions:
         "nullBody",
         (SINK,),
         choice(FAIL, EMPTY, DROP),
-        "What becomes of a row without a body, such as a tombstone of Kafka: `fail` fails the "
-        "write; `empty` writes a body of 0 bytes with the property `pyrocketNull=body`, which "
-        "`schemaMode=kafka` reads as null again; `drop` leaves the row out, and logs how many.",
+        "How to write a row without a body, such as a tombstone from Kafka. `fail`: the write "
+        "fails. `empty`: a body of 0 bytes with the property `pyrocketNull=body`, which "
+        "`schemaMode=kafka` reads as null again. `drop`: the row is dropped, and the number of "
+        "dropped rows is logged.",
     ).field()
     key_encoding: str = Option(
         "keyEncoding",
         (SINK,),
         choice(TEXT_KEY, BASE64),
-        "How the column `key` is stored. `text`: as it is, so it has to be UTF-8 without spaces, "
-        "and an empty key is none. `base64`: any bytes, with the property `pyrocketKey=base64`, by "
-        "which `schemaMode=kafka` decodes them again; other reads and `keys` see the base64.",
+        "How the column `key` is stored. `text`: unchanged, so it has to be UTF-8 without spaces, "
+        "and an empty key means none. `base64`: any bytes, with the property "
+        "`pyrocketKey=base64`, by which `schemaMode=kafka` decodes them again; other reads and "
+        "`keys` see the base64.",
     ).field()
 
 

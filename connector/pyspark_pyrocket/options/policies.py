@@ -25,11 +25,11 @@ _ON_DATA_LOSS = Option(
     "onDataLoss",
     READS,
     choice(FAIL, SKIP, TO_EARLIEST, TO_LATEST),
-    "What to do about messages that are gone before they were read (deleted by age or size, "
-    "with their topic, cut off by a crash, or missing in a restored store): `fail` and name "
-    "them, or log how many they are and go on: `skip` with what is left, `earliest` with the "
-    "first message of the queue, `latest` behind its last. A single message whose record is "
-    "damaged is passed over by all three. Another store at the path always fails.",
+    "What to do when messages are lost before they are read (deleted by retention or with their "
+    "topic, truncated after a crash, or missing in a restored store). `fail` names them. The "
+    "other policies log how many are lost and continue: `skip` with what is left, `earliest` with "
+    "the first message of the queue, `latest` at its end. A single corrupt message is skipped by "
+    "all three. Another store at the path always fails.",
 )
 _FAIL_ON_DATA_LOSS = Option(
     "failOnDataLoss",
@@ -100,15 +100,16 @@ class Progress:
         "group",
         READS,
         _GROUP,
-        "The consumer group that `startingOffsets=committed` is about; by itself it moves nothing.",
+        "The consumer group that `startingOffsets=committed` and `endingOffsets=committed` refer "
+        "to. Reading does not move it.",
     ).field()
     commit_to: str = Option(
         "commitToGroup",
         (STREAM,),
         _GROUP,
-        "A consumer group whose offsets follow the query: each micro-batch once Spark has "
-        "committed it, never back, for every tool of RocketMQ to see. It decides nothing about "
-        "what is read. Batches: `pyspark_pyrocket.BatchCommit`.",
+        "A consumer group whose offsets follow the query: each micro-batch after Spark has "
+        "committed it, never backwards, visible to all of RocketMQ's tools. It does not affect "
+        "what is read. For batches: `pyspark_pyrocket.BatchCommit`.",
         instead="Spark does not report the end of a batch to a source, so that it cannot commit "
         "there: use pyspark_pyrocket.BatchCommit.",
     ).field()
@@ -116,7 +117,7 @@ class Progress:
         "readOnly",
         READS,
         boolean(default=False),
-        "Never write to the store: a stream then delivers no delayed messages that are due.",
+        "Never write to the store. A stream then does not deliver delayed messages.",
     ).field()
 
     @classmethod

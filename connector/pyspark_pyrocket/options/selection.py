@@ -29,12 +29,12 @@ _TAGS = Option(
     "tags",
     READS,
     TEXT,
-    "Only messages with one of these tags, as in `paid || shipped`. Others are passed over in "
-    "the queue, by the hashes that it has of the tags, without a look at the log.",
+    "Only messages with one of these tags, such as `paid || shipped`. Others are skipped by the "
+    "tag hashes in the queue, without reading the log.",
     default="`*`",
 )
 _SUB_EXPRESSION = Option(
-    "subExpression", READS, TEXT, "The same as `tags`, as rocketmq-spark calls it.", default="`*`"
+    "subExpression", READS, TEXT, "Same as `tags`; rocketmq-spark's name.", default="`*`"
 )
 
 _OTHER_SEPARATOR = re.compile(r"[|,]|\s(?:or|and)\s", re.IGNORECASE)
@@ -54,7 +54,7 @@ class Selection:
         "sql",
         READS,
         TEXT,
-        "Only messages for which RocketMQ's SQL92 is true of their properties, as in "
+        "Only messages whose properties satisfy this expression in RocketMQ's SQL92, such as "
         "`region = 'EU' AND price BETWEEN 10 AND 20`.",
     ).field()
 
@@ -145,17 +145,17 @@ class KeyLookup:
         "keys",
         (BATCH,),
         _WORDS,
-        "Only messages with one of these keys, words of RocketMQ's KEYS or unique ids: separated "
-        'by commas, or as a JSON list (`["a,b","c"]`). Looked up through the key index instead of '
-        "reading the topics, within whatever else says where to start and end.",
+        "Only messages with one of these keys (words of RocketMQ's KEYS, or unique ids), "
+        'separated by commas or as a JSON list (`["a,b","c"]`). They are looked up in the key '
+        "index instead of reading the topics, between the start and the end of the read.",
         instead=_STREAMS,
     ).field()
     ids: tuple[str, ...] = Option(
         "msgId",
         (BATCH,),
         _WORDS,
-        "Only the messages with these ids, written as `keys` are: unique ids of producers, or ids "
-        "of brokers, which name a place in the log.",
+        "Only messages with these ids, written like `keys`: unique ids of producers, or ids of "
+        "brokers, which name a log offset.",
         instead=_STREAMS,
     ).field()
 
@@ -198,26 +198,26 @@ class View:
         "view",
         (BATCH,),
         choice(*VIEWS),
-        "What is there besides the messages of topics, as of the moment of planning, without a "
-        "write. `scheduled`: what waits to be delivered, with `dueTimestamp`; `half`: undecided "
+        "What to read instead of the messages of topics, as of the time of planning and without "
+        "writing. `scheduled`: pending delayed messages, with `dueTimestamp`; `half`: undecided "
         "messages of transactions; both of all topics unless some are named. `commitlog`: every "
-        "record of the log, in its order, those too that no queue refers to. `retry` and `dlq`: "
-        "what consumers have sent back or given up. `groups`: how far each group is, queue by "
-        "queue; `topics`: all topics. The option `group` leaves one group of `retry`, `dlq` and "
-        "`groups`.",
+        "record of the log, in its order, including those that no queue refers to. `retry` and "
+        "`dlq`: messages that consumers have sent back or given up. `groups`: the progress of "
+        "each group, by queue; `topics`: all topics. The option `group` selects one group of "
+        "`retry`, `dlq` and `groups`.",
     ).field()
     skips_damage: bool = Option(
         "onDamage",
         (BATCH,),
         choice("fail", "skip").then("skip".__eq__),
-        "With `view=commitlog`, where the log is damaged: `fail` names the place, `skip` leaves it "
-        "out and logs it.",
+        "With `view=commitlog`, for corrupt ranges of the log: `fail` names the range, `skip` "
+        "leaves it out and logs it.",
     ).field()
     verify_crc: bool = Option(
         "verifyCrc",
         READS,
         boolean(default=False),
-        "Check the checksum of every body that is read.",
+        "Verify the checksum of every body that is read.",
     ).field()
 
     @classmethod

@@ -26,8 +26,6 @@ from pyspark_pyrocket.options.positions import (
     TimeChoice,
 )
 
-_TIME = "epoch ms, ISO-8601 (UTC where it names no zone), or relative to the start of the query"
-
 _STRATEGIES = {"latest": LATEST, "earliest": EARLIEST, "error": None}
 
 _STARTING_OFFSETS = Option(
@@ -36,16 +34,17 @@ _STARTING_OFFSETS = Option(
     TEXT,
     '`earliest`, `latest`, or JSON for every queue, `{"t":{"0":23,"1":"earliest"}}`, with or '
     "without a broker level; -2 is earliest, -1 latest. `committed`: where the option `group` "
-    "stopped; where it has committed nothing in a topic, the default. Inclusive. "
-    "A stream uses it once: afterwards its checkpoint counts.",
+    "stopped, or the default in a topic in which it has committed nothing. Inclusive. A stream "
+    "uses it once; afterwards its checkpoint counts.",
     default="`latest` (stream), `earliest` (batch)",
 )
 _STARTING_TIMESTAMP = Option(
     "startingTimestamp",
     READS,
     TEXT,
-    f"Begin with the first message of each queue stored at or after this time: {_TIME} "
-    "(`-1h`, `-15m`, `now`). Wins over the next, which wins over `startingOffsets`.",
+    "Start with the first message of each queue stored at or after this time: epoch milliseconds, "
+    "ISO-8601 (UTC if it names no zone), or relative to the start of the query (`-1h`, `-15m`, "
+    "`now`). Takes precedence over the next option, and that one over `startingOffsets`.",
 )
 _STARTING_BY_TIMESTAMP = Option(
     "startingOffsetsByTimestamp",
@@ -57,20 +56,20 @@ _STRATEGY = Option(
     "startingOffsetsByTimestampStrategy",
     READS,
     choice(*_STRATEGIES),
-    "Where a queue begins that has no message from that time on: `latest`, behind its last; "
-    "`earliest`, with its first; `error` fails, unless the queue is empty.",
+    "Where a queue starts that has no message from that time on: `latest`, at its end; "
+    "`earliest`, with its first message; `error` fails, unless the queue is empty.",
 )
 _LAST_N = Option(
     "lastN",
     READS,
     WHOLE,
-    "Begin so many messages before the end of each queue. Alone: no other starting option.",
+    "Start this many messages before the end of each queue. Excludes the other starting options.",
 )
 _ENDING_OFFSETS = Option(
     "endingOffsets",
     (BATCH,),
     TEXT,
-    "`latest`, `committed` (what the option `group` has consumed) or JSON as above, without "
+    "`latest`, `committed` (what the option `group` has consumed), or JSON as above without "
     "`earliest`. Exclusive.",
     default="`latest`",
 )
@@ -78,9 +77,9 @@ _ENDING_TIMESTAMP = Option(
     "endingTimestamp",
     (BATCH,),
     TEXT,
-    "End before the first message of each queue stored at or after this time, written as "
-    "above; at its end where there is none. Wins over the next, which wins over "
-    "`endingOffsets`.",
+    "End before the first message of each queue stored at or after this time, written as above; "
+    "at the queue's end if there is none. Takes precedence over the next option, and that one "
+    "over `endingOffsets`.",
 )
 _ENDING_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",

@@ -14,7 +14,8 @@ PATH = Option(
     "path",
     ALL,
     TEXT,
-    "The store's directory, as a path or a `file:` URI; a relative one is the driver's.",
+    "The store's directory: a path or a `file:` URI. A relative path starts at the driver's "
+    "working directory.",
     default="`$PYROCKET_STORE`",
 )
 

@@ -26,22 +26,22 @@ _SUBSCRIBE_PATTERN = Option(
     "subscribePattern",
     READS,
     TEXT,
-    "A regular expression: the topics whose whole names match it are read, also those that "
-    "are created while a stream runs. RocketMQ's own topics (`%RETRY%…`, "
-    "`SCHEDULE_TOPIC_XXXX`, …) and those that may not be read never match.",
+    "A regular expression. Topics whose whole name matches it are read, including those created "
+    "while a stream runs. RocketMQ's system topics (`%RETRY%…`, `SCHEDULE_TOPIC_XXXX`, …) and "
+    "topics that may not be read never match.",
 )
 _ASSIGN = Option(
     "assign",
     READS,
     TEXT,
-    'JSON with exactly the queues to read, `{"t":[0,2]}`; none is added later.',
+    'JSON with exactly the queues to read, `{"t":[0,2]}`. None is added later.',
 )
 _TOPIC = Option(
     "topic",
     ALL,
     TEXT,
-    "Reads: the same as `subscribe`, for one topic. "
-    "Writes: where every row goes; it wins over a `topic` column.",
+    "Reads: same as `subscribe`, for one topic. Writes: the target of all rows; overrides a "
+    "`topic` column.",
 )
 
 _MODES = ("subscribe", "subscribePattern", "assign", "topic")
@@ -64,8 +64,8 @@ class Subscription:
         "missingTopic",
         READS,
         choice("fail", "wait").then("wait".__eq__),
-        "`wait` lets topics be created later, even all of them. Their messages are read from the "
-        "first one on. The store must exist.",
+        "`wait` allows topics that do not exist yet, even all of them. They are read from their "
+        "first message. The store has to exist.",
     ).field()
     pattern: str = ""
     queues: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
