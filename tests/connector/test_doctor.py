@@ -5,12 +5,17 @@ import sys
 import pytest
 from click.testing import CliRunner
 from pyspark_pyrocket.tools import doctor as package
+from pyspark_pyrocket.tools.doctor import checks as interpreter_checks
 from pyspark_pyrocket.tools.doctor import discovery, doctor
-from pyspark_pyrocket.tools.doctor import interpreter as interpreter_checks
-from pyspark_pyrocket.tools.doctor.check import Verdict, fail, ok, warn
+from pyspark_pyrocket.tools.doctor.checks import (
+    check_java,
+    check_pyspark,
+    check_space,
+    check_worker,
+    judge_space,
+)
 from pyspark_pyrocket.tools.doctor.discovery import check_discovery
-from pyspark_pyrocket.tools.doctor.interpreter import check_java, check_pyspark, check_worker
-from pyspark_pyrocket.tools.doctor.space import check_space, judge_space
+from pyspark_pyrocket.tools.doctor.report import Verdict, fail, ok, warn
 from pyspark_pyrocket.tools.java import JavaNotFoundError
 from support.machines import executable
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyrocket.errors import SchemaError
-from pyspark_pyrocket.json import in_parts
+from pyspark_pyrocket.json import bulk
 from pyspark_pyrocket.json.decode import Decoder
 from pyspark_pyrocket.json.rows import read_rows
 from pyspark_pyrocket.options.ddl import parse_ddl
@@ -194,7 +194,7 @@ def test_bodies_that_are_read_one_by_one_are_few_at_a_time_and_the_same(monkeypa
     bodies = [b'{"i":%d,"m":{"k":"v"}}' % at if at % 3 else b"no json" for at in range(40)]
     decoder, seen = Decoder("PERMISSIVE", fields=schema), []
     whole = decoder.widen(batch(bodies))
-    monkeypatch.setattr(in_parts, "_BYTES", 100)
+    monkeypatch.setattr(bulk, "_BYTES", 100)
     assert decoder.widen(batch(bodies), seen.extend).equals(whole)
     assert [bad.queue_offset for bad in seen] == batch(bodies)["queueOffset"].to_pylist()[::3]
     assert decoder.widen(batch([])).num_rows == 0

@@ -23,10 +23,9 @@ from pyspark_pyrocket.options.payload import (
 )
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
-from pyspark_pyrocket.sink.columns import plan_columns, plan_json
+from pyspark_pyrocket.sink.columns import plan_columns, plan_json, send_batch
 from pyspark_pyrocket.sink.kafka_rows import rows_with_body
 from pyspark_pyrocket.sink.prepare import Sink, prepare_sink
-from pyspark_pyrocket.sink.send_batch import send_batch
 from pyspark_pyrocket.sink.staged_writer import StagedWriter, publish, stage_rows
 from pyspark_pyrocket.sink.task_rows import send_rows
 

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 from pyrocket.errors import MessageError
 from pyrocket.formats.send_columns import check_send_batch
-from pyspark_pyrocket.sink.columns import SinkColumn
-from pyspark_pyrocket.sink.send_batch import send_batch
+from pyspark_pyrocket.sink.columns import SinkColumn, send_batch
 
 TEXT, BYTES = pa.string(), pa.binary()
 MOMENT = pa.timestamp("us", "UTC")

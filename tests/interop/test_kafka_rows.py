@@ -7,8 +7,7 @@ from interop.stores_of_ours import SIZES
 from pyrocket import Store
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_pyrocket.options.payload import BASE64, EMPTY
-from pyspark_pyrocket.sink.columns import plan_columns
-from pyspark_pyrocket.sink.send_batch import send_batch
+from pyspark_pyrocket.sink.columns import plan_columns, send_batch
 
 ROWS = [(b"k1", b"v1"), (b"k2", None), (b"\xff\x00", b"v3"), (b"a b", b"")]
 

@@ -1,8 +1,8 @@
-"""What a DataFrame gets: its columns, and its schema as a projection of the store's scan. Pure.
+"""The columns that a DataFrame may have, and its schema as a projection of a scan. Pure.
 
-columns         the columns that messages have
-view_columns    those of the other views
-value_checks    what the fields of bodies may be
-value_columns   those fields as columns
-projection      a schema as what has to be read, and what is made of it
+messages     the columns of messages
+kafka        those that look like Kafka's source
+values       columns that are made of bodies
+views        the columns of the other views
+projection   a DataFrame's schema → what is scanned, and how its columns are made of that
 """

@@ -1,11 +1,12 @@
-"""Bodies as columns, and columns as bodies. Pure, Arrow in and out.
+"""JSON bodies as columns and back, by the rules of Spark. Pure: Arrow in and out.
 
-json_types      what Arrow's JSON reader can read a Spark type as, and the rest of the way
-json_text       JSON's tokens as the values of a Spark type, one by one
-nesting         how deep a body is nested, and the stack that it needs
-json_rows       one body → one row, by the rules of Spark's `from_json`
-in_parts        columns at once, and row by row only around what is wrong
-decoding        bodies → typed columns, and what becomes of the bad ones
-inference       bodies → the schema that they seem to have
-json_encoding   columns → JSON bodies, by Arrow's kernels
+decode           bodies → typed columns, and the bad ones
+bulk             a column at once; around bad rows in ever smaller parts
+rows             one body → one row, as Spark's `from_json` has it
+values           JSON's tokens → values of a Spark type
+types            the Arrow type that reads a Spark type, and the conversion after it
+nesting          how deep a body is nested, and the stack for reading it
+infer            bodies → the schema that they have
+encode           columns → JSON bodies, by Arrow's kernels
+base64_columns   whole columns as base64
 """

@@ -18,7 +18,7 @@ import pyarrow.json as pj
 from pyrocket.errors import SchemaError
 from pyspark.sql.types import StructType
 
-from pyspark_pyrocket.json.in_parts import Faults, NotSoundError, read_by_row, read_in_parts
+from pyspark_pyrocket.json.bulk import Faults, NotSoundError, read_by_row, read_in_parts
 from pyspark_pyrocket.json.nesting import first_too_deep
 from pyspark_pyrocket.json.rows import read_rows
 from pyspark_pyrocket.json.types import Reading, reading_of

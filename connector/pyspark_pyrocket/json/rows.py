@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pyspark_pyrocket.arrow_types import arrow_type
-from pyspark_pyrocket.json.in_parts import Faults
+from pyspark_pyrocket.json.bulk import Faults
 from pyspark_pyrocket.json.nesting import (
     MAX_DEPTH,
     depth_of,

@@ -1,9 +1,9 @@
-"""Writes, as Spark asks for them: tasks stage or append, and the driver publishes.
+"""Writers, as Spark calls them: tasks stage or append rows, and the driver publishes them.
 
-sink_columns, send_batch   a DataFrame's columns → those of messages
-sink, sink_checkpoint      what is settled on the driver, and kept in a query's checkpoint
-task_rows, identity        the rows of a task; what a repeated write is known by
-write_direct               tasks append
-write_staged               tasks stage and the driver publishes
-writer                     which of the two
+columns, kafka_rows         a DataFrame's columns → those of messages; null bodies, any keys
+prepare, sink_checkpoint    what the driver settles, and keeps in a query's checkpoint
+task_rows, batch_identity   the rows of one task; how a repeated write is recognised
+direct_writer               at-least-once: tasks append
+staged_writer               exactly-once: tasks stage, and the driver publishes
+writer                      which of the two
 """

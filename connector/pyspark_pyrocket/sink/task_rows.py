@@ -10,9 +10,9 @@ from pyrocket.errors import InvalidInputError
 from pyspark import TaskContext
 
 from pyspark_pyrocket.options.payload import DROP
+from pyspark_pyrocket.sink.columns import send_batch
 from pyspark_pyrocket.sink.kafka_rows import Rows, rows_with_body
 from pyspark_pyrocket.sink.prepare import Sink
-from pyspark_pyrocket.sink.send_batch import send_batch
 from pyspark_pyrocket.worker import LOG
 
 _ROW = re.compile(r"\brow (\d+)\b")

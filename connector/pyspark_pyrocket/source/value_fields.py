@@ -6,7 +6,7 @@ from pyrocket import Store
 from pyrocket.errors import SchemaError
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_pyrocket.columns.value_checks import check_names
+from pyspark_pyrocket.columns.values import check_names
 from pyspark_pyrocket.json.infer import infer_schema
 from pyspark_pyrocket.options.ddl import to_ddl
 from pyspark_pyrocket.options.payload import JSON

@@ -1,28 +1,25 @@
-"""`pyrocket doctor`: tells whether this machine can run pyrocket under Spark, and what to do.
+"""`pyrocket doctor`: whether this machine can run pyrocket under Spark, and what to do about it.
 
-check           one finding: a verdict, what was found, the way out
-interpreter     Python, Spark's workers, pyspark, Java
-discovery       whether Spark finds `format("pyrocket")`
-space           free space where the store is
-show            findings for people and for machines
+checks      Python, Spark's workers, pyspark, Java, free space
+discovery   whether Spark finds `format("pyrocket")`; probe runs in the workers' Python
+report      findings, printed for people and for machines
 """
 
 import os
 
 import click
 
-from pyspark_pyrocket.tools.doctor.check import Check, Verdict
-from pyspark_pyrocket.tools.doctor.discovery import check_discovery
-from pyspark_pyrocket.tools.doctor.interpreter import (
+from pyspark_pyrocket.tools.doctor.checks import (
     check_java,
     check_pyspark,
     check_python,
+    check_space,
     check_worker,
     planner_python,
     worker_python,
 )
-from pyspark_pyrocket.tools.doctor.show import show_json, show_table
-from pyspark_pyrocket.tools.doctor.space import check_space
+from pyspark_pyrocket.tools.doctor.discovery import check_discovery
+from pyspark_pyrocket.tools.doctor.report import Check, Verdict, show_json, show_table
 
 
 @click.command()

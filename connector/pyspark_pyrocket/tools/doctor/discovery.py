@@ -10,8 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from importlib.resources import files
 
-from pyspark_pyrocket.tools.doctor.check import Check, fail, ok, warn
-from pyspark_pyrocket.tools.doctor.interpreter import ANSWER_TIMEOUT_S
+from pyspark_pyrocket.tools.doctor.checks import ANSWER_TIMEOUT_S
+from pyspark_pyrocket.tools.doctor.report import Check, fail, ok, warn
 
 OURS = "pyspark_pyrocket"
 FORMAT = "pyrocket"
