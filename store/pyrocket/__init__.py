@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyrocket.config import parse_duration as parse_duration
     from pyrocket.engine.group_admin import AtTime as AtTime
     from pyrocket.engine.group_admin import Groups as Groups
-    from pyrocket.engine.locating import LookupRequest as LookupRequest
-    from pyrocket.engine.locating import LookupResult as LookupResult
+    from pyrocket.engine.key_lookup import LookupRequest as LookupRequest
+    from pyrocket.engine.key_lookup import LookupResult as LookupResult
     from pyrocket.errors import PyrocketError as PyrocketError
     from pyrocket.filters.message_filter import MessageFilter as MessageFilter
     from pyrocket.filters.message_filter import ScanTally as ScanTally
@@ -79,7 +79,7 @@ _NAMES = {
     "arguments": "local_path parse_size",
     "config": "Retention StoreConfig parse_duration",
     "engine.group_admin": "AtTime Groups",
-    "engine.locating": "LookupRequest LookupResult",
+    "engine.key_lookup": "LookupRequest LookupResult",
     "errors": "PyrocketError",
     "filters.message_filter": "MessageFilter ScanTally",
     "formats.half_message": "HalfMessage",

@@ -15,8 +15,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.group_admin import Groups
-from pyrocket.engine.key_lookup import KeyLookup
-from pyrocket.engine.locating import Locator, LookupRequest, LookupResult
+from pyrocket.engine.key_lookup import KeyLookup, LookupRequest, LookupResult
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
@@ -213,16 +212,16 @@ class Reading:
 
     def slices_at(
         self,
-        places: MessageLocations,
+        locations: MessageLocations,
         *,
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield exactly the messages at the places as raw records; all else is as with `slices`."""
-        check_type(MessageLocations, "Use what `Store.locate` returned.", places=places)
+        """Yield exactly the messages at the locations as raw records; otherwise as `slices`."""
+        check_type(MessageLocations, "Use what `Store.locate` returned.", locations=locations)
         broker = self._reader.identity.config.broker_name
         where, tally = where or MessageFilter(), tally or ScanTally()
-        return slices_at(self._reader.log, places, broker, where, tally)
+        return slices_at(self._reader.log, locations, broker, where, tally)
 
     def estimate_bytes(self, topic: str, queue_id: int, start: int, end: int) -> int:
         """Return about how many log bytes the messages [start, end) take; reads three entries."""
@@ -296,7 +295,7 @@ class Reading:
         They are those that can be read from their topics now, found through the key index all at
         once. Raises StoreDamagedError.
         """
-        return Locator(self._lookup, self._reader).locate(wanted)
+        return self._lookup.locate(wanted)
 
     def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with the broker's id. Raises MessageIdError, MessageNotFoundError."""

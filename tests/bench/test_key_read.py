@@ -72,5 +72,5 @@ def test_a_hundred_keys_as_a_dataframe(spark, fast_disk, large, report):
 def locate(path, keys):
     with Store.open(path, read_only=True) as store:
         located = store.locate(LookupRequest(topics=[TOPIC], keys=keys))
-        read = [batch for places in located.places for batch in decoded(store.slices_at(places))]
+        read = [batch for places in located.locations for batch in decoded(store.slices_at(places))]
     assert sum(batch.num_rows for batch in read) == WANTED

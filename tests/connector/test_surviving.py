@@ -190,7 +190,7 @@ def located(store, monkeypatch):
     store.update_topic("t", read_queues=2, write_queues=2)
     rows = batch([f"{n:0200}".encode() for n in range(60)], 1, keys=keys, tags=tags)
     store.append_batch(rows, topic="t")
-    (places,) = store.locate(LookupRequest(topics=["t"], keys=["k"])).places
+    (places,) = store.locate(LookupRequest(topics=["t"], keys=["k"])).locations
     return places
 
 

@@ -15,8 +15,8 @@ from pyrocket.formats.index_file import Geometry, key_hash
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.offsets import offset_by_time
 from pyrocket.index.queues.scanner import Scanner, read_messages
-from pyrocket.index.queues.time_lookup import offset_by_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import run_at, walk
 from pyrocket.log.valid_end import record_fault, valid_end, whole_records

@@ -118,7 +118,7 @@ def reads(store):
         "Store.slices": (store.slices, span),
         "Store.slices_at": (
             store.slices_at,
-            {"places": store.locate(LookupRequest(topics=("t",), keys=("k",))).places[0]},
+            {"locations": store.locate(LookupRequest(topics=("t",), keys=("k",))).locations[0]},
         ),
         "Store.topic": (store.topic, {"name": "t"}),
     }

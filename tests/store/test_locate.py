@@ -41,7 +41,7 @@ def read(store, wanted, *columns, **options):
     """The messages, in the order in which a task would read them."""
     located = store.locate(wanted)
     rows = []
-    for places in located.places:
+    for places in located.locations:
         for part in decoded(
             store.slices_at(places, **options), columns or ("body",), verify_crc=True
         ):
@@ -164,12 +164,12 @@ def test_what_was_cleaned_away_is_not_found_and_named_if_it_goes_later(open_stor
     files = log_files(path)
     files[0].unlink()
     reader = open_store(read_only=True)
-    (places,) = reader.locate(ONE_KEY).places
+    (places,) = reader.locate(ONE_KEY).locations
     assert 0 < len(places) < 60
     files[1].unlink()
     with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
         list(reader.slices_at(places))
-    (fewer,) = reader.locate(ONE_KEY).places
+    (fewer,) = reader.locate(ONE_KEY).locations
     assert len(fewer) < len(places)
 
 
@@ -179,7 +179,7 @@ def test_a_damaged_message_is_named(open_store, path):
     store.close()
     at = sent[1].physical_offset
     reader = open_store(read_only=True)
-    (places,) = reader.locate(ONE_KEY).places
+    (places,) = reader.locate(ONE_KEY).locations
     overwrite(path / "commitlog" / f"{4096:020d}", b"\x7f\xff", at - 4096 + 84)
     with pytest.raises(StoreDamagedError, match=f"log offset {at}"):
         list(reader.slices_at(places))
@@ -190,12 +190,12 @@ def test_a_damaged_message_is_named(open_store, path):
 def test_places_of_another_queue_are_refused(open_store):
     store = open_store()
     store.append_batch(batch(numbered(4), 0, keys=[["k"]] * 4), topic="t")
-    (places,) = store.locate(ONE_KEY).places
+    (places,) = store.locate(ONE_KEY).locations
     for wrong in (
         replace(places, topic="u"),
         replace(places, queue_id=1),
         MessageLocations.of(
-            "t", 0, places.queue_offsets + 1, places.positions, np.zeros(4, np.int64)
+            "t", 0, places.queue_offsets + 1, places.log_positions, np.zeros(4, np.int64)
         ),
     ):
         with pytest.raises(StoreDamagedError):

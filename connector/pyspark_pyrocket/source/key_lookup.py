@@ -50,7 +50,7 @@ def located_partitions(store: Store, options: ReadOptions) -> list[PlacesPartiti
         end_ms=end_ms - 1,
     )
     located = store.locate(wanted)
-    within = [part for each in located.places if (part := _within(each, start, end))]
+    within = [part for each in located.locations if (part := _within(each, start, end))]
     _log(options, located, within, bounds)
     return [PlacesPartition(options.path, store.uuid, task) for task in _tasks(within)]
 

@@ -1,10 +1,12 @@
-"""Messages by key and by id: candidates from the key index and the log's end, each compared.
+"""Messages by key and by id: candidates from the key index and the log after it, each compared.
 
-The index is a hint. Whatever it says, a message is found only if its record is whole, begins where
-the index says, and has exactly the topic and the key.
+The index is a hint. A message is found only if a whole record begins at the offset in the index,
+and it has exactly the topic and the key. `query` finds the newest messages of one key, as long as
+the log has them. `locate` finds the messages of many keys and ids at once, and only those that a
+reader of their queues sees, not those of a deleted topic.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,38 +14,100 @@ from itertools import chain
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from pyrocket.arguments import check_numbers, check_texts, check_type
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.reader import Reader
-from pyrocket.errors import InvalidInputError, MessageIdError, MessageNotFoundError
-from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.index_file import Geometry, key_hash
+from pyrocket.errors import (
+    InvalidInputError,
+    MessageIdError,
+    MessageNotFoundError,
+    StoreDamagedError,
+)
+from pyrocket.formats.arrow_buffers import Ints, to_text
+from pyrocket.formats.index_file import Geometry, key_hash, key_hashes
 from pyrocket.formats.message_id import parse_offset_message_id
-from pyrocket.formats.properties import UNIQ_KEY
+from pyrocket.formats.properties import KEYS, UNIQ_KEY
+from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import HEADER, HEADER_BYTES, read_header
 from pyrocket.formats.record_decode import Record, decode_record
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_coverage import IndexCoverage
 from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
 from pyrocket.index.keys.key_search import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.message_locations import MessageLocations
+from pyrocket.index.queues.record_fetch import records_at, sizes_at
 from pyrocket.log.checkpoint_file import read_checkpoint
-from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import StoredMessage
 
+Bools = npt.NDArray[np.bool_]
+
+_EVER = 2**63 - 1
 _FIRST_READ = 4096
-_SAME_ID = 64
+"""Bytes: most records fit in one read."""
+
+_MAX_SAME_ID = 64
 _ATTEMPTS = 5
 
 _Found = TypeVar("_Found")
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Log offsets, ascending, of what may have the keys; all it takes to have found them all.
+@dataclass(frozen=True, kw_only=True)
+class LookupRequest:
+    """Asks for messages of the topics that have one of the keys, or one of the ids.
 
-    bound: where the log ended. files: index files that count. walked: bytes of the log behind them
-    that were looked through, at most.
+    A key is one of the space-separated KEYS or a unique id. An id is a unique id or an offset id,
+    which has the message's log offset. Only messages stored in [begin_ms, end_ms] count.
+    """
+
+    topics: Sequence[str]
+    keys: Collection[str] = ()
+    ids: Collection[str] = ()
+    begin_ms: int = 0
+    end_ms: int = _EVER
+
+
+@dataclass(frozen=True)
+class LookupResult:
+    """The locations of messages, by topic and queue, and what the lookup read to find them.
+
+    Attributes:
+        locations: At most one of each queue.
+        index_files: The number of files of the key index that were used.
+        walked_bytes: Bytes of the log after them that were searched.
+        candidates: The number of messages that were compared.
+    """
+
+    locations: tuple[MessageLocations, ...]
+    index_files: int
+    walked_bytes: int
+    candidates: int
+
+    def __len__(self) -> int:
+        return sum(map(len, self.locations))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The records that match, in log order."""
+
+    at: Ints
+    sizes: Ints
+    topics: pa.StringArray
+    queue_ids: Ints
+    offsets: Ints
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Ascending log offsets of messages that may have the keys, and what was searched.
+
+    bound: the end of the log. files: the index files used. walked: bytes of the log after them.
     """
 
     offsets: Ints
@@ -53,7 +117,7 @@ class Candidates:
 
 
 class KeyLookup:
-    """Looks messages up in one directory; never locks, never writes. Safe to share."""
+    """Looks up messages in one directory. Never locks, never writes. Safe to share."""
 
     def __init__(self, layout: Layout, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
@@ -64,15 +128,10 @@ class KeyLookup:
         self._span = IndexCoverage(self._log, self._index)
         self._tail = UnindexedTail(self._log, layout.pending_keys)
 
-    @property
-    def log(self) -> CommitLog:
-        """The log, for reading what was found."""
-        return self._log
-
     def query(
         self, topic: str, key: str, begin_ms: int, end_ms: int, max_messages: int
     ) -> list[StoredMessage]:
-        """Return the newest messages of the key stored in [begin_ms, end_ms], oldest first."""
+        """Return the newest messages with the key stored in [begin_ms, end_ms], oldest first."""
         if max_messages < 1:
             raise InvalidInputError(
                 f"max_messages is {max_messages}.", remedy="Use at least 1.", code="MAX_MESSAGES"
@@ -80,30 +139,90 @@ class KeyLookup:
         find = partial(self._find, topic, key, begin_ms, end_ms, max_messages)
         return self._with_files(find)
 
-    def search(self, hashes: Ints, begin_ms: int, end_ms: int) -> Candidates:
-        """Return where messages may be that have keys with these hashes; see `formats.key_table`.
+    def by_offset_id(self, offset_msg_id: str) -> StoredMessage:
+        """Return the message with an offset id. Raises MessageIdError, MessageNotFoundError."""
+        parsed = parse_offset_message_id(offset_msg_id)
+        if parsed is None:
+            raise MessageIdError(
+                f"{offset_msg_id!r} is not an offset message id.",
+                remedy="It has 32 hexadecimal digits, or 56: host, port and log offset.",
+            )
+        record = self._record_at(parsed[2], self._reader.bound())
+        if record is None or (*record.store_host, record.physical_offset) != parsed:
+            raise _not_found(offset_msg_id, self._layout)
+        return record.to_message()
 
-        Those that were not stored in [begin_ms, end_ms] may be among them, and other messages.
+    def by_id(self, topic: str, msg_id: str) -> StoredMessage:
+        """Return the message of the topic with this unique id, or else this offset id.
+
+        If several have the unique id, because a producer retried, the first one stored.
         """
-        return self._with_files(partial(self._search, hashes, begin_ms, end_ms))
+        for message in self.query(topic, msg_id, 0, 2**63 - 1, _MAX_SAME_ID):
+            if message.properties.get(UNIQ_KEY) == msg_id:
+                return message
+        if parse_offset_message_id(msg_id) is not None:
+            message = self.by_offset_id(msg_id)
+            if message.topic == topic:
+                return message
+        raise _not_found(msg_id, self._layout)
 
-    def _with_files(self, look: Callable[[int, Sequence[IndexFileInfo]], _Found]) -> _Found:
-        """Return what `look` returns for the log's end and the index files that count."""
-        for _ in range(_ATTEMPTS):
-            bound = self._reader.bound()
-            with suppress(IndexChangedError):
-                return look(bound, self._files(bound))
-        # Index files come and go all the time. The log has all there is.
-        return look(self._reader.bound(), ())
+    def locate(self, wanted: LookupRequest) -> LookupResult:
+        """Return the locations of the messages. Raises StoreDamagedError if one is corrupt."""
+        check_type(LookupRequest, "Use a pyrocket.LookupRequest(topics=…, keys=…).", wanted=wanted)
+        check_texts(topics=wanted.topics, keys=wanted.keys, ids=wanted.ids)
+        check_numbers(begin_ms=wanted.begin_ms, end_ms=wanted.end_ms)
+        hashes = _hashes(wanted)
+        hints = self._with_files(partial(self._search, hashes, wanted.begin_ms, wanted.end_ms))
+        named = self._offsets_of_ids(wanted.ids, hints.bound)
+        offsets = np.union1d(hints.offsets, named)
+        found = [
+            row
+            for fields in self._records(offsets, hints.bound)
+            if (row := _matching(fields, wanted, named)) is not None
+        ]
+        locations = tuple(self._readable(found)) if found else ()
+        return LookupResult(locations, hints.files, hints.walked, len(offsets))
 
-    def _search(
-        self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFileInfo]
-    ) -> Candidates:
-        found = [*self._parts(hashes, begin_ms, end_ms, bound, files)]
-        start, starts = self._tail_start(files), self._log.run.starts()
-        end = min(bound, starts[-1] + self._log.file_bytes) if starts else start
-        offsets = np.unique(np.concatenate(found))
-        return Candidates(offsets, bound, len(files), max(end - start, 0))
+    def _offsets_of_ids(self, ids: Collection[str], bound: int) -> Ints:
+        """Return the ascending log offsets of messages whose offset ids are among the ids."""
+        named = []
+        for text in ids:
+            parsed = parse_offset_message_id(text)
+            if parsed is None:
+                continue
+            record = self._record_at(parsed[2], bound)
+            if record is not None and (*record.store_host, record.physical_offset) == parsed:
+                named.append(parsed[2])
+        return np.unique(np.array(named, np.int64))
+
+    def _records(self, offsets: Ints, bound: int) -> Iterator[RecordFields]:
+        """Yield the records at the offsets, except for hints at which no record begins."""
+        log = self._log
+        sizes = sizes_at(log, offsets, bound)
+        offsets, sizes = offsets[sizes > 0], sizes[sizes > 0]
+        seen = 0
+        for rows, fields in records_at(log, offsets, sizes):
+            _check_whole(offsets, seen, int(rows[0]), log.first_offset())
+            yield fields
+            seen = int(rows[-1]) + 1
+        _check_whole(offsets, seen, len(offsets), log.first_offset())
+
+    def _readable(self, found: list[_Rows]) -> Iterator[MessageLocations]:
+        """Yield the messages that a reader of the queues sees, queue by queue."""
+        topics = pa.chunked_array([rows.topics for rows in found]).combine_chunks()
+        coded = topics.dictionary_encode()
+        names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+        at, sizes, queue_ids, offsets = (
+            np.concatenate([getattr(rows, name) for rows in found])
+            for name in ("at", "sizes", "queue_ids", "offsets")
+        )
+        order = np.lexsort((offsets, queue_ids, codes))
+        is_new = np.diff(codes[order]) | np.diff(queue_ids[order])
+        for rows in np.split(order, np.flatnonzero(is_new) + 1):
+            queue = names[codes[rows[0]]], int(queue_ids[rows[0]])
+            kept = rows[self._reader.points_to(*queue, offsets[rows]) == at[rows]]
+            if len(kept):
+                yield MessageLocations.of(*queue, offsets[kept], at[kept], sizes[kept])
 
     def _find(
         self,
@@ -123,7 +242,7 @@ class KeyLookup:
             if offset in seen:
                 continue
             seen.add(offset)
-            record = self.record_at(offset, bound)
+            record = self._record_at(offset, bound)
             if record is None or not begin_ms <= record.store_timestamp <= end_ms:
                 continue
             if record.topic == topic:
@@ -134,41 +253,32 @@ class KeyLookup:
                 break
         return [found[offset] for offset in sorted(found)]
 
-    def by_offset_id(self, offset_msg_id: str) -> StoredMessage:
-        """Return the message with the broker's id. Raises MessageIdError, MessageNotFoundError."""
-        parsed = parse_offset_message_id(offset_msg_id)
-        if parsed is None:
-            raise MessageIdError(
-                f"{offset_msg_id!r} is no offset message id.",
-                remedy="It has 32 hexadecimal digits, or 56: host, port and log offset.",
-            )
-        record = self.record_at(parsed[2], self._reader.bound())
-        if record is None or (*record.store_host, record.physical_offset) != parsed:
-            raise _not_found(offset_msg_id, self._layout)
-        return record.to_message()
+    def _search(
+        self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFileInfo]
+    ) -> _Candidates:
+        found = [*self._parts(hashes, begin_ms, end_ms, bound, files)]
+        start, starts = self._tail_start(files), self._log.run.starts()
+        end = min(bound, starts[-1] + self._log.file_bytes) if starts else start
+        offsets = np.unique(np.concatenate(found))
+        return _Candidates(offsets, bound, len(files), max(end - start, 0))
 
-    def by_id(self, topic: str, msg_id: str) -> StoredMessage:
-        """Return the message of the topic with this unique id, or else this offset id.
-
-        Of several with one unique id, as of a producer that tried again, the first stored.
-        """
-        for message in self.query(topic, msg_id, 0, 2**63 - 1, _SAME_ID):
-            if message.properties.get(UNIQ_KEY) == msg_id:
-                return message
-        if parse_offset_message_id(msg_id) is not None:
-            message = self.by_offset_id(msg_id)
-            if message.topic == topic:
-                return message
-        raise _not_found(msg_id, self._layout)
+    def _with_files(self, look: Callable[[int, Sequence[IndexFileInfo]], _Found]) -> _Found:
+        """Return what `look` returns for the end of the log and the valid index files."""
+        for _ in range(_ATTEMPTS):
+            bound = self._reader.bound()
+            with suppress(IndexChangedError):
+                return look(bound, self._files(bound))
+        # Index files keep changing. The log alone has everything.
+        return look(self._reader.bound(), ())
 
     def _files(self, bound: int) -> list[IndexFileInfo]:
-        """Return the index files that count. Raises StoreDamagedError."""
+        """Return the valid index files. Raises StoreDamagedError."""
         if bound == WHOLE_LOG and self._layout.abort.exists():
-            # Nobody has recovered this directory: what the next writer would remove is not used.
+            # This directory needs a recovery, which would remove the other files.
             durable = self._index.count_durable(read_checkpoint(self._layout).index_timestamp)
             return self._span.contiguous_prefix(self._index.valid_prefix(WHOLE_LOG)[:durable])
         files = self._index.valid_prefix(WHOLE_LOG, strict=True)
-        end = self._reader.bound()  # What has been appended since may be indexed already.
+        end = self._reader.bound()  # Messages appended since may be in the index.
         return self._span.contiguous_prefix(
             [file for file in files if file.header.end_offset < end]
         )
@@ -176,24 +286,24 @@ class KeyLookup:
     def _parts(
         self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFileInfo]
     ) -> Iterator[Ints]:
-        """Yield log offsets, of a single hash newest first: the log's end, then the index."""
+        """Yield log offsets, those of a single hash newest first: the log's end, then the index."""
         start = self._tail_start(files)
         yield self._tail.search(hashes, start, max(start, bound), self._mark(bound))[::-1]
         yield from self._index.search(hashes, begin_ms, end_ms, files)
 
     def _tail_start(self, files: Sequence[IndexFileInfo]) -> int:
-        """Return from where on the index does not know the log."""
+        """Return the log offset up to which the index covers the log."""
         end = files[-1].header.end_offset if files else 0
         return max(end, self._log.first_offset())
 
     def _mark(self, bound: int) -> int | None:
-        """Return what stays the same as long as the log only grows; None where nothing tells."""
+        """Return a value that changes when the log is truncated or deleted; None if unknown."""
         return None if bound == WHOLE_LOG else self._reader.position().structure
 
-    def record_at(self, offset: int, bound: int) -> Record | None:
-        """Return the record that begins at `offset` and ends by `bound`; None where none does.
+    def _record_at(self, offset: int, bound: int) -> Record | None:
+        """Return the record that begins at `offset` and ends by `bound`; None if there is none.
 
-        Raises StoreDamagedError for one that is damaged.
+        Raises StoreDamagedError if it is corrupt.
         """
         if offset < 0:
             return None
@@ -212,8 +322,61 @@ class KeyLookup:
         return decode_record(data, sealed=self._log.sealed())
 
 
+def _hashes(wanted: LookupRequest) -> Ints:
+    words = pa.array([*wanted.keys, *wanted.ids], pa.string())
+    parts = [key_hashes(pa.scalar(topic, pa.string()), words) for topic in wanted.topics]
+    return np.unique(np.concatenate([np.zeros(0, np.int32), *parts]))
+
+
+def _matching(fields: RecordFields, wanted: LookupRequest, named: Ints) -> _Rows | None:
+    """Return the records that match; those at the offsets `named` do if they are of the topics."""
+    topics = to_text(fields.topics())
+    stored = fields.store_timestamp
+    good = is_among(topics, wanted.topics)
+    good &= (stored >= wanted.begin_ms) & (stored <= wanted.end_ms)
+    good &= _has_key(fields, wanted) | np.isin(fields.physical_offset, named)
+    rows = np.flatnonzero(good)
+    if not len(rows):
+        return None
+    return _Rows(
+        at=fields.physical_offset[rows],
+        sizes=fields.sizes[rows],
+        topics=topics.take(pa.array(rows)),
+        queue_ids=fields.queue_id[rows].astype(np.int64),
+        offsets=fields.queue_offset[rows],
+    )
+
+
+def _has_key(fields: RecordFields, wanted: LookupRequest) -> Bools:
+    properties = PropertyColumns(fields.properties())
+    has = is_among(properties.column(UNIQ_KEY), [*wanted.keys, *wanted.ids])
+    if wanted.keys:
+        lists = pc.split_pattern(properties.column(KEYS), " ")
+        hits = is_among(lists.flatten(), wanted.keys)
+        has[pc.list_parent_indices(lists).to_numpy()[hits]] = True
+    return has
+
+
+def is_among(texts: pa.StringArray, wanted: Collection[str]) -> Bools:
+    """Return whether each text is one of those wanted; a null is not."""
+    values = pa.array(list(wanted), pa.string())
+    found: Bools = pc.is_in(texts, value_set=values).to_numpy(zero_copy_only=False)
+    return found.copy()
+
+
+def _check_whole(offsets: Ints, first: int, last: int, log_start: int) -> None:
+    """Raise if a record was left out as corrupt whose log file has not been deleted."""
+    left_out = offsets[first:last]
+    damaged = left_out[left_out >= log_start]
+    if len(damaged):
+        raise StoreDamagedError(
+            f"corrupt record at log offset {int(damaged[0])}: its lengths do not add up.",
+            remedy="Restore the log file from a backup.",
+        )
+
+
 def _not_found(msg_id: str, layout: Layout) -> MessageNotFoundError:
     return MessageNotFoundError(
         f"there is no message {msg_id!r} in {layout.root}.",
-        remedy="It is of another store or topic, or was cleaned away with time.",
+        remedy="It belongs to another store or topic, or its log file was deleted.",
     )

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pyrocket.arguments import check_numbers, check_text, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.key_lookup import KeyLookup
-from pyrocket.engine.locating import Locator, LookupRequest, LookupResult
+from pyrocket.engine.key_lookup import KeyLookup, LookupRequest, LookupResult
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations, slices_at
@@ -20,7 +19,6 @@ class Lookup:
     def __init__(self, engine: Engine) -> None:
         self._reader = engine.reader
         self._keys = KeyLookup(engine.layout, engine.reader)
-        self._locator = Locator(self._keys, engine.reader)
 
     def query(
         self,
@@ -61,17 +59,17 @@ class Lookup:
         Only messages that can be read from their topics now are found, all of them in one pass over
         the key index. Raises StoreDamagedError.
         """
-        return self._locator.locate(wanted)
+        return self._keys.locate(wanted)
 
     def slices_at(
         self,
-        places: MessageLocations,
+        locations: MessageLocations,
         *,
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
         """Yield the messages at these locations as raw records; otherwise as `Store.slices`."""
-        check_type(MessageLocations, "Use what `locate` returned.", places=places)
+        check_type(MessageLocations, "Use what `locate` returned.", locations=locations)
         broker = self._reader.identity.config.broker_name
         where, tally = where or MessageFilter(), tally or ScanTally()
-        return slices_at(self._reader.log, places, broker, where, tally)
+        return slices_at(self._reader.log, locations, broker, where, tally)

@@ -29,15 +29,19 @@ from pyrocket.errors import (
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.index.queues.byte_sums import cut_by_bytes, span_of
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.entries_at import log_offsets_at
 from pyrocket.index.queues.log_marks import holds, newest_mark
+from pyrocket.index.queues.offsets import (
+    cut_by_bytes,
+    log_offsets_at,
+    offset_by_time,
+    span_of,
+    store_time,
+)
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.index.queues.scan_many import Run
 from pyrocket.index.queues.scanner import Scanner, read_messages
-from pyrocket.index.queues.time_lookup import offset_by_time, store_time
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.identity import Identity, load_identity

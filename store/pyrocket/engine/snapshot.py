@@ -40,8 +40,12 @@ from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.missing_files import (
+    check_ends_in_log,
+    check_log_files,
+    check_queue_files,
+)
 from pyrocket.index.queues.queue_table import Queues
-from pyrocket.index.queues.whole_files import check_ends_in_log, check_log_files, check_queue_files
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors

@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 from pyrocket import Store
-from pyrocket.engine.locating import LookupRequest
+from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
 from pyrocket.index.keys.index_file import IndexFile, inspect

@@ -2,7 +2,7 @@
 
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
-from pyrocket.index.queues.lost_files import lost_file
+from pyrocket.index.queues.missing_files import missing_log_file
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 
@@ -10,7 +10,7 @@ from pyrocket.log.commit_log import CommitLog
 def check_no_file_missing(log: CommitLog, queues: Queues, end: int) -> None:
     """Raise StoreDamagedError if a queue goes on in the file that would be the log's next."""
     for topic, queue_id in queues.on_disk():
-        gone = lost_file(queues.get(topic, queue_id), log.run, end)
+        gone = missing_log_file(queues.get(topic, queue_id), log.run, end)
         if gone is None:
             continue
         folder, name = log.run.folder, file_name(gone)

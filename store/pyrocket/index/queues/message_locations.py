@@ -48,7 +48,7 @@ class MessageLocations:
         return np.frombuffer(self.offsets, np.int64)
 
     @property
-    def positions(self) -> _Array:
+    def log_positions(self) -> _Array:
         """The log offsets as an array."""
         return np.frombuffer(self.log_offsets, np.int64)
 
@@ -70,24 +70,24 @@ class MessageLocations:
 
 def slices_at(
     log: CommitLog,
-    places: MessageLocations,
+    locations: MessageLocations,
     broker_name: str,
     where: MessageFilter,
     tally: ScanTally,
 ) -> Iterator[RecordSlice]:
-    """Yield the messages at the places that match `where`, in order.
+    """Yield the messages at the locations that match `where`, in order.
 
     Raises OffsetOutOfRangeError if their log file was deleted, StoreDamagedError.
     """
-    queue = MessageQueue(places.topic, broker_name, places.queue_id)
-    wanted, offsets = places.positions, places.queue_offsets
+    queue = MessageQueue(locations.topic, broker_name, locations.queue_id)
+    wanted, offsets = locations.log_positions, locations.queue_offsets
     seen = 0
-    for rows, records in records_at(log, wanted, np.frombuffer(places.sizes, np.int64)):
+    for rows, records in records_at(log, wanted, np.frombuffer(locations.sizes, np.int64)):
         present = rows == np.arange(seen, seen + len(rows))
         if not present.all():
-            raise _missing(log, places, seen + int(np.argmin(present)))
+            raise _missing(log, locations, seen + int(np.argmin(present)))
         seen += len(rows)
-        records.check_places(places.topic, places.queue_id, offsets[rows])
+        records.check_places(locations.topic, locations.queue_id, offsets[rows])
         for start in range(0, len(rows), SLICE_ROWS):
             all_of_it = RecordSlice(queue, records.part(slice(start, start + SLICE_ROWS)))
             part, count = matching(all_of_it, where), len(all_of_it)
@@ -95,13 +95,15 @@ def slices_at(
             yield part
             tally.entries, tally.records = tally.entries + count, tally.records + count
     if seen < len(wanted):
-        raise _missing(log, places, seen)
+        raise _missing(log, locations, seen)
 
 
-def _missing(log: CommitLog, places: MessageLocations, row: int) -> PyrocketError:
+def _missing(log: CommitLog, locations: MessageLocations, row: int) -> PyrocketError:
     """Return the error about a message that is not at its location."""
-    at, offset = int(places.positions[row]), int(places.queue_offsets[row])
-    where = f"offset {offset} of queue {places.queue_id} of {places.topic!r} (log offset {at})"
+    at, offset = int(locations.log_positions[row]), int(locations.queue_offsets[row])
+    where = (
+        f"offset {offset} of queue {locations.queue_id} of {locations.topic!r} (log offset {at})"
+    )
     if at < log.first_offset():
         return OffsetOutOfRangeError(
             f"the log file with {where} was cleaned away.", remedy="Look the messages up again."

@@ -27,7 +27,7 @@ from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.consume_queue import ConsumeQueue
-from pyrocket.index.queues.lost_files import no_entry, no_log_file
+from pyrocket.index.queues.missing_files import no_entry, no_log_file
 from pyrocket.index.queues.record_fetch import WINDOW_BYTES, is_sparse, read_sparse
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import MessageQueue, StoredMessage

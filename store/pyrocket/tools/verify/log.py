@@ -1,7 +1,7 @@
 """What is said of the log: where it is damaged or torn, and what that means for the next writer."""
 
 from pyrocket.disk.layout import Layout, file_name
-from pyrocket.index.queues.lost_files import lost_file
+from pyrocket.index.queues.missing_files import missing_log_file
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange, LogCheck
@@ -91,7 +91,7 @@ def lost_by_queues(run: AnyRun, queues: Queues, end: int) -> DamagedRange | None
     Only after a clean end: after any other they may be ahead of the log.
     """
     known = [queues.get(*key) for key in queues.on_disk()]
-    gone = [start for queue in known if (start := lost_file(queue, run, end)) is not None]
+    gone = [start for queue in known if (start := missing_log_file(queue, run, end)) is not None]
     ends = [last[0] + last[1] for queue in known if (last := queue.last_entry())]
     return DamagedRange(min(gone), max(ends), "the file is missing.") if gone else None
 
