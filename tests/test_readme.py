@@ -213,6 +213,13 @@ def tables(page):
         yield block.splitlines()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_rows_of_a_table_have_as_many_cells_as_its_head(page):
+    for table in tables(page):
+        cells = [len(re.findall(r"(?<!\\)\|", row)) for row in table]
+        assert len({*cells}) == 1, table[0]
+
+
 def test_the_options_of_the_face_exist():
     (table,) = [table for table in tables(FACE) if table[0].startswith("| option")]
     named = {name for row in table for name in re.findall(r"`(\w+)`", row.split("|")[1])}
@@ -223,7 +230,7 @@ def test_the_options_of_the_face_exist():
 def test_each_option_is_described_once():
     text = "\n".join(page.read_text() for page in PAGES)
     for option in TABLE:
-        assert text.count(option.meaning) == 1, option.name
+        assert text.count(option.meaning.replace("|", r"\|")) == 1, option.name
 
 
 def strings_of_the_code():

@@ -7,6 +7,9 @@ from pyspark_pyrocket.columns.messages import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_D
 from pyspark_pyrocket.options.table import TABLE
 from pyspark_pyrocket.sink.columns import _SENT
 
+BAR = r"\|"
+"""As a cell of a table has it."""
+
 README = (Path(__file__).parents[2] / "connector" / "README.md").read_text()
 
 
@@ -17,9 +20,12 @@ def rows(title):
 
 
 def test_the_option_table_is_the_codes():
-    assert rows("Options") == [
-        f"| `{option.name}` | {option.default} | {', '.join(option.queries)} | {option.meaning} |"
+    cells = [
+        (f"`{option.name}`", option.default, ", ".join(option.queries), option.meaning)
         for option in TABLE
+    ]
+    assert rows("Options") == [
+        f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in cells
     ]
 
 
