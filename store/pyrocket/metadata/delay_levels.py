@@ -1,7 +1,8 @@
-"""What the delay levels of a store wait, where nothing but its queue entries says so.
+"""The delay levels of a store that a RocketMQ broker wrote, derived from its queue entries.
 
-An entry of a message by delay level says when the message is due, by the levels of the broker that
-stored it. RocketMQ keeps its `messageDelayLevel` nowhere else, and it may be changed at a restart.
+RocketMQ does not store its setting `messageDelayLevel`, and it may change with a restart. But the
+entry of a message in a level queue has the due time, which follows from the level of the broker
+that stored it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,17 +22,17 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.queue_table import Queues
 from pyrocket.log.commit_log import CommitLog
 
-_LOOKED_AT = 32
-"""Entries at the end of a queue that are looked at."""
+_MAX_ENTRIES = 32
+"""Number of entries read from the end of a queue."""
 
 _SECOND = 1000
 
 
 def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: int) -> str | None:
-    """Return the levels as the newest entries have them, as text; None if they are RocketMQ's.
+    """Return the delay levels of the newest entries as text; None if they are RocketMQ's defaults.
 
-    A level counts that the last entries of its queue agree on, at least two of them unless there
-    is only one; the others are RocketMQ's.
+    The last two entries of a level's queue have to agree, unless there is only one. A level without
+    such entries has RocketMQ's default.
     """
     run = FileQueue(layout.commit_log, log_file_bytes, layout.scratch, writable=False)
     log, queues = CommitLog(run), Queues(layout, queue_file_bytes, writable=False)
@@ -42,7 +43,7 @@ def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: in
             with suppress(StoreDamagedError, OSError):
                 delay = _agreed(log, queues.get(SCHEDULE_TOPIC, queue_id))
                 if delay:
-                    # Levels between that nothing is known of wait as long as the last one.
+                    # Unknown levels in between get the delay of the last known one.
                     known += known[-1:] * (queue_id + 1 - len(known))
                     known[queue_id] = delay
     finally:
@@ -52,17 +53,17 @@ def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: in
 
 
 def _agreed(log: CommitLog, queue: ConsumeQueue) -> int:
-    """Return the delay of a level queue's last entries, ms; 0 if they do not agree."""
+    """Return the delay of a level queue's last entries, ms; 0 if they differ."""
     if not queue.run.starts():
         return 0
-    last = list(_delays(log, queue, used_entries(queue, queue.run.starts()[-1:])[-_LOOKED_AT:]))
+    last = list(_delays(log, queue, used_entries(queue, queue.run.starts()[-1:])[-_MAX_ENTRIES:]))
     if not last or (len(last) > 1 and last[-1] != last[-2]):
         return 0
     return last[-1] if last[-1] > 0 and last[-1] % _SECOND == 0 else 0
 
 
 def used_entries(queue: ConsumeQueue, starts: Sequence[int]) -> Entries:
-    """Return the entries of messages in the files that begin there, also behind missing ones."""
+    """Return the entries of messages in the files with these start offsets."""
     per_file = queue.run.file_bytes // ENTRY_BYTES
     firsts = [start // ENTRY_BYTES for start in starts]
     entries = [queue.entries(first, first + per_file) for first in firsts]
@@ -71,7 +72,7 @@ def used_entries(queue: ConsumeQueue, starts: Sequence[int]) -> Entries:
 
 
 def _delays(log: CommitLog, queue: ConsumeQueue, entries: Entries) -> Iterator[int]:
-    """Yield the delays of those entries whose messages are of the queue's level."""
+    """Yield the delays of the entries whose messages have the queue's level."""
     for entry in entries:
         place, size = int(entry["physical_offset"]), int(entry["size"])
         if place < log.first_offset() or not 0 < size <= log.file_bytes:

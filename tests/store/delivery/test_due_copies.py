@@ -36,8 +36,8 @@ def run_of(*records):
     return RecordFields(pa.py_buffer(b"".join(records)), 0, starts, sizes)
 
 
-def copies_of(*records, topics=TOPICS, file_bytes=4096, most_batches=100):
-    return due_copies(run_of(*records), topics, file_bytes=file_bytes, most_batches=most_batches)
+def copies_of(*records, topics=TOPICS, file_bytes=4096, max_batches=100):
+    return due_copies(run_of(*records), topics, file_bytes=file_bytes, max_batches=max_batches)
 
 
 def decoded(copies):
@@ -73,7 +73,7 @@ def test_order_stays_whatever_topics_and_queues_they_are_for():
 def test_as_many_are_taken_as_the_batches_hold():
     records = [parked(b"%d" % n, "tu"[n % 2]) for n in range(6)]
     records.insert(2, parked(topic="gone"))
-    copies = copies_of(*records, most_batches=3)
+    copies = copies_of(*records, max_batches=3)
     assert [record.body for record in decoded(copies)] == [b"0", b"1", b"2"]
     assert (copies.taken, copies.dropped) == (4, 1)
 

@@ -39,16 +39,16 @@ def test_a_file_with_a_waiting_message_stays_until_that_is_delivered(open_store,
 def test_the_lowest_of_all_levels_counts(open_store, clock):
     store = open_store()
     driver = Driver(store)
-    assert driver.levels.holds() == EVERYTHING_MAY_GO
+    assert driver.levels.lowest_pending() == EVERYTHING_MAY_GO
     fill(store)
     delay(store, 2, b"first")
-    first = driver.levels.holds()
+    first = driver.levels.lowest_pending()
     fill(store)
     delay(store, 1, b"second")
-    assert driver.levels.holds() == first > 0
+    assert driver.levels.lowest_pending() == first > 0
     clock.now += 5000
     driver.all()
-    assert driver.levels.holds() == EVERYTHING_MAY_GO
+    assert driver.levels.lowest_pending() == EVERYTHING_MAY_GO
 
 
 def test_messages_whose_file_has_gone_all_the_same_are_passed_over(open_store, path, clock):

@@ -147,7 +147,7 @@ def test_a_clean_end_leaves_exact_cursors(store, clock, monkeypatch):
     store.close()
     reboot(store.path)
     monkeypatch.setattr(
-        "pyrocket.services.delay.skip_delivered._waiting", lambda *_: pytest.fail("not needed")
+        "pyrocket.services.delay.skip_delivered._pending", lambda *_: pytest.fail("not needed")
     )
     with Store.open(store.path, config=MANUAL, clock=clock) as again:
         assert Driver(again).cursor(1) == 1

@@ -155,7 +155,7 @@ def test_a_damaged_message_is_passed_over(open_store, path, clock, caplog):
     clock.now += 1000
     assert driver.all() == 9
     assert bodies_of(store) == bodies[:4] + bodies[5:]
-    assert "level 1 at offset 4 is damaged" in caplog.text
+    assert "message 4 of delay level 1 is damaged" in caplog.text
 
 
 def test_services_never_wait_for_a_turn(open_store, path, clock):

@@ -132,7 +132,7 @@ def test_damage_is_mended_while_the_store_is_open(path, clock, damage, caplog):
         assert other.timers.count() == WAITING
         assert all_bodies(timing, clock) == WANTED
         assert other.run() == 0
-    assert "built anew from the log" in caplog.text
+    assert "rebuilt from the log" in caplog.text
 
 
 @pytest.mark.parametrize("damage", HARMFUL)

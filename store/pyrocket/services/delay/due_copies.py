@@ -1,7 +1,7 @@
-"""Parked messages as they are delivered: copies for the topics and queues they were sent to.
+"""Copies of due messages for the topics and queues that they were sent to.
 
-A copy differs from the parked record in its places and its store time alone: its properties still
-say DELAY, REAL_TOPIC and REAL_QID, as in RocketMQ, and it keeps the bits of a committed
+A copy differs from the pending record only in its topic, queue, offsets and store time. It keeps
+the properties DELAY, REAL_TOPIC and REAL_QID, as in RocketMQ, and the flag of a committed
 transaction. Source: `ScheduleMessageService.messageTimeup`.
 """
 
@@ -24,14 +24,14 @@ from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOP
 from pyrocket.metadata.topics import TopicConfig
 
 _NEVER_DELIVERED_TO = frozenset([HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC])
-"""RocketMQ drops what is for the half topic; in the others it would be parked again, for ever."""
+"""RocketMQ drops messages for the half topic; in the others they would never become visible."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Copies:
-    """The first `taken` of the messages, ready to be appended; `dropped` of them are not."""
+    """Copies of the first `taken` messages; `dropped` of these have none."""
 
     batches: list[EncodedBatch]
     taken: int
@@ -43,16 +43,16 @@ def due_copies(
     topics: Mapping[str, TopicConfig],
     *,
     file_bytes: int,
-    most_batches: int,
+    max_batches: int,
 ) -> Copies:
-    """Return copies of the messages of a checked run, in their order.
+    """Return copies of checked records, in their order.
 
-    That order matters: a loss of power may leave the first of them, and where a service had come to
-    is found by the last that is there (`redelivery`). So a batch ends where the topic changes, and
-    `most_batches` may be too few for all.
+    The order matters: a power failure may keep only the first copies, and recovery finds how far
+    delivery had come by the last one (`skip_delivered`). So a batch ends where the topic changes,
+    and `max_batches` may not be enough for all messages.
 
-    Dropped, with a warning, is what nobody could ever read: messages for topics that have been
-    deleted, or without a place. A queue that the topic has lost since gives way to one it has.
+    A message for a deleted topic, or without a valid topic and queue, is dropped with a warning. If
+    its queue no longer exists, it goes to another queue of the topic.
     """
     places = real_places(PropertyColumns(run.properties()))
     known = [_Target.of(topics, name) for name in places.names]
@@ -62,20 +62,20 @@ def due_copies(
     kept = (queue_ids >= 0) & (run.sizes + longer <= file_bytes - BLANK_BYTES)
     rows = np.flatnonzero(kept)
     parts = runs_of(places.codes[rows])
-    taken = len(run) if len(parts) <= most_batches else int(rows[parts[most_batches][0]])
+    taken = len(run) if len(parts) <= max_batches else int(rows[parts[max_batches][0]])
     batches = [
         _copy(run, rows[first:last], places.names[places.codes[rows[first]]], queue_ids)
-        for first, last in parts[:most_batches]
+        for first, last in parts[:max_batches]
     ]
     dropped = np.flatnonzero(~kept[:taken])
     if len(dropped):
-        _write_files(run, dropped, {each.name for each in known if not each.queues})
+        _log_dropped(run, dropped, {each.name for each in known if not each.queues})
     return Copies(batches, taken, len(dropped))
 
 
 @dataclass(frozen=True)
 class _Target:
-    """A topic as it is now: its queues, none if nothing can go there, and those to be sent to."""
+    """A topic as it is now; `queues` is 0 if nothing can be delivered to it."""
 
     name: str
     name_bytes: int
@@ -92,7 +92,7 @@ class _Target:
 
 
 def _queue_ids(known: list[_Target], codes: Ints, wanted: Ints) -> Ints:
-    """Return the queue of each message; -1 where there is none."""
+    """Return the queue of each message, -1 for none."""
     if not known:
         return np.full(len(codes), -1)
     queues = np.array([each.queues for each in known])[codes]
@@ -108,10 +108,10 @@ def _copy(
     return copy_records(run, rows, topic, queue_ids[rows].astype(np.int32), changes)
 
 
-def _write_files(run: RecordFields, rows: npt.NDArray[np.int64], gone: set[str]) -> None:
+def _log_dropped(run: RecordFields, rows: npt.NDArray[np.int64], gone: set[str]) -> None:
     _log.warning(
         "%d delayed messages are dropped, the first at log offset %d: %s.",
         len(rows),
         int(run.physical_offset[rows[0]]),
-        f"nothing can go to a topic {min(gone)!r}" if gone else "they name no queue to go to",
+        f"nothing can be delivered to topic {min(gone)!r}" if gone else "they name no valid queue",
     )

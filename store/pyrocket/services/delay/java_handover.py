@@ -1,10 +1,10 @@
-"""At a clean end: what a RocketMQ 5 broker needs to go on with our timers.
+"""At a clean shutdown: writes the timer files that a RocketMQ 5 broker continues from.
 
-It reads `config/timercheck`, follows `timerlog/`, and makes its wheel from that. New timers are put
-behind those that were handed over before; all is written anew where something was called off, or
-when a day has passed: by then what is far ahead has to be stored anew. That is done in an order
-that leaves, whoever dies, a `timercheck` that has taken in nothing: a broker then takes in the
-whole queue again, and repeats rather than loses.
+The broker reads `config/timercheck` and `timerlog/`, and builds its timer wheel from them. New
+timers are added after those of the last shutdown. Everything is rewritten if a timer was cancelled,
+or after a day, when RocketMQ has to roll timers that are far ahead. A crash while it is rewritten
+leaves a `timercheck` without any timer: a broker then reads the whole queue again, and may deliver
+timers twice, but loses none.
 """
 
 from dataclasses import asdict, dataclass
@@ -34,9 +34,10 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class _Handed:
-    """What was handed over: timers taken in and delivered, when all was written, how many units.
+    """What the broker's files have: `pyrocket/handed.json`.
 
-    late_ms: the last slot that was given to a timer because its own was over; 0 if none was.
+    timed, cursor: see `TimerProgress`. at_ms: when everything was rewritten. units: their number.
+    late_ms: the last second that was given to a timer because its own was over; 0 for none.
     """
 
     timed: int
@@ -47,21 +48,21 @@ class _Handed:
 
 
 class JavaHandover:
-    """Writes RocketMQ's files of one store. Its callers have the store alone."""
+    """Writes RocketMQ's timer files of one store. Its callers hold the store exclusively."""
 
     def __init__(self, layout: Layout, service: TimerService) -> None:
         self._layout, self._service = layout, service
 
     def write(self, progress: TimerProgress, first_due: int, now_ms: int) -> None:
-        """Hand over what is pending, which is due at `first_due` or later. All is taken in.
+        """Write the pending timers, which are due at `first_due` or later.
 
-        Raises OSError, StoreDamagedError.
+        All timers are in the index. Raises OSError, StoreDamagedError.
         """
         handed, second = self._handed(), now_ms - now_ms % SLOT_MS
         if handed is not None and handed.at_ms <= now_ms < handed.at_ms + HOLDS_MS:
-            if (progress.timed, progress.cursor) == (handed.timed, handed.cursor):
+            if (progress.queue_offset, progress.cursor) == (handed.timed, handed.cursor):
                 return
-            # Before that lies all that has been delivered since, behind it all that has not.
+            # Everything delivered since is before this time, everything pending after it.
             read_ms = min(second + SLOT_MS, slot_start(first_due))
             if read_ms > max(slot_start(progress.cursor[0]), handed.late_ms):
                 more = self._add(handed, progress, second)
@@ -71,26 +72,26 @@ class JavaHandover:
         self._write_files(min(second, slot_start(first_due)), self._write_all(progress, second))
 
     def _add(self, handed: _Handed, progress: TimerProgress, second: int) -> _Handed | None:
-        """Put units of what is new behind the others; None where that cannot be done."""
+        """Add units of new timers; None if everything has to be rewritten."""
         new = self._service.indexed_since(handed.timed, progress)
         if new is None or (handed.units and not self._layout.timer_log.is_dir()):
             return None
-        units = self._units(new, progress.timed, second)
+        units = self._units(new, progress.queue_offset, second)
         if len(units):
             JavaTimerLog(self._layout).append(handed.units, units)
         late = _late_slot(new, second) or handed.late_ms
         count = handed.units + len(units)
-        return _Handed(progress.timed, progress.cursor, handed.at_ms, count, late)
+        return _Handed(progress.queue_offset, progress.cursor, handed.at_ms, count, late)
 
     def _write_all(self, progress: TimerProgress, second: int) -> _Handed:
         io.unlink(self._layout.handed)
         if self._layout.timer_check.exists():
             self._check(TimerCheck())
         pending = self._service.indexed(progress).pending
-        units = self._units(pending, progress.timed, second)
+        units = self._units(pending, progress.queue_offset, second)
         JavaTimerLog(self._layout).rewrite(units)
         late = _late_slot(pending, second)
-        return _Handed(progress.timed, progress.cursor, second, len(units), late)
+        return _Handed(progress.queue_offset, progress.cursor, second, len(units), late)
 
     def _units(self, pending: TimerEntries, timed: int, second: int) -> Units:
         pending = pending[np.argsort(pending["queue_offset"])]
@@ -105,7 +106,7 @@ class JavaHandover:
         replace_file(self._layout.timer_check, content, self._layout.scratch)
 
     def _write_files(self, read_ms: int, handed: _Handed) -> None:
-        """Say what was handed over: to a broker, and to whoever comes to the next clean end."""
+        """Write `timercheck` for the broker, and `handed.json` for the next clean shutdown."""
         self._check(TimerCheck(read_ms, 0, handed.timed))
         path = self._layout.handed
         replace_file(path, encode_own(path, asdict(handed)), self._layout.scratch)
@@ -122,5 +123,5 @@ class JavaHandover:
 
 
 def _late_slot(pending: TimerEntries, second: int) -> int:
-    """Return the slot of those whose own is over; 0 if there are none."""
+    """Return the second given to timers whose own is over; 0 if there are none."""
     return second if len(pending) and slot_start(int(pending["due"].min())) < second else 0

@@ -1,4 +1,4 @@
-"""The files of RocketMQ 5's `timerlog/`: units written anew, or behind those that are there."""
+"""RocketMQ 5's `timerlog/`: writes its units, all of them or new ones at the end."""
 
 import os
 
@@ -21,10 +21,10 @@ from pyrocket.formats.java_timers import (
 
 
 class JavaTimerLog:
-    """The timer log of one store. Its callers have the store alone; all it writes is durable."""
+    """The timer log of one store. Callers hold the store exclusively; all writes are durable."""
 
     def __init__(self, layout: Layout, file_bytes: int = 0) -> None:
-        """Take it as it is; a new one has files of `file_bytes`, or RocketMQ's size."""
+        """Open the log; new files have the size of existing ones, `file_bytes`, or RocketMQ's."""
         self._layout = layout
         sizes = (path.stat().st_size for path in sorted(layout.timer_log.glob("*")))
         sound = (size for size in sizes if units_per_file(size) > 0)
@@ -32,7 +32,7 @@ class JavaTimerLog:
         self._per_file = units_per_file(self._file_bytes)
 
     def rewrite(self, units: Units) -> None:
-        """Have nothing but these units; a broker's wheel goes with its log."""
+        """Replace all units; a broker's timer wheel is deleted with its log."""
         layout = self._layout
         io.unlink(layout.timer_wheel)
         for path in sorted(layout.timer_log.glob("*"), reverse=True):
@@ -43,7 +43,7 @@ class JavaTimerLog:
         self._write(0, units, positions(len(units), self._file_bytes))
 
     def append(self, count: int, units: Units) -> None:
-        """Put units behind the first `count`."""
+        """Write units after the first `count`."""
         places = positions(count + len(units), self._file_bytes)
         before, places = places[:count], places[count:]
         known = self._read(count)
@@ -71,14 +71,14 @@ class JavaTimerLog:
         known: Units | None = None,
         known_places: Ints | None = None,
     ) -> None:
-        """Write units behind `count` others, some of which are known to be in their slots."""
+        """Write units after `count` others; `known` are those of them in the same seconds."""
         if known is not None and known_places is not None:
             both = np.concatenate((known, units))
             chain(both, np.concatenate((known_places, places)))
             units = both[len(known) :]
         else:
             chain(units, places)
-        # Joined arrays have the machine's byte order.
+        # Concatenated arrays have the machine's byte order.
         units = units.astype(UNIT)
         run = FileQueue(self._layout.timer_log, self._file_bytes, self._layout.scratch)
         first = 0

@@ -1,4 +1,8 @@
-"""All timers that wait, for whoever wants to look at them or to keep them."""
+"""Pending timers: all of them, or those of one second, as the index has them.
+
+An entry of the index is not pending once the cursor has passed it, if it was cancelled, or if it
+was replaced by a copy.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,9 +24,10 @@ from pyrocket.services.delay.timer_tally import HOUR_MS
 
 
 class PendingTimers:
-    """Timers and cancellations by due time and queue offset; `alive`: which are to be delivered.
+    """Timers and cancellations by due time and queue offset.
 
-    What the cursor has passed is among them as far as it shares a slot with what it has not.
+    alive: which entries are to be delivered. ahead: which entries are after the cursor; those of
+    the cursor's own second are included even if they are not.
     """
 
     def __init__(self, entries: TimerEntries, cursor: Cursor) -> None:
@@ -32,38 +37,38 @@ class PendingTimers:
 
     @property
     def pending(self) -> TimerEntries:
-        """Those that are to be delivered."""
+        """The entries that are to be delivered."""
         return self.entries[self.alive]
 
 
 @dataclass(frozen=True)
 class TimerProgress:
-    """How far timers are taken in (a queue offset) and delivered."""
+    """How far timers are in the index (a queue offset), and how far they are delivered."""
 
-    timed: int
+    queue_offset: int
     cursor: Cursor
 
     @staticmethod
-    def of(words: Mapping[int, int]) -> "TimerProgress":
-        """Return what words of the state page say; those that are missing are 0."""
-        cursor = words.get(TIMER_READ_TIME, 0), words.get(TIMER_READ_OFFSET, 0)
-        return TimerProgress(words.get(TIMER_QUEUE_OFFSET, 0), cursor)
+    def of(cursors: Mapping[int, int]) -> "TimerProgress":
+        """Return the progress from the cursors of the shared state; missing ones are 0."""
+        cursor = cursors.get(TIMER_READ_TIME, 0), cursors.get(TIMER_READ_OFFSET, 0)
+        return TimerProgress(cursors.get(TIMER_QUEUE_OFFSET, 0), cursor)
 
 
 def read_pending(
     index: TimerIndex, progress: TimerProgress, more: Iterable[TimerEntries] = ()
 ) -> PendingTimers:
-    """Return what the buckets hold of what is taken in, and `more`.
+    """Return the pending timers of the index together with `more`.
 
-    Raises StoreDamagedError if they do not hold all of it.
+    Raises StoreDamagedError if the index lacks entries.
     """
     low = slot_start(max(progress.cursor[0], 1))
-    tally = index.tally.read(progress.timed)
+    tally = index.tally.read(progress.queue_offset)
     index.check(tally, progress.cursor[0])
     parts = [
         index.chosen(
             start,
-            lambda part: (part["due"] > low) & (part["queue_offset"] < progress.timed),
+            lambda part: (part["due"] > low) & (part["queue_offset"] < progress.queue_offset),
             tally=tally,
         )
         for start in index.starts()
@@ -73,15 +78,15 @@ def read_pending(
 
 
 def read_second(index: TimerIndex, progress: TimerProgress, due_ms: int) -> PendingTimers:
-    """Return what waits in the second of a due time; what is late waits in the cursor's.
+    """Return the pending timers of one second; a due time before the cursor means the cursor's.
 
-    Raises StoreDamagedError if the bucket of that hour does not hold all of it.
+    Raises StoreDamagedError if the file of that hour lacks entries.
     """
     low = slot_start(max(progress.cursor[0], due_ms, 1))
     entries = index.chosen(
         low // HOUR_MS * HOUR_MS,
         lambda part: (part["due"] > low) & (part["due"] <= low + SLOT_MS),
-        tally=index.tally.read(progress.timed),
+        tally=index.tally.read(progress.queue_offset),
     )
     return PendingTimers(entries, progress.cursor)
 
@@ -90,7 +95,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 def are_live(entries: TimerEntries) -> Bools:
-    """Return whether each is to be delivered; the entries hold all of the slots they are in."""
+    """Return which entries are neither cancelled nor replaced.
+
+    The entries have to be complete for each second that they are in.
+    """
     copies = entries["copies"]
     alive = np.asarray(copies != CANCELS)
     if not copies.any():
@@ -104,10 +112,10 @@ def are_live(entries: TimerEntries) -> Bools:
 def _replaced(
     named: npt.NDArray[np.uint64], copies: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int64]:
-    """Return the rows that have a later copy."""
+    """Return the rows of entries that were replaced by a later copy."""
     rows = np.flatnonzero(np.isin(named, named[copies > 0]))
     rows = rows[np.lexsort((copies[rows], named[rows]))]
     names = named[rows]
-    # The last row of each name has the most copies behind it.
+    # The last row of each name is its newest copy.
     last = np.searchsorted(names, names, side="right") - 1
     return rows[copies[rows] < copies[rows][last]]

@@ -1,14 +1,14 @@
-"""Delivery of the delay levels, RocketMQ's `ScheduleMessageService`.
+"""Delivery of the delay levels: RocketMQ's `ScheduleMessageService`.
 
-The messages of level n wait in queue n - 1 of SCHEDULE_TOPIC_XXXX, in the order in which they are
-due: all wait equally long. An entry's tags code is when. A shared word for each level says how far
-it is delivered; it moves with the messages' copies, so whatever dies, each is delivered once.
+The messages of level n are in queue n - 1 of SCHEDULE_TOPIC_XXXX. All have the same delay, so they
+become due in the order of the queue; the tags code of a queue entry is the due time. Each level has
+a cursor in the shared state. It moves in the append that delivers, so that a crash at any point
+delivers each message once.
 """
 
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +17,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import MAX_MOVES, NEVER, level_word
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.engine.reader import Reader
+from pyrocket.engine.undamaged import first_undamaged
 from pyrocket.engine.writer import Writer
-from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_slice import RecordSlice
@@ -29,66 +29,69 @@ from pyrocket.services.delay.due_copies import Copies, due_copies
 MAX_MESSAGES = 4096
 MAX_BYTES = 8 * 1024 * 1024
 MAX_BATCHES = 256
-"""Of one append: it holds the turn, and others want to write."""
+"""Limits of one append: other writers wait for the write lock meanwhile."""
 
 _log = logging.getLogger(__name__)
 
 
 class ScheduleService:
-    """Delivers what is due of one store's delay levels; see `service_runner.Service`."""
+    """Delivers the delay levels of one store; see `service_runner.Service`."""
 
     def __init__(self, layout: Layout, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
         self._first_level = 1
 
     def hook_into(self, hooks: Hooks) -> None:
-        """Have log files kept that hold what is still to be delivered."""
-        hooks.holds["delayed messages that are still to be delivered"] = self.holds
+        """Keep log files that hold pending messages."""
+        hooks.holds["delayed messages that are still to be delivered"] = self.lowest_pending
 
     @property
     def _delays_ms(self) -> Sequence[int]:
         return self._reader.identity.config.delay_levels_ms
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
-        """Deliver up to MOST_MESSAGES, each level's in their order; return how many were due."""
+        """Deliver up to MAX_MESSAGES due messages; return their number.
+
+        The messages of a level are delivered in the order of its queue.
+        """
         delivery = _Delivery()
         with writer.try_exclusive():
             pending = list(self._pending(writer.page.cursors()))
-            # A level that fills a parcel alone must not keep the others waiting.
+            # A level that fills an append by itself must not delay the others.
             for level, start, end in sorted(pending, key=lambda one: one[0] < self._first_level):
                 if delivery.has_room:
                     self._take(delivery, level, start, end, now_ms)
                     self._first_level = 1 if delivery.has_room else level + 1
-            delivery.send(writer)
+            delivery.append(writer)
         return delivery.messages
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
-        """Return when the first message of a level is due, NEVER if none waits."""
+        """Return the earliest due time of all levels, NEVER if no message is pending."""
         heads = self._pending(writer.page.cursors())
         return min((self._head_due(level, at, now_ms) for level, at, _ in heads), default=NEVER)
 
-    def holds(self) -> int:
-        """Return the lowest log offset of what is still to be delivered: it has to stay.
+    def lowest_pending(self) -> int:
+        """Return the lowest log offset of a pending message: the log is kept from there on.
 
-        It is there for as long as the longest level; nothing is moved.
+        Nothing is appended again; a message is pending for as long as its level, at most.
         """
         cursors = self._reader.cursors() or saved_cursors(self._layout)
-        heads = (self._piece(level, at, at + 1) for level, at, _ in self._pending(cursors))
-        # A damaged one holds everything until its turn has come, when it is passed over.
+        heads = (self._read(level, at, at + 1) for level, at, _ in self._pending(cursors))
+        # A damaged message holds all files until it is due, and is skipped then.
         starts = (0 if head is None else int(head.records.physical_offset[0]) for head in heads)
         return min(starts, default=EVERYTHING_MAY_GO)
 
     def _pending(self, cursors: Cursors) -> Iterator[tuple[int, int, int]]:
-        """Yield each level that has messages to deliver, and their queue offsets [start, end)."""
+        """Yield each level with pending messages, and their queue offsets [start, end)."""
         for level in self._used_levels():
             has = self._reader.system_offsets(SCHEDULE_TOPIC, level - 1)
-            # Below the minimum messages are gone with their log files.
+            # Messages before the minimum were deleted with their log files.
             start = max(cursors.get(level_word(level), 0), has.minimum)
             if start < has.maximum:
                 yield level, start, has.maximum
 
     def _used_levels(self) -> list[int]:
-        """Return those that ever had a message: most stores use few of them."""
+        """Return the levels that ever had a message; most stores use only a few."""
         try:
             names = os.listdir(self._layout.topic_queues(SCHEDULE_TOPIC))
         except FileNotFoundError:
@@ -97,15 +100,17 @@ class ScheduleService:
         return [level for level in levels if level <= len(self._delays_ms)]
 
     def _take(self, delivery: "_Delivery", level: int, start: int, end: int, now_ms: int) -> None:
-        """Put into the parcel what is due of a level, as far as there is room."""
+        """Add the due messages of a level to the append, as far as it has room."""
         end = min(end, start + MAX_MESSAGES - delivery.messages)
-        piece = self._piece(level, start, end)
+        piece = self._read(level, start, end)
         if piece is None:
-            _log.error("the message of delay level %d at offset %d is damaged", level, start)
+            _log.error(
+                "message %d of delay level %d is damaged and cannot be delivered", start, level
+            )
             delivery.put(level, start, Copies([], 1, 1))
             return
-        waits = self._due(piece, level, now_ms) > now_ms
-        count = int(np.argmax(waits)) if waits.any() else len(waits)
+        pending = self._due(piece, level, now_ms) > now_ms
+        count = int(np.argmax(pending)) if pending.any() else len(pending)
         sums = np.cumsum(piece.records.sizes[:count])
         run = piece.records.head(
             max(int(np.searchsorted(sums, MAX_BYTES - delivery.bytes, side="right")), min(count, 1))
@@ -115,20 +120,20 @@ class ScheduleService:
                 run,
                 self._reader.topics.all(),
                 file_bytes=self._reader.identity.config.log_file_bytes,
-                most_batches=MAX_BATCHES - len(delivery.batches),
+                max_batches=MAX_BATCHES - len(delivery.batches),
             )
             delivery.put(level, start, copies)
 
     def _head_due(self, level: int, at: int, now_ms: int) -> int:
-        head = self._piece(level, at, at + 1)
+        head = self._read(level, at, at + 1)
         return now_ms if head is None else int(self._due(head, level, now_ms)[0])
 
     def _due(self, piece: RecordSlice, level: int, now_ms: int) -> Ints:
-        """Return when messages are due.
+        """Return the due times of messages.
 
-        What claims to wait longer than its level does was stored before the clock was set back:
-        it is due at once, as in RocketMQ. But store times never decrease here, so it may also have
-        been sent since; then it waits from when it was born.
+        A message that is due later than its level allows was stored before the clock was set back,
+        and is due at once, as in RocketMQ. As store times never decrease here, it may also have
+        been sent after that; then its delay counts from its birth.
         """
         delay = self._delays_ms[level - 1]
         due = piece.tags_codes
@@ -139,18 +144,13 @@ class ScheduleService:
         corrected = np.where(born > now_ms, now_ms, np.minimum(born + delay, due))
         return np.where(ahead, corrected, due)
 
-    def _piece(self, level: int, start: int, end: int) -> RecordSlice | None:
-        """Return the first messages of [start, end); None if not even the first can be read."""
-        while start < end:
-            with suppress(StoreDamagedError, OffsetOutOfRangeError):
-                return next(self._reader.records(SCHEDULE_TOPIC, level - 1, start, end))
-            end = start + (end - start) // 2
-        return None
+    def _read(self, level: int, start: int, end: int) -> RecordSlice | None:
+        return first_undamaged(self._reader, SCHEDULE_TOPIC, level - 1, start, end)
 
 
 @dataclass
 class _Delivery:
-    """What one append delivers, and how far the levels have come with it."""
+    """One append: the copies, and the new cursors of the levels."""
 
     batches: list[EncodedBatch] = field(default_factory=list)
     moves: dict[int, int] = field(default_factory=dict)
@@ -172,10 +172,10 @@ class _Delivery:
         self.messages += copies.taken
         self.bytes += sum(batch.data.size for batch in copies.batches)
 
-    def send(self, writer: Writer) -> None:
-        """Append it; the caller is in a section."""
+    def append(self, writer: Writer) -> None:
+        """Append the copies; the caller holds the write lock."""
         if self.batches:
-            # They had room when they were sent, and hold old files until they are delivered.
+            # Never refused on a full disk: the pending messages keep old log files in use.
             writer.append(self.batches, moves=self.moves, make_room=False)
         elif self.moves:
             writer.move(self.moves)

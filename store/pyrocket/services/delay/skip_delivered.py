@@ -1,9 +1,10 @@
-"""After a loss of power: what of the log has been delivered, though no cursor says so.
+"""After a crash: moves the cursors of the delay levels past messages that were delivered.
 
-Cursors are saved as they were before a flush, with the checkpoint, so what was delivered since then
-lies where the recovery has read: it is found there, and not delivered again. A delivery appends in
-the order of its queue (`due_copies`), and a recovery leaves the first part of an append; so what
-is there of a level, is all up to the last that is there.
+The cursors are saved with the checkpoint, as they were before its flush. Copies that were delivered
+later are in the part of the log that recovery reads: they are found there, and their messages are
+not delivered again. Copies are appended in the order of their queue (`due_copies`), and recovery
+keeps the first part of an append. So all messages of a level up to the last one with a copy were
+delivered.
 """
 
 import logging
@@ -42,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Delivered:
-    """Messages that have been delivered: their marks, and the log offset of the last with each."""
+    """Delivered messages: their marks, and the log offset of the last copy with each."""
 
     marks: pa.StringArray
     places: Ints
@@ -50,19 +51,19 @@ class Delivered:
     def __len__(self) -> int:
         return len(self.places)
 
-    def find(self, parked: RecordFields) -> Ints:
-        """Return which mark each parked message has, -1 for none: those have to be delivered.
+    def find(self, scheduled: RecordFields) -> Ints:
+        """Return the index of each scheduled message's mark; -1 if it was not delivered.
 
-        One that lies behind the copy was parked again after it.
+        A message after the copy was scheduled again since then.
         """
-        found = pc.index_in(delivery_marks(parked), value_set=self.marks)
+        found = pc.index_in(delivery_marks(scheduled), value_set=self.marks)
         at = pc.fill_null(found, _NOWHERE).to_numpy()
-        later = self.places[at] > parked.physical_offset if len(self) else at > at
+        later = self.places[at] > scheduled.physical_offset if len(self) else at > at
         return np.where((at != _NOWHERE) & later, at, _NOWHERE)
 
 
 def delivered_since(log: CommitLog, start: int, end: int) -> Delivered:
-    """Return what was delivered, of levels and timers, in [start, end) of a sound log."""
+    """Return the messages that were delivered in [start, end) of a valid log."""
     marks: list[pa.StringArray] = []
     places: list[Ints] = [np.zeros(0, np.int64)]
     for run in walk_all(log, start, end):
@@ -85,14 +86,14 @@ def skip_delivered(store: Recovered) -> None:
     if store.clean:
         return
     log, queues, page = store.log, store.queues, store.page
-    waiting = dict(_waiting(queues, page, log.first_offset()))
-    if not waiting:
+    pending = dict(_pending(queues, page, log.first_offset()))
+    if not pending:
         return
     delivered = delivered_since(log, page[CHECKPOINTED], page[PUBLISHED])
     if not len(delivered):
         return
     scanner = Scanner(log)
-    for level, (start, end) in waiting.items():
+    for level, (start, end) in pending.items():
         pieces = scanner.slices(queues.get(SCHEDULE_TOPIC, level - 1), start, end, in_place=True)
         try:
             page[level_word(level)] = max(start, _end_of_delivered(delivered, pieces))
@@ -100,10 +101,10 @@ def skip_delivered(store: Recovered) -> None:
             _log.warning("messages of delay level %d may be delivered twice: %s", level, error)
 
 
-def _waiting(
+def _pending(
     queues: Queues, page: SharedState, log_start: int
 ) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield the levels that seem to have messages to deliver, and their queue offsets."""
+    """Yield the levels that have pending messages by their cursors, with their queue offsets."""
     for topic, queue_id in queues.on_disk():
         if topic == SCHEDULE_TOPIC and queue_id < MAX_DELAY_LEVELS:
             queue = queues.get(topic, queue_id)
@@ -114,9 +115,9 @@ def _waiting(
 
 
 def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> int:
-    """Return the queue offset behind the last message that has been delivered, 0 for none.
+    """Return the queue offset after the last delivered message, 0 for none.
 
-    Of several with one mark only the first surely has.
+    Of several messages with the same mark, only the first was delivered for certain.
     """
     marks: list[Ints] = [np.zeros(0, np.int64)]
     offsets: list[Ints] = [np.zeros(0, np.int64)]
@@ -130,9 +131,9 @@ def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> in
 
 
 def _delivered_of(run: RecordFields) -> Iterator[RecordFields]:
-    # Most of a log was never parked, and a search costs little.
-    parked = pc.match_substring(run.properties(), f"{REAL_TOPIC}\x01".encode())
-    some = _rows(run, parked)
+    # Most messages of a log were never scheduled, and the search is cheap.
+    scheduled = pc.match_substring(run.properties(), f"{REAL_TOPIC}\x01".encode())
+    some = _rows(run, scheduled)
     chosen = _rows(some, are_delivered(some))
     if len(chosen):
         yield chosen
@@ -147,7 +148,11 @@ _NAMES = (UNIQ_KEY, DELAY, TIMER_OUT_MS, REAL_TOPIC, REAL_QID)
 
 
 def delivery_marks(run: RecordFields) -> pa.StringArray:
-    """Return the mark of each message, parked or delivered, of a checked run."""
+    """Return a text for each checked record that a scheduled message and its copy share.
+
+    The id alone is not enough: RocketMQ schedules a message that a consumer could not process again
+    and again with the same id, and mostly with another level.
+    """
     properties = PropertyColumns(run.properties())
     numbers = (run.field("born_timestamp"), run.field("crc"), run.body_length)
     return pc.binary_join_element_wise(
@@ -159,7 +164,7 @@ def delivery_marks(run: RecordFields) -> pa.StringArray:
 
 
 def are_delivered(run: RecordFields) -> pa.BooleanArray:
-    """Return which messages of a checked run were parked once: they are where they were to go."""
+    """Return which checked records are copies: they are in the topic that they name."""
     properties = PropertyColumns(run.properties())
     home = properties.column(REAL_TOPIC).cast(pa.binary())
     waited = pc.or_(

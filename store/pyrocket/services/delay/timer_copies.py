@@ -1,4 +1,9 @@
-"""Timers that are due as messages of their topics."""
+"""Copies of timers: of those that are due for their topics, of those in old files for the queue.
+
+The second kind keeps pending timers when their log files are deleted. RocketMQ does the same every
+two days with timers that its wheel cannot hold: a copy counts in TIMER_ROLL_TIMES how often that
+was done, and replaces the message it was made of. A cancellation is kept as long as its timer.
+"""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +34,7 @@ from pyrocket.services.delay.timer_window import Due
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_TOPICS = 256
-"""Of one append: it holds the turn, and others want to write."""
+"""Limits of one append: other writers wait for the write lock meanwhile."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +42,10 @@ _log = logging.getLogger(__name__)
 def copies_of_due(
     log: CommitLog, topics: Mapping[str, TopicConfig], due: Due
 ) -> tuple[Sequence[EncodedBatch], Due]:
-    """Return what is to be delivered in one append, by topic and queue, and of how much it is.
+    """Return the copies for one append, and the part of `due` that they deliver.
 
-    In each queue it is in the order of due times and then of queue offsets. What is not where it
-    was is left out, with a warning.
+    The copies of a queue are in the order of due times and queue offsets. A timer whose record is
+    no longer in the log is left out with a warning.
     """
     due = _within_max_bytes(due)
     entries, places, sizes = ordered(due.entries[due.alive])
@@ -60,19 +65,19 @@ def copies_of_due(
         targets.codes[rows],
     )
     run = found.fields(rows[np.lexsort(sorted_by)])
-    copies = due_copies(run, topics, file_bytes=log.file_bytes, most_batches=len(rows))
+    copies = due_copies(run, topics, file_bytes=log.file_bytes, max_batches=len(rows))
     return copies.batches, due
 
 
 def _within_max_bytes(due: Due) -> Due:
-    """Return as many of them as are not too much for one append."""
+    """Return the first timers, up to MAX_BYTES of records."""
     sizes = np.cumsum(due.entries["size"] * due.alive, dtype=np.int64)
     count = max(int(np.searchsorted(sizes, MAX_BYTES, side="right")), 1)
     return Due(due.entries[:count], due.alive[:count])
 
 
 def _with_few_topics(due: Due, entries: TimerEntries, rows: Ints, codes: Ints) -> tuple[Due, Ints]:
-    """Return as many of them, and their rows, as are for few enough topics."""
+    """Return the first timers and their rows, up to MAX_TOPICS topics."""
     order = rows[np.lexsort((entries["queue_offset"][rows], entries["due"][rows]))]
     firsts = np.sort(np.unique(codes[order], return_index=True)[1])
     if len(firsts) <= MAX_TOPICS:
@@ -86,43 +91,39 @@ def _with_few_topics(due: Due, entries: TimerEntries, rows: Ints, codes: Ints) -
 def _are_the_same(
     records: RecordFields, columns: PropertyColumns, entries: TimerEntries
 ) -> npt.NDArray[np.bool_]:
-    """Return whether the records are those that the entries were made of."""
+    """Return which records are those that the entries were made of."""
     same = of_timer_topic(records) & (records.queue_offset == entries["queue_offset"])
     return np.asarray(same & (due_times(columns) <= entries["due"]))
 
 
 def _log_missing(count: int) -> None:
     if count:
-        _log.warning(
-            "%d timers are not where they were: their log files are gone or damaged", count
-        )
-
-
-_MAX_BYTES = 8 * 1024 * 1024
-
-_log = logging.getLogger(__name__)
+        _log.warning("%d timers were not delivered: their log files are deleted or damaged", count)
 
 
 def copies_to_keep(
-    log: CommitLog, waiting: PendingTimers, log_start: int
+    log: CommitLog, pending: PendingTimers, log_start: int
 ) -> Iterator[EncodedBatch]:
-    """Yield copies of what waits and lies before `log_start`, a few MiB each, in queue order."""
-    entries, offsets, sizes = ordered(_to_keep(waiting, log_start))
-    parts = np.cumsum(sizes) // _MAX_BYTES
+    """Yield copies of pending timers before `log_start`, a few MiB each, in queue order."""
+    entries, offsets, sizes = ordered(_to_keep(pending, log_start))
+    parts = np.cumsum(sizes) // MAX_BYTES
     for part in np.unique(parts):
         rows = np.flatnonzero(parts == part)
         found = read_scattered(log, offsets[rows], sizes[rows])
         if len(found.at) < len(rows):
-            _log.error("%d timers are damaged and cannot be kept", len(rows) - len(found.at))
+            _log.error(
+                "%d timers are damaged and are deleted with their log files",
+                len(rows) - len(found.at),
+            )
         if len(found.at):
             yield _copies(found, entries["copies"][rows][found.at] + 1, log.file_bytes)
 
 
-def _to_keep(waiting: PendingTimers, log_start: int) -> TimerEntries:
-    entries = waiting.entries
+def _to_keep(pending: PendingTimers, log_start: int) -> TimerEntries:
+    entries = pending.entries
     below = entries["physical_offset"] < log_start
-    kept = below & waiting.alive
-    cancels = below & waiting.ahead & (entries["copies"] == CANCELS)
+    kept = below & pending.alive
+    cancels = below & pending.ahead & (entries["copies"] == CANCELS)
     if cancels.any():
         named = places(entries)
         kept |= cancels & np.isin(named, named[~below & (entries["copies"] != CANCELS)])
@@ -134,7 +135,7 @@ def _copies(found: Scattered, times: Ints, file_bytes: int) -> EncodedBatch:
     properties = without_crc(records.properties())
     marked = _with_times(properties, times)
     lengths, longer = records.properties_length, pc.binary_length(marked).to_numpy()
-    # Without the mark one is delivered twice at worst, if the power goes before its old file does.
+    # Without TIMER_ROLL_TIMES, a timer is delivered twice if a power failure precedes the deletion.
     fits = (longer <= MAX_PROPERTIES_BYTES) & (
         records.sizes + longer - lengths <= file_bytes - BLANK_BYTES
     )
@@ -144,7 +145,7 @@ def _copies(found: Scattered, times: Ints, file_bytes: int) -> EncodedBatch:
 
 
 def _with_times(properties: pa.BinaryArray, times: Ints) -> pa.BinaryArray:
-    """Return the blocks with a last property, which counts where its name is there before."""
+    """Return the blocks with TIMER_ROLL_TIMES at the end: of several, the last one counts."""
     closed = pc.or_(pc.ends_with(properties, b"\x02"), pc.equal(properties, b""))
     nothing, end = pa.scalar(b"", pa.binary()), pa.scalar(b"\x02", pa.binary())
     return pc.binary_join_element_wise(

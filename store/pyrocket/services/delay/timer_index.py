@@ -1,12 +1,12 @@
-"""Which timers are due when: one file for each hour of due times, `pyrocket/timers/<20 digits>`.
+"""The index of timers by due time: a file for each hour, `pyrocket/timers/<20 digits>`.
 
-An index of the timer topic's queue, which alone says what there is. Files grow by whole entries
-(`formats.timer_entry`), in no order; a file is removed when all it holds has been delivered,
-durably. An entry that was not written whole is overwritten by the next ones or does not count, one
-that was written twice counts once. What they have to hold, their tally says (`index.timer_tally`).
+It can be rebuilt from the queue of the timer topic, which is the truth. A file grows by whole
+entries (`formats.timer_entry`) in any order, and is deleted when all of them have been delivered
+durably. A torn entry is overwritten by the next ones or ignored; an entry that was written twice
+counts once. The tally (`timer_tally`) tells whether entries are missing.
 
-A file's name is the epoch ms behind which its due times begin, so that a slot, a second with its
-end, lies in one file.
+A file is named by an epoch time in ms: it has the due times of one hour after that time. So a
+second of the timer wheel, which includes its end but not its begin, is in one file.
 """
 
 import os
@@ -34,17 +34,17 @@ from pyrocket.services.delay.timer_tally import (
 
 _ENTRIES_AT_ONCE = 32_768
 _MAX_BUCKET_BYTES = ENTRY_BYTES * 200_000_000
-"""Of one hour."""
+"""Of the file of one hour."""
 
 Chosen = Callable[[TimerEntries], npt.NDArray[np.bool_]]
-"""Says of each entry whether it is meant."""
+"""Returns a mask of the entries that are chosen."""
 
 Cursor = tuple[int, int]
-"""Due time and queue offset of the last timer that was delivered or dropped."""
+"""Due time and queue offset of the last timer that was delivered or dropped: the read position."""
 
 
 class TimerIndex:
-    """The files of one store. Whoever changes them has the turn; anybody may read."""
+    """The index files of one store. Changing them requires the write lock, reading does not."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -52,11 +52,11 @@ class TimerIndex:
 
     @property
     def is_there(self) -> bool:
-        """Whether there has been a bucket since the store was made, copied or repaired."""
+        """Whether the index was created since the store was made, copied or repaired."""
         return self._folder.is_dir()
 
     def starts(self) -> list[int]:
-        """Return the names of the files as numbers, ascending."""
+        """Return the start times of all files, ascending."""
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
@@ -64,11 +64,11 @@ class TimerIndex:
         return sorted(start for start in map(parse_file_name, names) if start is not None)
 
     def make(self) -> None:
-        """Make the folder."""
+        """Create the folder."""
         io.make_directory(self._folder)
 
     def add(self, entries: TimerEntries) -> None:
-        """Write sealed entries where they belong. Raises OSError: some may have been written."""
+        """Append sealed entries to their files. Raises OSError; some may be written then."""
         self.make()
         hours = (entries["due"] - 1) // HOUR_MS
         order = np.argsort(hours, kind="stable")
@@ -88,7 +88,7 @@ class TimerIndex:
             os.close(descriptor)
 
     def length(self, start: int) -> int:
-        """Return how many bytes of whole entries a file has; 0 for none."""
+        """Return the length of a file in bytes, without a torn entry; 0 if it is missing."""
         try:
             length = self._path(start).stat().st_size
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class TimerIndex:
         return length - length % ENTRY_BYTES
 
     def parts(self, start: int, position: int = 0) -> Iterator[TimerEntries]:
-        """Yield the sound entries of a file from byte `position` on, some thousands at a time."""
+        """Yield the valid entries of a file from byte `position` on, some thousands at a time."""
         try:
             descriptor = io.open_file(self._path(start), os.O_RDONLY)
         except FileNotFoundError:
@@ -113,9 +113,10 @@ class TimerIndex:
     def chosen(
         self, start: int, choose: Chosen, position: int = 0, tally: Tally | None = None
     ) -> TimerEntries:
-        """Return the entries of a file, from a byte on, that are meant.
+        """Return the chosen entries of a file from byte `position` on.
 
-        Raises StoreDamagedError where it lacks what it should hold; that is told of whole files.
+        With a tally, raises StoreDamagedError if the file lacks entries; checked only if the whole
+        file is read.
         """
         parts, known = [np.zeros(0, TIMER_ENTRY)], []
         for part in self.parts(start, position):
@@ -127,20 +128,20 @@ class TimerIndex:
         return np.concatenate(parts)
 
     def check(self, tally: Tally, due_ms: int, *, whole: bool = False) -> None:
-        """Raise StoreDamagedError if a file that has to be there is missing.
+        """Raise StoreDamagedError if a file is missing; with `whole`, also if one lacks entries.
 
-        Files of what was due before `due_ms` may have gone. With `whole`, all is read.
+        Files with due times before `due_ms` may be deleted.
         """
         starts = self.starts()
         missing = sorted({*tally.from_time(due_ms)} - {*starts})
         if missing:
-            raise index_damaged(f"{len(missing)} missing buckets, bucket {missing[0]} among them,")
+            raise index_damaged(f"files are missing, {missing[0]} among {len(missing)}")
         for start in starts if whole else ():
             if start + HOUR_MS >= due_ms:
                 tally.check(start, map(tally.checks_of, self.parts(start)))
 
     def recount(self, timed: int) -> None:
-        """Have the tally say what is there, durably; only for whoever knows that it is right."""
+        """Write the tally again, durably. The caller knows that the files are complete."""
         hours: Hours = {}
         for start in self.starts():
             found = self.chosen(start, lambda part: part["queue_offset"] < timed)
@@ -149,9 +150,9 @@ class TimerIndex:
         self.tally.write(timed, hours)
 
     def erase(self, choose: Chosen, starts: Ints | list[int] | None = None) -> int:
-        """Overwrite with zeros what is meant, in all files or some; return how many it was.
+        """Overwrite the chosen entries of all or some files with zeros; return their number.
 
-        Not durable: `sync`.
+        Durable only after `sync`.
         """
         return sum(self._erase(int(start), choose) for start in starts or self.starts())
 
@@ -173,9 +174,9 @@ class TimerIndex:
         return erased
 
     def first_due(self, cursor: Cursor, tally: Tally | None = None) -> int:
-        """Return the earliest due time behind the cursor; NEVER without one.
+        """Return the earliest due time after the cursor, NEVER for none.
 
-        Raises StoreDamagedError if files on the way lack what the tally says.
+        With a tally, raises StoreDamagedError if a file that is read lacks entries.
         """
         for start in self.starts():
             if start + HOUR_MS >= cursor[0]:
@@ -186,19 +187,19 @@ class TimerIndex:
         return NEVER
 
     def remove_before(self, due_ms: int) -> None:
-        """Remove the files of which all was due before that time."""
+        """Delete the files whose due times are all before that time."""
         for start in self.starts():
             if start + HOUR_MS < due_ms:
                 io.unlink(self._path(start))
 
     def clear(self) -> None:
-        """Remove all files; only for whoever has the turn."""
+        """Delete all files."""
         self.tally.remove()
         for start in self.starts():
             io.unlink(self._path(start))
 
     def sync(self) -> None:
-        """Make all of it durable. Raises SyncError."""
+        """Flush all files. Raises SyncError."""
         if not self.is_there:
             return
         for start in self.starts():
@@ -210,7 +211,7 @@ class TimerIndex:
         try:
             descriptor = io.open_file(path, os.O_RDONLY)
         except FileNotFoundError:
-            return  # Removed meanwhile.
+            return  # Deleted meanwhile.
         try:
             io.sync(descriptor)
         except OSError as error:
@@ -223,14 +224,14 @@ class TimerIndex:
 
 
 def are_after(entries: TimerEntries, cursor: Cursor) -> npt.NDArray[np.bool_]:
-    """Return whether each entry is to come after the cursor."""
+    """Return which entries are after the cursor."""
     due, at = cursor
     same = (entries["due"] == due) & (entries["queue_offset"] > at)
     return np.asarray((entries["due"] > due) | same)
 
 
 def sorted_unique(entries: TimerEntries) -> TimerEntries:
-    """Return sealed entries by due time and queue offset, none twice."""
+    """Return sealed entries by due time and queue offset, without duplicates."""
     order = np.lexsort((entries["queue_offset"], entries["due"]))
     checks = entries["check"][order]
     first = np.append(True, checks[1:] != checks[:-1])[: len(entries)]

@@ -1,4 +1,9 @@
-"""The timer topic's queue as entries of the buckets."""
+"""What the log has about timers: those that were sent, those that were delivered, the rest.
+
+The queue of the timer topic has all timers that were sent. A delivered timer has a copy after it in
+the log, with its key and due time. Together they tell which timers are pending, so that the index
+can be recovered or rebuilt.
+"""
 
 from collections.abc import Iterator
 
@@ -28,7 +33,7 @@ def read_timers(
 ) -> Iterator[TimerEntries]:
     """Yield the timers at the queue offsets [start, stop), some thousands at a time.
 
-    A damaged record, or one whose log file has gone, is passed over: it must not keep others.
+    A damaged record, or one whose log file was deleted, is skipped.
     """
     for entries, _ in read_timers_with_times(log, queue, start, stop):
         yield entries
@@ -37,7 +42,7 @@ def read_timers(
 def read_timers_with_times(
     log: CommitLog, queue: ConsumeQueue, start: int, stop: int
 ) -> Iterator[tuple[TimerEntries, Ints]]:
-    """Yield the same with when they were stored, epoch ms."""
+    """Yield the same entries with their store times, epoch ms."""
     while start < stop:
         entries = queue.entries(start, min(stop, start + _AT_ONCE))
         if not len(entries):
@@ -51,27 +56,27 @@ def read_timers_with_times(
 
 
 def of_timer_topic(records: RecordFields) -> Bools:
-    """Return whether each record waits in the timer topic."""
+    """Return which records are in the timer topic."""
     same = pc.equal(records.topics(), TIMER_TOPIC.encode())
     return np.asarray(same.to_numpy(zero_copy_only=False), bool)
 
 
 def ordered(entries: TimerEntries) -> tuple[TimerEntries, Ints, Ints]:
-    """Return entries as they lie in the log, with their places there and their sizes."""
+    """Return entries in the order of the log, with their log offsets and sizes."""
     entries = entries[np.argsort(entries["physical_offset"], kind="stable")]
     return entries, entries["physical_offset"], entries["size"].astype(np.int64)
 
 
 def read_delivered_copies(log: CommitLog, start: int, end: int) -> TimerEntries:
-    """Return entries of the copies in [start, end) of the log: only keys, due times and places.
+    """Return the delivered copies in [start, end) of the log.
 
-    Raises StoreDamagedError.
+    Only keys, due times and log offsets of the entries are set. Raises StoreDamagedError.
     """
     return _joined(walk_all(log, start, end) if start < end else iter(()))
 
 
 def read_copies_since(log: CommitLog, stored_ms: int, end: int) -> TimerEntries:
-    """Return those that were stored at that time or later, as far as the log can be followed."""
+    """Return the delivered copies stored since a time, as far as the log is readable."""
     starts = log.run.starts()
     while len(starts) > 1 and 0 < _first_stored(log, starts[1]) < stored_ms:
         starts = starts[1:]
@@ -80,7 +85,7 @@ def read_copies_since(log: CommitLog, stored_ms: int, end: int) -> TimerEntries:
 
 
 def have_copies(entries: TimerEntries, copies: TimerEntries) -> Bools:
-    """Return of which of the entries a delivered copy lies behind them in the log."""
+    """Return which entries have a delivered copy after them in the log."""
     if not len(copies):
         return np.zeros(len(entries), bool)
     known, of = np.unique(marks(copies), return_inverse=True)
@@ -122,7 +127,7 @@ def _copies_in(run: RecordFields) -> TimerEntries:
 
 
 _SLACK_MS = 2000
-"""A RocketMQ broker rounds to seconds."""
+"""A RocketMQ broker rounds due times to seconds."""
 
 
 def read_undelivered(
@@ -135,18 +140,24 @@ def read_undelivered(
     end: int,
     stored_ms: int,
 ) -> Iterator[TimerEntries]:
-    """Yield what waits at the queue offsets [start, stop), all of which had been taken in, sealed.
+    """Yield sealed entries of the pending timers at the queue offsets [start, stop), from the log.
 
-    `end` is that of the log; what was due after its last store time has not been delivered.
+    All of them had been in the index. The log ends at `end`, with the store time `stored_ms`; what
+    is due after that time was not delivered.
+
+    A timer is delivered if the cursor is past its due time. Two kinds of timers are uncertain: one
+    that was sent when the cursor was already past its due time may be pending, and one before the
+    cursor's time may have been delivered before the clock was set back. These are few, and their
+    copies are looked for in the log, from the time on at which they were due.
     """
-    doubtful = [np.zeros(0, TIMER_ENTRY)]
+    uncertain = [np.zeros(0, TIMER_ENTRY)]
     for entries, stored in read_timers_with_times(log, queue, start, stop):
-        behind = are_after(entries, cursor)
-        late = ~behind & (entries["queue_offset"] > cursor[1]) & (stored >= cursor[0])
-        past = behind & (entries["due"] <= stored_ms)
-        doubtful.append(entries[late | past])
-        yield entries[behind & ~past]
-    unsure = np.concatenate(doubtful)
+        ahead = are_after(entries, cursor)
+        late = ~ahead & (entries["queue_offset"] > cursor[1]) & (stored >= cursor[0])
+        past = ahead & (entries["due"] <= stored_ms)
+        uncertain.append(entries[late | past])
+        yield entries[ahead & ~past]
+    unsure = np.concatenate(uncertain)
     if len(unsure):
         copies = read_copies_since(log, int(unsure["due"].min()) - _SLACK_MS, end)
         unsure = unsure[~have_copies(unsure, copies)]

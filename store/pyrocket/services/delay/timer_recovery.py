@@ -1,10 +1,10 @@
-"""After a recovery: the buckets of timers hold what is pending, and nothing else.
+"""Recovers the timer index after a crash: it has all pending timers and nothing else.
 
-The saved words say what was taken in and delivered by the last checkpoint. What has happened since
-is in the log: timers that came later are taken in, those whose delivered copies are there are
-taken out. So a loss of power loses nothing and delivers nothing twice. A RocketMQ 5 broker that ran
-meanwhile says how far it came in `config/timercheck`. Without buckets, in a copy, and where they
-are damaged, all is built from the queue.
+The saved cursors tell which timers were in the index and delivered at the last checkpoint. The log
+has what happened since: later timers are added, and timers with a delivered copy are erased. So a
+power failure loses nothing and delivers nothing twice. A RocketMQ 5 broker that ran in between has
+noted its progress in `config/timercheck`. If the index is missing, as in a copy, or damaged, it is
+rebuilt from the queue.
 """
 
 import logging
@@ -46,13 +46,13 @@ from pyrocket.services.delay.timer_queue import (
 from pyrocket.services.delay.timer_tally import Hours, add_hours, count_by_hour
 
 _SLACK_MS = 2000
-"""A RocketMQ broker rounds to seconds."""
+"""A RocketMQ broker rounds due times to seconds."""
 
 _log = logging.getLogger(__name__)
 
 
 def recover_timers(layout: Layout, store: Recovered) -> None:
-    """Make buckets and words say what is pending; the words say what was saved of them.
+    """Recover the timer index and its cursors; see `Hooks.after_recovery`.
 
     Raises StoreDamagedError, StoreUnavailableError (WRITE_FAILED).
     """
@@ -60,7 +60,7 @@ def recover_timers(layout: Layout, store: Recovered) -> None:
     java = decode_timer_check(read_or_none(layout.timer_check, SMALL_FILE_BYTES) or b"")
     what = "the timers of {root} could not be recovered: {error}. Nothing is lost by it."
     with translating_os_errors(layout.root, "open it again", what=what):
-        # A broker may have changed what was handed over to it.
+        # A broker may have changed the files that were written for it.
         io.unlink(layout.handed)
         if queue.max_offset(WHOLE_LOG):
             _Recovery(store.log, queue, index, store.page, java, store.clean).run()
@@ -80,19 +80,21 @@ class _Recovery:
     ) -> None:
         self._log, self._queue, self._index, self._page = log, queue, index, page
         self._java, self._clean = java, clean
-        self._timed = page[TIMER_QUEUE_OFFSET]
+        self._queue_offset = page[TIMER_QUEUE_OFFSET]
         self._cursor = page[TIMER_READ_TIME], page[TIMER_READ_OFFSET]
         self._delivered = self._delivered_copies()
 
     def run(self) -> None:
-        """Do it all, durably before the words say so."""
+        """Recover the index and flush it before the cursors move."""
         page, end = self._page, self._queue.max_offset(WHOLE_LOG)
         if self._is_intact():
-            self._index.erase(lambda part: (part["queue_offset"] >= self._timed) | self._gone(part))
+            self._index.erase(
+                lambda part: (part["queue_offset"] >= self._queue_offset) | self._is_delivered(part)
+            )
         else:
             self._rebuild(end)
-        self._index.recount(self._timed)
-        stop = max(self._timed, min(self._java.queue_offset, end))
+        self._index.recount(self._queue_offset)
+        stop = max(self._queue_offset, min(self._java.queue_offset, end))
         if len(self._delivered):
             stop = end
         self._take_in(stop)
@@ -101,14 +103,14 @@ class _Recovery:
         self._follow_java()
 
     def _is_intact(self) -> bool:
-        """Whether the buckets hold what was saved as taken in and is not delivered."""
+        """Return whether the index has all pending timers below the saved queue offset."""
         index = self._index
         if not index.is_there:
             return False
         try:
-            index.check(index.tally.read(self._timed), self._cursor[0], whole=True)
+            index.check(index.tally.read(self._queue_offset), self._cursor[0], whole=True)
         except StoreDamagedError as error:
-            _log.warning("%s It is built anew from the log.", error.message)
+            _log.warning("%s It is rebuilt from the log.", error.message)
             return False
         return True
 
@@ -119,31 +121,31 @@ class _Recovery:
             self._log,
             self._queue,
             first,
-            self._timed,
+            self._queue_offset,
             self._cursor,
             end=page[PUBLISHED],
             stored_ms=page[STORE_TIME],
         ):
-            self._index.add(entries[~self._gone(entries)])
+            self._index.add(entries[~self._is_delivered(entries)])
 
     def _take_in(self, stop: int) -> None:
         hours: Hours = {}
-        for entries in read_timers(self._log, self._queue, self._timed, stop):
-            entries = entries[~self._gone(entries)]
+        for entries in read_timers(self._log, self._queue, self._queue_offset, stop):
+            entries = entries[~self._is_delivered(entries)]
             entries["due"] = np.maximum(entries["due"], self._cursor[0])
             self._index.add(seal(entries))
             hours = add_hours(hours, count_by_hour(entries))
-        if stop > self._timed:
-            self._index.tally.add(self._timed, stop, hours, lambda: (self._timed, 0))
+        if stop > self._queue_offset:
+            self._index.tally.add(self._queue_offset, stop, hours, lambda: (self._queue_offset, 0))
 
-    def _gone(self, entries: TimerEntries) -> Bools:
-        """Return whether each has been delivered, though the saved words don't say so."""
-        # No checksum covers what a broker says; whatever it delivered has been stored since.
+    def _is_delivered(self, entries: TimerEntries) -> Bools:
+        """Return which timers were delivered, though the saved cursors do not tell."""
+        # `timercheck` has no checksum; a timer that the broker delivered has a copy in the log.
         possible = entries["due"] <= self._page[STORE_TIME] + _SLACK_MS
         java = delivered_by(self._java, entries) & possible
         rows = np.flatnonzero(np.isin(entries["key"], self._delivered["key"]))
         if len(rows):
-            # An entry's due time may be later than its message's, and its key may be another's.
+            # An entry may be due later than its message, and two timers may share a key.
             some, places, sizes = ordered(entries[rows])
             found = read_scattered(self._log, places, sizes)
             exact = timer_entries(found.fields(), some["queue_offset"][found.at])
@@ -153,7 +155,7 @@ class _Recovery:
         return java
 
     def _follow_java(self) -> None:
-        """Have the cursor say what Java has delivered, as far as nothing else waits there."""
+        """Move the read position to the broker's, but not past a pending timer."""
         page = self._page
         first = self._index.first_due(self._cursor)
         reached = min(self._java.read_ms, first) - 1
@@ -161,9 +163,10 @@ class _Recovery:
             page[TIMER_READ_TIME], page[TIMER_READ_OFFSET] = reached, 0
 
     def _delivered_copies(self) -> TimerEntries:
-        """Return entries, keys and due times only, of timers whose delivered copies are in the log.
+        """Return the delivered copies since the checkpoint.
 
-        Of a clean end's: a Java broker delivers late ones before its own cursor gets there.
+        After a clean shutdown, only those of the last log file are needed, and only if a broker
+        ran: it delivers late timers before its own read position.
         """
         end = self._page[PUBLISHED]
         start = self._page[CHECKPOINTED]

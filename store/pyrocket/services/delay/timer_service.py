@@ -1,4 +1,10 @@
-"""Delivery of timers: messages with due times of their own; see `service_runner.Service`."""
+"""Delivery of timers: RocketMQ 5's `TimerMessageStore`.
+
+RocketMQ has a wheel of seconds and a log of the timers in each. Here the queue of the timer topic
+is the truth, and three cursors of the shared state tell what is delivered: TIMER_QUEUE_OFFSET, how
+far the queue is in the index, and TIMER_READ_TIME with TIMER_READ_OFFSET, the due time and queue
+offset of the last timer that was delivered. Timers in the index after that position are pending.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -47,26 +53,26 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 MAX_MESSAGES = 4096
-"""Delivered in one append."""
+"""Timers delivered in one append."""
 
-MAX_TAKEN = 65_536
-"""Taken in from the queue in one turn."""
+MAX_INDEXED = 65_536
+"""Timers read into the index under one write lock."""
 
 
 class TimerService:
-    """Delivers the timers of one store that are due."""
+    """Delivers the timers of one store; see `service_runner.Service`."""
 
     def __init__(self, layout: Layout, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
         self._removed = -1
         self.log, self._queues = reader.files.log, reader.files.queues
         self.index = TimerIndex(layout.timers)
-        self._upcoming = TimerWindow(self.index)
+        self._window = TimerWindow(self.index)
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
-        """Take in new timers, and if that is all of them deliver some; return how many it was.
+        """Read new timers into the index, then deliver due ones; return the number of both.
 
-        Before all are taken in nothing is delivered: one of them may be a cancellation.
+        Nothing is delivered before all new timers are in the index: one may be a cancellation.
         """
         if not self._layout.topic_queues(TIMER_TOPIC).is_dir():
             return 0
@@ -75,28 +81,26 @@ class TimerService:
             if not end:
                 return 0
             self._follow_clock(writer, now_ms)
-            taken = self.index_new(writer)
-            return (
-                taken
-                if writer.page[TIMER_QUEUE_OFFSET] < end
-                else taken + self._deliver(writer, now_ms)
-            )
+            indexed = self.index_new(writer)
+            if writer.page[TIMER_QUEUE_OFFSET] < end:
+                return indexed
+            return indexed + self._deliver(writer, now_ms)
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
-        """Return when a timer is due, now if some are to be taken in, NEVER if none waits."""
+        """Return the earliest due time, now if there are new timers, NEVER if none is pending."""
         end = writer.next_offset(TIMER_TOPIC, 0)
         if not end:
             return NEVER
         if writer.page[TIMER_QUEUE_OFFSET] < end:
             return now_ms
-        return self.read_or_rebuild(writer, lambda: self._upcoming.next_due(writer.page))
+        return self.read_or_rebuild(writer, lambda: self._window.next_due(writer.page))
 
     def index_new(self, writer: Writer) -> int:
-        """Put up to MOST_TAKEN timers of the queue into the buckets; return how many it was.
+        """Read up to MAX_INDEXED new timers into the index; return their number.
 
-        The caller is in a section. They are in the files before `timed` says so; who dies in
-        between has them put there once more. One that is due no later than what has been delivered
-        is next.
+        The caller holds the write lock. TIMER_QUEUE_OFFSET moves after the entries were written;
+        after a crash in between they are written again. A timer that is due before the read
+        position is delivered next.
         """
         page, end = writer.page, writer.next_offset(TIMER_TOPIC, 0)
         before = page[TIMER_QUEUE_OFFSET]
@@ -104,7 +108,7 @@ class TimerService:
             return 0
         self.read_or_rebuild(writer, lambda: self.index.tally.read(before))
         start = max(before, self._reader.system_offsets(TIMER_TOPIC).minimum)
-        stop, hours = min(end, start + MAX_TAKEN), Hours()
+        stop, hours = min(end, start + MAX_INDEXED), Hours()
         self.index.make()
         for entries in self._read_new(start, stop, TimerProgress(start, cursor_of(page))):
             self.index.add(entries)
@@ -114,31 +118,31 @@ class TimerService:
         return stop - start
 
     def _saved(self, page: SharedState) -> tuple[int, int]:
-        """Return what has been saved as taken in, and up to when all is delivered for sure."""
+        """Return the saved queue offset, and a due time before which all is delivered durably."""
         saved = read_cursors(self._layout)
         return saved.get(TIMER_QUEUE_OFFSET, 0), min(
             saved.get(TIMER_READ_TIME, 0), page[TIMER_READ_TIME]
         )
 
     def read_or_rebuild(self, writer: Writer, look: Callable[[], T]) -> T:
-        """Return what a look at the buckets finds; damaged ones are built anew before.
+        """Return `look()`; if that finds the index damaged, rebuild it and call again.
 
-        The caller is in a section.
+        The caller holds the write lock.
         """
         try:
             return look()
         except StoreDamagedError as error:
             if error.code != TIMERS_DAMAGED:
                 raise
-            _log.warning("%s: %s It is built anew from the log.", self._layout.root, error.message)
+            _log.warning("%s: %s It is rebuilt from the log.", self._layout.root, error.message)
         self._rebuild(writer.page)
         writer.structure_changed()
         return look()
 
     def _rebuild(self, page: SharedState) -> None:
-        """Have the buckets hold what is taken in and not delivered.
+        """Rebuild the index from the log, with the pending timers below TIMER_QUEUE_OFFSET.
 
-        Whoever dies meanwhile leaves no tally, and the next one does it.
+        A crash meanwhile leaves no tally, so that the next process rebuilds it.
         """
         self.index.clear()
         first = self._reader.system_offsets(TIMER_TOPIC).minimum
@@ -156,49 +160,53 @@ class TimerService:
         self.index.recount(page[TIMER_QUEUE_OFFSET])
 
     def _read_new(self, start: int, stop: int, progress: TimerProgress) -> Iterator[TimerEntries]:
-        """Yield what waits at the queue offsets [start, stop); what is late is next."""
+        """Yield entries of the pending timers at the queue offsets [start, stop).
+
+        One that is due before the read position gets the read position's due time.
+        """
         queue = self._queues.get(TIMER_TOPIC, 0)
         for entries in read_timers(self.log, queue, start, stop):
-            old = entries["queue_offset"] < progress.timed
+            old = entries["queue_offset"] < progress.queue_offset
             entries = entries[~old | are_after(entries, progress.cursor)]
             entries["due"] = np.maximum(entries["due"], progress.cursor[0])
             yield seal(entries)
 
-    def waiting(self, words: Mapping[int, int], end: int = 0) -> PendingTimers:
-        """Return all that waits in the queue up to `end`, taken in or not, as the words have it.
+    def pending(self, cursors: Mapping[int, int], end: int = 0) -> PendingTimers:
+        """Return all pending timers of the queue up to `end`, in the index or not.
 
-        Without buckets, as in a copy that nobody has opened for writing, and where they are
-        damaged or just built anew, all is read from the log.
+        Without an index, as in a copy that was not opened for writing yet, and if it is damaged or
+        being rebuilt, everything is read from the log.
         """
-        progress = TimerProgress.of(words)
+        progress = TimerProgress.of(cursors)
         first = self._reader.system_offsets(TIMER_TOPIC).minimum
-        new = self._read_new(max(progress.timed, first), end, progress)
+        new = self._read_new(max(progress.queue_offset, first), end, progress)
         try:
             return read_pending(self.index, progress, new)
         except StoreDamagedError as error:
             if error.code != TIMERS_DAMAGED:
                 raise
-        found = self._read_new(first, max(end, progress.timed), progress)
+        found = self._read_new(first, max(end, progress.queue_offset), progress)
         return PendingTimers(np.concatenate([np.zeros(0, TIMER_ENTRY), *found]), progress.cursor)
 
     def indexed(self, progress: TimerProgress) -> PendingTimers:
-        """Return all that is taken in. Raises StoreDamagedError: `read_or_rebuild`."""
+        """Return all pending timers of the index; call it by `read_or_rebuild`."""
         return read_pending(self.index, progress)
 
-    def indexed_since(self, timed: int, progress: TimerProgress) -> TimerEntries | None:
-        """Return what waits of what has been taken in since `timed`.
+    def indexed_since(self, start: int, progress: TimerProgress) -> TimerEntries | None:
+        """Return the pending timers of the index at the queue offsets from `start` on.
 
-        None where something of that calls off or replaces what was taken in before.
-        Raises StoreDamagedError: `read_or_rebuild`.
+        None if one of them cancels or replaces an earlier timer. Call it by `read_or_rebuild`.
         """
-        new = list(self._read_new(timed, progress.timed, TimerProgress(timed, progress.cursor)))
+        new = list(
+            self._read_new(start, progress.queue_offset, TimerProgress(start, progress.cursor))
+        )
         if any(entries["copies"].any() for entries in new):
             return None
         hours = {int(hour) for entries in new for hour in (entries["due"] - 1) // HOUR_MS}
-        tally = self.index.tally.read(progress.timed)
+        tally = self.index.tally.read(progress.queue_offset)
         parts = [
             self.index.chosen(
-                hour * HOUR_MS, lambda part: part["queue_offset"] >= timed, tally=tally
+                hour * HOUR_MS, lambda part: part["queue_offset"] >= start, tally=tally
             )
             for hour in sorted(hours)
         ]
@@ -207,43 +215,41 @@ class TimerService:
         ).pending
 
     def last_entry(self, end: int) -> Entries:
-        """Return the queue entry before `end`, if it is still there."""
+        """Return the queue entry before `end`, if it still exists."""
         return self._queues.get(TIMER_TOPIC, 0).entries(max(end - 1, 0), end)
 
-    def pending_in_second(self, words: Mapping[int, int], due_ms: int) -> Ints:
-        """Return the queue offsets of what is to be delivered in the second of a due time.
+    def pending_in_second(self, cursors: Mapping[int, int], due_ms: int) -> Ints:
+        """Return the queue offsets of the pending timers in the second of a due time.
 
-        Raises StoreDamagedError: `read_or_rebuild`.
+        Call it by `read_or_rebuild`.
         """
-        found = read_second(self.index, TimerProgress.of(words), due_ms).pending["queue_offset"]
+        found = read_second(self.index, TimerProgress.of(cursors), due_ms).pending["queue_offset"]
         return np.asarray(found)
 
     def _follow_clock(self, writer: Writer, now_ms: int) -> None:
-        """Set the cursor back if the clock has been: nothing new may count as delivered.
+        """Set the read position back if the clock was set back: new timers must stay pending.
 
-        What has been delivered is erased first, because it would count as pending.
+        Delivered timers are erased from the index first, or they would be pending again.
         """
-        cursor, timed = cursor_of(writer.page), writer.page[TIMER_QUEUE_OFFSET]
+        cursor, end = cursor_of(writer.page), writer.page[TIMER_QUEUE_OFFSET]
         if cursor[0] > now_ms:
             read = self.index.tally.read
-            self.read_or_rebuild(
-                writer, lambda: self.index.check(read(timed), cursor[0], whole=True)
-            )
+            self.read_or_rebuild(writer, lambda: self.index.check(read(end), cursor[0], whole=True))
             self.index.erase(lambda entries: ~are_after(entries, cursor))
-            self.index.recount(timed)
+            self.index.recount(end)
             writer.move({TIMER_READ_TIME: now_ms, TIMER_READ_OFFSET: 0})
             writer.structure_changed()
 
     def _deliver(self, writer: Writer, now_ms: int) -> int:
         page = writer.page
-        due = self.read_or_rebuild(writer, lambda: self._upcoming.due(page, now_ms, MAX_MESSAGES))
+        due = self.read_or_rebuild(writer, lambda: self._window.due(page, now_ms, MAX_MESSAGES))
         if not len(due.entries):
             return 0
         batches, due = copies_of_due(self.log, self._reader.topics.all(), due)
-        # In this order: whoever reads in between has the old time, and nothing too much.
+        # In this order: a reader in between sees the old time, and skips nothing.
         moves = {TIMER_READ_OFFSET: due.last[1], TIMER_READ_TIME: due.last[0]}
         if batches:
-            # They had room when they were sent, and hold it until they are delivered.
+            # Never refused on a full disk: the timers had room when they were sent.
             writer.append(batches, moves=moves, make_room=False)
         else:
             writer.move(moves)
@@ -251,7 +257,7 @@ class TimerService:
         return len(due.entries)
 
     def _remove_delivered(self, due_ms: int) -> None:
-        """Remove the files behind the cursor, as far as their deliveries are durable."""
+        """Delete index files before the read position whose deliveries are durable."""
         hour = due_ms // HOUR_MS
         if hour != self._removed:
             saved = read_cursors(self._layout).get(TIMER_READ_TIME, 0)

@@ -1,9 +1,12 @@
-"""What the timer buckets have to hold: counts and sums by bucket, in `pyrocket/timers/tally`.
+"""The checksums of the timer index: counts and sums for each file, in `pyrocket/timers/tally`.
 
-Written behind the buckets and before `timed` moves, so that for the words' `timed` it says exactly
-what has been taken in (`formats.timer_tally`). A bucket that holds less, a missing one, and a tally
-that cannot be read mean damage: all is built anew from the timer topic's queue, which is the truth.
-No crash leaves that behind: what was saved as taken in was made durable before.
+A row is written after the entries and before TIMER_QUEUE_OFFSET moves, so that for the offset in
+the shared state the tally has exactly the entries below it (`formats.timer_tally`). If a file lacks
+entries, or a file or the tally is missing or invalid, the index is damaged and is rebuilt from the
+queue of the timer topic. A crash does not cause that: entries are flushed before the queue offset
+is saved.
+
+In this module, `timed` is such a queue offset.
 """
 
 import os
@@ -35,55 +38,55 @@ _FEW_ROWS = 1024
 _NO_ROWS = np.zeros(0, TALLY)
 
 Hours = dict[int, tuple[int, int]]
-"""Bucket → how many entries, and the sum of their checks."""
+"""Start time of a file → number of its entries, and the sum of their checks."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What has been taken in below the queue offset `timed`, by bucket."""
+    """The entries below the queue offset `timed`, by file."""
 
     timed: int
     hours: Hours
 
     def from_time(self, due_ms: int) -> list[int]:
-        """Return the buckets that have to be there if all before that time may have gone."""
+        """Return the files that must exist if those before that time may be deleted."""
         return [
             start for start, (count, _) in self.hours.items() if count and start + HOUR_MS >= due_ms
         ]
 
     def checks_of(self, part: TimerEntries) -> Hashes:
-        """Return the checks of those of sound entries that count."""
+        """Return the checks of valid entries that the tally counts."""
         return np.asarray(part["check"][part["queue_offset"] < self.timed])
 
     def check(self, start: int, checks: Iterable[Hashes]) -> None:
-        """Raise StoreDamagedError unless these checks are those of all that a bucket had.
+        """Raise StoreDamagedError unless these are the checks of all entries of a file.
 
-        More than once is fine: whoever takes in after another died writes them again.
+        Duplicates are valid: after a crash the same entries are written again.
         """
         known = np.concatenate([np.zeros(0, np.uint64), *checks])
         wanted = self.hours.get(start, (0, 0))
         if _summed(known) != wanted and _summed(np.unique(known)) != wanted:
-            raise index_damaged(f"bucket {start}")
+            raise index_damaged(f"file {start} lacks entries")
 
 
 def index_damaged(what: str) -> StoreDamagedError:
-    """Return the error for an index of timers that does not hold what it should."""
+    """Return the error for a damaged index."""
     return StoreDamagedError(
-        f"the index of timers in pyrocket/timers is damaged: {what} lacks entries.",
-        remedy="Open the store for writing: it is built anew from the log.",
+        f"the index of timers in pyrocket/timers is damaged: {what}.",
+        remedy="Open the store for writing: the index is rebuilt from the log.",
         code=TIMERS_DAMAGED,
     )
 
 
 class TimerTally:
-    """The file of one store. Whoever changes it has the turn; anybody may read."""
+    """The tally file of one store. Changing it requires the write lock, reading does not."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / TALLY_NAME
         self._read: tuple[tuple[int, ...], int, TallyRows | None, Tally | None] | None = None
 
     def read(self, timed: int) -> Tally:
-        """Return what is taken in below `timed`. Raises StoreDamagedError."""
+        """Return the tally of the entries below `timed`. Raises StoreDamagedError."""
         return self._known(timed)[1]
 
     def _known(self, timed: int) -> tuple[TallyRows, Tally]:
@@ -96,16 +99,16 @@ class TimerTally:
             self._read = seen, timed, rows, tally
         rows, tally = self._read[2:]
         if rows is None or tally is None:
-            raise index_damaged("the tally")
+            raise index_damaged("its tally is missing or invalid")
         return rows, tally
 
     def add(
         self, before: int, timed: int, hours: Hours, saved: Callable[[], tuple[int, int]]
     ) -> None:
-        """Note what was taken in from `before` to `timed`.
+        """Add the entries of the queue offsets [before, timed).
 
-        `saved` returns a `timed` that is still to be known, and up to when buckets may have gone.
-        Raises StoreDamagedError, OSError.
+        `saved` returns an earlier `timed` that must stay readable, and a due time before which
+        files may be deleted. Raises StoreDamagedError, OSError.
         """
         rows, tally = self._known(before)
         if len(rows) > 4 * len(tally.hours) + _FEW_ROWS:
@@ -119,11 +122,11 @@ class TimerTally:
             os.close(descriptor)
 
     def write(self, timed: int, hours: Hours) -> None:
-        """Have it say this and nothing else, durably."""
+        """Replace the file, durably."""
         self._replace(sealed(tally_rows(timed, hours)))
 
     def remove(self) -> None:
-        """Have it say nothing: the buckets are about to be others."""
+        """Delete the file, before the index is cleared."""
         io.unlink(self.path)
 
     def _replace(self, rows: TallyRows) -> None:
@@ -146,7 +149,7 @@ class TimerTally:
 
 
 def count_by_hour(entries: TimerEntries) -> Hours:
-    """Return count and sum of sealed entries, none of them twice, by bucket."""
+    """Return number and check sum of sealed entries without duplicates, by file."""
     starts = (entries["due"] - 1) // HOUR_MS * HOUR_MS
     names, of = np.unique(starts, return_inverse=True)
     sums = np.zeros(len(names), np.uint64)
@@ -156,7 +159,7 @@ def count_by_hour(entries: TimerEntries) -> Hours:
 
 
 def add_hours(first: Hours, second: Hours) -> Hours:
-    """Return the sums of both."""
+    """Return the sums of two counts."""
     all_of = dict(first)
     for start, (count, total) in second.items():
         known = all_of.get(start, (0, 0))
@@ -165,7 +168,7 @@ def add_hours(first: Hours, second: Hours) -> Hours:
 
 
 def hours_of(rows: TallyRows) -> Hours:
-    """Return what the rows say together."""
+    """Return the sums of all rows."""
     rows = rows[rows["start"] != MARK]
     names, of = np.unique(rows["start"], return_inverse=True)
     counts, sums = np.zeros(len(names), np.int64), np.zeros(len(names), np.uint64)
@@ -175,7 +178,7 @@ def hours_of(rows: TallyRows) -> Hours:
 
 
 def _shortened(rows: TallyRows, timed: int, saved: int, due_ms: int) -> TallyRows:
-    """Return fewer rows that say the same for `timed` and, where that is worth it, for `saved`."""
+    """Return fewer rows with the same sums for `timed` and, if that pays, for `saved`."""
     kept = np.flatnonzero((rows["start"] == MARK) & (rows["timed"] == saved))
     cut = int(kept[0]) + 1 if len(kept) else 0
     if cut < len(rows) // 2:

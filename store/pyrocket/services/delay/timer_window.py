@@ -1,7 +1,7 @@
-"""The timers that are due next, in memory: about a minute of them, however many wait.
+"""The timers that are due next, in memory: about a minute of them, however many are pending.
 
-What has been read of the buckets is kept from one look to the next, as long as only entries are
-added to them; where `timed` has moved, by whatever process, only what is new is read.
+The window stays valid as long as the index only grows: if another process has added entries, only
+these are read.
 """
 
 from collections.abc import Sequence
@@ -26,27 +26,27 @@ from pyrocket.services.delay.timer_tally import HOUR_MS, Tally
 WINDOW_MS = 60_000
 _LONG_MS = 24 * HOUR_MS
 _MAX = 100_000
-"""The window ends with the slot in which it gets so many entries."""
+"""The window ends with the second in which it has so many entries."""
 
 _NOTHING = np.zeros(0, TIMER_ENTRY)
 
 
 @dataclass(frozen=True)
 class Due:
-    """Timers that are due, in order; `alive` says which of them are to be delivered."""
+    """Due timers in order; `alive` tells which of them are to be delivered."""
 
     entries: TimerEntries
     alive: npt.NDArray[np.bool_]
 
     @property
     def last(self) -> Cursor:
-        """Where the cursor gets when they are delivered."""
+        """The cursor after their delivery."""
         return int(self.entries["due"][-1]), int(self.entries["queue_offset"][-1])
 
 
 @dataclass
 class _Window:
-    """All entries with low < due <= high, and how far each file has been read for them."""
+    """All entries with low < due <= high, and how many bytes of each file were read for them."""
 
     low: int = 0
     high: int = 0
@@ -56,9 +56,9 @@ class _Window:
 
 
 class TimerWindow:
-    """Looks into the buckets of one store. Its callers have the turn.
+    """The window on the index of one store. Its callers hold the write lock.
 
-    Its methods raise StoreDamagedError where the buckets do not hold what was put into them.
+    Its methods raise StoreDamagedError if the index lacks entries.
     """
 
     def __init__(self, index: TimerIndex) -> None:
@@ -66,26 +66,26 @@ class TimerWindow:
         self._window: _Window | None = None
         self._seen = -1, -1
 
-    def due(self, page: SharedState, now_ms: int, most: int) -> Due:
-        """Return up to `most` timers behind the cursor that are due now."""
+    def due(self, page: SharedState, now_ms: int, max_count: int) -> Due:
+        """Return up to `max_count` timers after the cursor that are due now."""
         cursor, window = cursor_of(page), self._look(page)
         first = _passed(window.entries, cursor)
         last = int(np.searchsorted(window.entries["due"], now_ms, side="right"))
-        rows = slice(first, max(first, min(last, first + most)))
+        rows = slice(first, max(first, min(last, first + max_count)))
         return Due(window.entries[rows], window.alive[rows])
 
     def next_due(self, page: SharedState) -> int:
-        """Return when the first timer behind the cursor is due; NEVER if none waits."""
+        """Return the due time of the first timer after the cursor, NEVER for none."""
         cursor, window = cursor_of(page), self._look(page)
         first = _passed(window.entries, cursor)
         return int(window.entries["due"][first]) if first < len(window.entries) else NEVER
 
     def _look(self, page: SharedState) -> _Window:
-        """Return a window that holds the first entry behind the cursor, if there is one."""
+        """Return a window that has the first entry after the cursor, if there is one."""
         cursor, window = cursor_of(page), self._window
         timed, structure = self._seen
         if structure != page[STRUCTURE]:
-            window = None  # The cursor may have been set back, and entries taken away.
+            window = None  # The cursor may have been set back, and entries erased.
         if window is not None and timed != page[TIMER_QUEUE_OFFSET] and not self._read_on(window):
             window = None
         if window is None or self._is_over(window, cursor):
@@ -97,12 +97,12 @@ class TimerWindow:
         return window.high < NEVER and _passed(window.entries, cursor) == len(window.entries)
 
     def _read(self, cursor: Cursor, timed: int) -> _Window:
-        """Return the window that begins with the slot of the cursor and holds what is next."""
+        """Return the window from the cursor's second on that has the next entries."""
         low, tally = slot_start(max(cursor[0], 1)), self._index.tally.read(timed)
         self._index.check(tally, cursor[0])
         first = self._index.first_due(cursor, tally)
         if first == NEVER:
-            # What comes is all there will be.
+            # All entries that are added later belong to the window.
             lengths = {start: self._index.length(start) for start in self._index.starts()}
             return _Window(low, NEVER, lengths)
         window = _Window(low, slot_start(first + WINDOW_MS))
@@ -110,9 +110,9 @@ class TimerWindow:
         return window
 
     def _read_on(self, window: _Window) -> bool:
-        """Take in what the files have got since; False if some of it lies before the window.
+        """Add the new entries; return False if the window has to be read again.
 
-        False, too, where a file has got shorter: all is read, and checked, then.
+        That is the case if some of them are before the window, or if a file is shorter.
         """
         if any(self._index.length(start) < read for start, read in window.read.items()):
             return False
@@ -123,7 +123,7 @@ class TimerWindow:
         return True
 
     def _new(self, window: _Window, tally: Tally | None = None) -> TimerEntries:
-        """Return what the files of the window have got since they were read last."""
+        """Return the entries that the files of the window have got since the last call."""
         parts = [_NOTHING]
         for start in self._starts(window):
             if window.low < start + HOUR_MS and start < window.high:
@@ -138,7 +138,7 @@ class TimerWindow:
         return np.concatenate(parts)
 
     def _starts(self, window: _Window) -> Sequence[int]:
-        """Return the files that may hold entries of the window."""
+        """Return the files that may have entries of the window."""
         if window.high - window.low > _LONG_MS:
             return self._index.starts()
         return range(window.low // HOUR_MS * HOUR_MS, window.high, HOUR_MS)
@@ -160,7 +160,7 @@ def cursor_of(page: SharedState) -> Cursor:
 
 
 def _passed(entries: TimerEntries, cursor: Cursor) -> int:
-    """Return how many of the sorted entries are not behind the cursor."""
+    """Return how many of the sorted entries are not after the cursor."""
     due, at = cursor
     first, last = np.searchsorted(entries["due"], [due, due + 1])
     return int(first + np.searchsorted(entries["queue_offset"][first:last], at, side="right"))

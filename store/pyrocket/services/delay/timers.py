@@ -1,4 +1,4 @@
-"""`store.timers`: what waits for a due time of its own, and calling it off."""
+"""`Store.timers`: lists and cancels messages with due times of their own."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -49,9 +49,10 @@ _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_OUT_MS)
 
 @dataclass(frozen=True, kw_only=True)
 class PendingTimer:
-    """A message that waits: where it is to go, its id, and when it is due, in epoch ms.
+    """A pending message.
 
-    `queue_offset` is its place in the timer topic.
+    topic, queue_id: where it will be delivered. due_ms: when, epoch ms.
+    queue_offset: in the timer topic.
     """
 
     topic: str
@@ -63,7 +64,7 @@ class PendingTimer:
 
 @translating_methods
 class Timers:
-    """The timers of one store; what only looks works on a read-only store, too."""
+    """The timers of one store. All but `cancel` works on a read-only store, too."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Timers:
         self.service = TimerService(self._layout, self._reader)
 
     def hook_into(self, hooks: Hooks) -> None:
-        """Have what waits kept when log files go, and handed over at a clean end."""
+        """Keep pending timers when log files are deleted, and hand over to a Java broker."""
         hooks.queues_touched_by_cleanup.append(self._queues_touched_by_cleanup)
         hooks.before_removal.append(
             lambda log_start: self._keep(self._engine.writer_in_hook, log_start)
@@ -85,18 +86,23 @@ class Timers:
         hooks.before_clean_shutdown.append(lambda: self._hand_over(self._engine.writer_in_hook))
 
     def count(self) -> int:
-        """Return how many messages wait. Reads 48 bytes of each."""
+        """Return the number of pending messages. Reads 48 bytes of each."""
         return len(self.entries())
 
     def next_due(self) -> int | None:
-        """Return when the first is due, in epoch ms; None if none waits."""
+        """Return the earliest due time, epoch ms; None if no message is pending."""
         entries = self.entries()
         return int(entries["due"][0]) if len(entries) else None
 
     def pending(self, limit: int = 100, after: PendingTimer | None = None) -> list[PendingTimer]:
-        """Return the first messages that wait, or those after one of them, by due time.
+        """Return pending messages by due time, the first ones or those after a known one.
 
-        Raises OptionError for a limit that is none.
+        limit: maximum number of messages. after: the last message of the previous call.
+
+        Raises OptionError for an invalid limit. Example::
+
+            for timer in store.timers.pending(limit=10):
+                print(timer.topic, timer.msg_id, timer.due_ms)
         """
         check_whole("limit", limit)
         if after is not None:
@@ -104,25 +110,26 @@ class Timers:
         entries = self.entries()
         if after is not None:
             later = entries["queue_offset"] > after.queue_offset
-            behind = (entries["due"] > after.due_ms) | (entries["due"] == after.due_ms) & later
-            entries = entries[behind]
+            same_time = entries["due"] == after.due_ms
+            entries = entries[(entries["due"] > after.due_ms) | same_time & later]
         return sorted(self._read(entries[:limit]), key=lambda one: (one.due_ms, one.queue_offset))
 
     def entries(self) -> TimerEntries:
-        """Return what waits, by due time and then by queue offset: see `formats.timer_entry`."""
-        words = self._reader.cursors()
+        """Return the pending timers by due time and queue offset; see `formats.timer_entry`."""
+        cursors = self._reader.cursors()
         end = self._reader.system_offsets(TIMER_TOPIC).maximum
-        if words:
-            return self.service.waiting(words, end).pending
-        # Nobody has opened it for writing yet: a copy, or a RocketMQ broker's.
-        pending = self.service.waiting(read_cursors(self._layout), end).pending
+        if cursors:
+            return self.service.pending(cursors, end).pending
+        # Not opened for writing yet: a copy, or a RocketMQ broker's store.
+        pending = self.service.pending(read_cursors(self._layout), end).pending
         java = decode_timer_check(read_or_none(self._layout.timer_check, SMALL_FILE_BYTES) or b"")
         return pending[~delivered_by(java, pending)]
 
     def cancel(self, topic: str, msg_id: str) -> bool:
-        """Call off the message with this id for `topic`; False if it does not wait (any more).
+        """Cancel the message with this id for `topic`; return False if it is not pending.
 
-        It stays called off whatever dies. Raises StoreReadOnlyError, StoreLockedError.
+        The cancellation is a record of the log, and as durable as a message. Raises
+        StoreReadOnlyError, StoreLockedError.
         """
         check_text(topic=topic, msg_id=msg_id)
         writer = self._engine.writer
@@ -140,13 +147,13 @@ class Timers:
     def _is_pending(self, writer: Writer, message: StoredMessage) -> bool:
         block = pa.array([encode_properties(message.properties)], pa.binary())
         due = int(due_times(PropertyColumns(block))[0])
-        words = writer.page.cursors()
+        cursors = writer.page.cursors()
         return message.queue_offset in self.service.read_or_rebuild(
-            writer, lambda: self.service.pending_in_second(words, due)
+            writer, lambda: self.service.pending_in_second(cursors, due)
         )
 
     def _cancellation(self, message: StoredMessage) -> EncodedBatch:
-        """Return what calls a message off, as RocketMQ 5 has it: due in the same second."""
+        """Return the record that cancels a message in RocketMQ 5: it is due in the same second."""
         unique_id, own = self._ids.one(), message.properties
         kept = {name: own[name] for name in (*_TIMES, REAL_TOPIC, REAL_QID) if name in own}
         properties = {UNIQ_KEY: unique_id, TIMER_DEL_UNIQKEY: own[UNIQ_KEY], **kept}
@@ -177,32 +184,32 @@ class Timers:
             writer.flush_soon()
 
     def _keep(self, writer: Writer, log_start: int) -> None:
-        """Store anew what waits and lies before `log_start`; in a turn."""
+        """Append pending timers before `log_start` again; the caller holds the write lock."""
         while self.service.index_new(writer):
             pass
         progress = TimerProgress.of(writer.page.cursors())
-        waiting = self.service.read_or_rebuild(writer, lambda: self.service.indexed(progress))
-        for batch in copies_to_keep(self.service.log, waiting, log_start):
+        pending = self.service.read_or_rebuild(writer, lambda: self.service.indexed(progress))
+        for batch in copies_to_keep(self.service.log, pending, log_start):
             writer.append([batch], make_room=False)
 
     def _queues_touched_by_cleanup(self, log_start: int) -> set[tuple[str, int]]:
-        waits_there = (self.entries()["physical_offset"] < log_start).any()
-        return {(TIMER_TOPIC, 0)} if waits_there else set()
+        affected = (self.entries()["physical_offset"] < log_start).any()
+        return {(TIMER_TOPIC, 0)} if affected else set()
 
     def _hand_over(self, writer: Writer) -> None:
         while self.service.index_new(writer):
             pass
         progress = TimerProgress.of(writer.page.cursors())
-        if progress.timed:
+        if progress.queue_offset:
             now = self._clock()
             first_due = self.service.next_due(writer, now)
-            # A recovery believes what is said here of deliveries.
+            # Recovery trusts the deliveries that these files tell of, so they must be durable.
             writer.flush()
             try:
                 over = JavaHandover(self._layout, self.service)
                 self.service.read_or_rebuild(writer, lambda: over.write(progress, first_due, now))
             except (PyrocketError, OSError) as error:
-                # The store itself is whole, and ours go on from it.
+                # The store itself is complete; only a broker needs these files.
                 _log.warning("a RocketMQ broker may deliver timers twice: %s", error)
 
     def _read(self, entries: TimerEntries) -> list[PendingTimer]:
@@ -225,7 +232,7 @@ class Timers:
 
 
 def _is_for(message: StoredMessage, topic: str, msg_id: str) -> bool:
-    """Whether it is what was sent for the topic with that id, not what calls it off."""
+    """Return whether it is the timer itself, not its cancellation."""
     own = message.properties
     named = own.get(UNIQ_KEY) == msg_id and own.get(REAL_TOPIC) == topic
     return named and TIMER_DEL_UNIQKEY not in own

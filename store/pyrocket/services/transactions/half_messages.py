@@ -220,7 +220,7 @@ class HalfMessages:
                     self._without_op.add(self._newest[half.identity])
 
     def _last_commits(self, topic: str, queue_id: int) -> Iterator[int]:
-        """Yield the log offsets of the half messages behind a queue's last committed messages.
+        """Yield the log offsets of the half messages of a queue's last committed messages.
 
         Both the last ones of today and those that were the last after a recovery.
         """
