@@ -23,7 +23,7 @@ from support.halves import (
     producer,
 )
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 CHECKED = GOLDEN / "java498-txcheck"
 ROUNDS = [1795225875575, 1795225876187, 1795225876791]
 """When RocketMQ made its rounds; it was told to make one every 600 ms."""
