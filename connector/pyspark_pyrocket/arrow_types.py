@@ -1,4 +1,4 @@
-"""Arrow arrays seen as other types: buffers are shared, no value is copied. Pure."""
+"""Arrow arrays as other types that share their buffers, and Spark's types as Arrow's. Pure."""
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ _SIMPLE: dict[DataType, pa.DataType] = {
 
 
 def arrow_type(spark_type: DataType) -> pa.DataType:
-    """Return the one Arrow type that Spark accepts for this type, nullability included.
+    """Return the only Arrow type that Spark accepts for this type, nullability included.
 
     Raises KeyError for a type that no column of a read can have.
     """
@@ -64,7 +64,7 @@ def arrow_type(spark_type: DataType) -> pa.DataType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that batches for this DataFrame must have, to the last flag."""
+    """Return the Arrow schema that Spark requires of batches for this DataFrame, flags included."""
     return pa.schema(
         [pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in schema]
     )
@@ -94,7 +94,7 @@ def headers_of_map(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray
 
 
 def map_entries_where(entries: pa.MapArray, kept: npt.NDArray[np.bool_]) -> pa.MapArray:
-    """Return the map of each row with some of its entries; `kept` has a flag for each of `keys`."""
+    """Return the map of each row with some of its entries; `kept` is a flag for each of `keys`."""
     before = np.concatenate((np.zeros(1, np.int32), np.cumsum(kept, dtype=np.int32)))
     offsets = pa.array(before[entries.offsets.to_numpy()])
     mask = pa.array(kept)
@@ -104,14 +104,14 @@ def map_entries_where(entries: pa.MapArray, kept: npt.NDArray[np.bool_]) -> pa.M
 def map_with_entry(
     entries: pa.MapArray, rows: npt.NDArray[np.bool_], name: str, value: str
 ) -> pa.MapArray:
-    """Return the map of each row, with one more entry in the flagged ones; a null map is empty."""
+    """Return the map of each row, with one entry more in flagged rows; null counts as empty."""
     if entries.null_count:
         entries = _without_nulls(entries)
     offsets = entries.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     counts = np.diff(offsets)
     ends = np.cumsum(counts + rows)
-    # Of the new entries, which one of the old ones it is; the added one stands behind those.
+    # For each new entry the index of the old one; the added entry comes after all old ones.
     sources = np.full(int(ends[-1]) if len(ends) else 0, last - first)
     is_old = np.ones(len(sources), np.bool_)
     is_old[ends[rows] - 1] = False
@@ -124,7 +124,7 @@ def map_with_entry(
 
 
 def _without_nulls(entries: pa.MapArray) -> pa.MapArray:
-    """Return the same with empty maps for null ones, which may have entries all the same."""
+    """Return empty maps in place of null ones, whose slots may hold entries."""
     offsets = entries.offsets.to_numpy()
     kept = np.zeros(len(entries.keys), np.bool_)
     valid = entries.is_valid().to_numpy(zero_copy_only=False)
@@ -133,7 +133,7 @@ def _without_nulls(entries: pa.MapArray) -> pa.MapArray:
 
 
 def bounds_of(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the n + 1 positions in its buffer between which a string or binary array's lie."""
+    """Return the n + 1 offsets of a string or binary array's values in its buffer."""
     if not len(values):
         return np.zeros(1, np.int64)
     offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
@@ -141,7 +141,7 @@ def bounds_of(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def bytes_of(values: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the bytes of all values of a string or binary array behind one another."""
+    """Return the bytes of all values of a string or binary array as one array."""
     data, bounds = values.buffers()[2], bounds_of(values)
     if data is None:
         return np.zeros(0, np.uint8)

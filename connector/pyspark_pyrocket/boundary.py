@@ -1,7 +1,7 @@
-"""Where errors leave for Spark, which prints every frame of a traceback to the user.
+"""Shortens the tracebacks of errors that are raised to Spark, which prints every frame to the user.
 
-The errors of `pyrocket.errors` say what happened and what to do: they leave with one frame of ours.
-With PYROCKET_LOG_LEVEL=DEBUG in the environment they keep all, as bugs always do.
+The errors of `pyrocket.errors` explain themselves: they keep one frame of this package. With
+PYROCKET_LOG_LEVEL=DEBUG in the environment they keep all frames, and other exceptions always do.
 """
 
 import logging
@@ -16,7 +16,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def called_by_spark(kind: Class) -> Class:
-    """Make all public methods of a class raise, and the iterators that they return, with one frame.
+    """Make the public methods of a class, and the iterators they return, raise with one frame.
 
     A decorator.
     """

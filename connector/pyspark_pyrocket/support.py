@@ -1,4 +1,4 @@
-"""Which pyspark this needs, and one line that says so where another one is installed."""
+"""The pyspark that is required, and the error where another one is installed."""
 
 from importlib.util import find_spec
 from typing import NoReturn
@@ -7,11 +7,11 @@ NEEDED = "pyrocket needs pyspark 4.2 or newer"
 
 
 def missing_pyspark(error: ImportError) -> type:
-    """Return a class to stand in for the source; using it says which pyspark is needed."""
+    """Return a class in place of the source; its use raises the error about pyspark."""
     reason = f"{NEEDED} (importing its data source API failed: {error})"
 
     class MissingSource:
-        """Stands in for the source where pyspark has no Python data sources."""
+        """Takes the place of the source where pyspark has no Python data sources."""
 
         @classmethod
         def name(cls) -> str:
@@ -25,9 +25,9 @@ def missing_pyspark(error: ImportError) -> type:
 
 
 def require_pyspark() -> None:
-    """Raise UnsupportedError unless this pyspark plans rate limits and checks Arrow schemas.
+    """Raise UnsupportedError unless this pyspark has rate limits and checks Arrow schemas.
 
-    Looks for the feature, not for a version: vendors back-port.
+    Checks for the feature, not for a version: vendors back-port.
     """
     if find_spec("pyspark.sql.streaming.datasource") is None:
         import pyspark

@@ -1,4 +1,4 @@
-"""The processes in which Spark runs this: what they lack, and what to do about it."""
+"""The processes in which Spark runs this package: their logging, signals and garbage collection."""
 
 import gc
 import logging
@@ -9,7 +9,7 @@ import sys
 LOG = logging.getLogger("pyspark_pyrocket")
 
 LEVEL = "PYROCKET_LOG_LEVEL"
-"""The variable of the environment that sets its level: Spark's processes inherit nothing else."""
+"""The environment variable with the log level: Spark's processes inherit nothing else."""
 
 _level = logging.getLevelName(os.environ.get(LEVEL, "").strip().upper())
 if isinstance(_level, int):
@@ -19,25 +19,25 @@ _frozen = False
 
 
 def in_worker() -> bool:
-    """Tell whether Spark started this process: to look sources up, to plan, or for tasks."""
+    """Return whether Spark started this process: for look-up, planning or tasks."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = "" if spec is None else spec.name
     return name in ("pyspark.daemon", "pyspark.worker") or name.startswith("pyspark.sql.")
 
 
 def in_source_runner() -> bool:
-    """Tell whether this process answers for a streaming query, and for nothing else."""
+    """Return whether this process serves one streaming query and nothing else."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name.endswith("python_streaming_source_runner")
 
 
 def exit_on_sigterm() -> None:
-    """Make `query.stop()` reach the reader's `stop`: Spark ends an idle runner with SIGTERM."""
+    """Make `query.stop()` call the reader's `stop`: Spark ends an idle runner with SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def log_to_stderr() -> None:
-    """Show what a query logs on the driver's standard error; Spark sets up nothing there."""
+    """Log to the driver's standard error; Spark configures no logging in its Python processes."""
     if not LOG.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s pyrocket: %(message)s"))
@@ -46,9 +46,9 @@ def log_to_stderr() -> None:
 
 
 def freeze_imports() -> None:
-    """Take what is loaded out of the garbage collector's sight, once per worker process.
+    """Exclude all loaded objects from garbage collection, once per worker process.
 
-    Spark runs a full collection after every task; with pyarrow loaded it takes 40 ms.
+    Spark runs a full collection after every task; with pyarrow loaded that takes 40 ms.
     """
     global _frozen
     if not _frozen:

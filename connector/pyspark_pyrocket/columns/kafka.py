@@ -1,8 +1,8 @@
-"""Kafka's columns as `schemaMode=kafka` reads them: with the null values and keys of any bytes.
+"""Kafka's columns as `schemaMode=kafka` reads them, with null values and keys of any bytes. Pure.
 
-RocketMQ has neither. Messages that stand for them carry marks, which are properties and no headers:
-`pyrocketNull=body` with a body of 0 bytes is a null value, `pyrocketKey=base64` says that the key
-is in base64, and that it is empty where there is none. Pure.
+RocketMQ has neither. Messages that stand for them are marked by properties, which are not headers:
+`pyrocketNull=body` with an empty body is a null value; `pyrocketKey=base64` is a key in base64, an
+empty one if the message has no keys.
 """
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ _MARKS = pa.array([KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY])
 
 
 def _value(body: pa.Array, is_null: pa.BooleanArray, wanted: pa.DataType) -> pa.Array:
-    """Return the bodies, null where they stand for that."""
+    """Return the bodies, null where they stand for null."""
     if not is_null.true_count:
         return body
     return pc.if_else(is_null, pa.scalar(None, wanted), body)
@@ -43,7 +43,7 @@ def _key(keys: pa.StringArray, encoding: pa.StringArray, wanted: pa.DataType) ->
 
 
 def _decoded(keys: pa.StringArray) -> pa.BinaryArray:
-    """Return what the keys stand for; one that is no base64 stands for its own bytes."""
+    """Return the decoded keys; one that is not base64 stays as it is."""
     try:
         return decode_column(keys)
     except pa.ArrowInvalid:
@@ -58,7 +58,7 @@ def _decoded_alone(key: pa.StringArray) -> pa.BinaryArray:
 
 
 def _headers(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray:
-    """Return the properties but the marks."""
+    """Return the properties without the marks."""
     is_mark = pc.is_in(properties.keys, _MARKS)
     if is_mark.true_count:
         kept = ~is_mark.to_numpy(zero_copy_only=False)

@@ -1,7 +1,7 @@
-"""The columns a read offers: RocketMQ's and, beside them, Kafka's. Pure.
+"""The columns of a read: RocketMQ's and, beside them, those of Spark's Kafka source. Pure.
 
-Each has one type or, for bodies and keys, one of two; a type says which column of the store's
-scan it is made from and how. Types are written as Spark prints them.
+Each has one type or, for bodies and keys, two; the type decides from which column of the store's
+scan it is made, and how. Types are written as Spark prints them.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,22 +25,22 @@ from pyspark.sql.types import (
 from pyspark_pyrocket.arrow_types import as_binary, headers_of_map, log_append_time
 
 Convert = Callable[..., pa.Array]
-"""Makes a column from those of the scan that it needs, in their order, and its type."""
+"""Makes a column from the scan columns that it needs, in order, and its Arrow type."""
 
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 )
 DUE = "dueTimestamp"
-"""When a message that waits is due: one of the columns that only views have, see `view_columns`."""
+"""When a pending message is due: one of the columns that only views have."""
 
 _STRINGS = MapType(StringType(), StringType())
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A column in one of its types: the scan's column it comes from, and what turns it into it.
+    """A column in one of its types: the scan column that it comes from, and the conversion.
 
-    beside: another column of the scan that `convert` needs, or "".
+    beside: another scan column that `convert` needs, or "".
     """
 
     spark_type: DataType
@@ -50,7 +50,7 @@ class Variant:
 
     @property
     def scanned(self) -> tuple[str, ...]:
-        """The columns of the scan that it is made from."""
+        """The scan columns that it is made from."""
         return (self.scan, self.beside) if self.beside else (self.scan,)
 
 
@@ -117,7 +117,7 @@ ROCKETMQ_DEFAULT = (
 )
 
 KAFKA_DEFAULT = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""In the order of Spark's Kafka source; `headers` comes last where they are asked for."""
+"""In the order of Spark's Kafka source; `headers` comes last where they are wanted."""
 
 PAYLOADS = frozenset({"body", "value"})
 
@@ -129,9 +129,9 @@ def default_columns(
     text: bool,
     fields: Sequence[StructField] | None = None,
 ) -> StructType:
-    """Return what a DataFrame has when the user gives no schema.
+    """Return the columns of a DataFrame for which the user gives no schema.
 
-    `text` decodes the bodies; `fields`, if not None, stand where the body would.
+    text: whether bodies are strings. fields: take the place of the body, unless None.
     """
     names = KAFKA_DEFAULT if kafka else ROCKETMQ_DEFAULT
     if headers:

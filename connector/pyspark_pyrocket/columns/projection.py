@@ -1,4 +1,4 @@
-"""A DataFrame's schema as a projection of the store's scan: what is not asked for is not read."""
+"""A DataFrame's schema as a projection of the store's scan: unused columns are not read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,10 +20,11 @@ _AS_IS = Payload()
 
 @dataclass(frozen=True)
 class Projection:
-    """Turns batches of the columns `scan` into batches of exactly `schema`.
+    """Converts batches with the columns `scan` to batches of exactly `schema`.
 
-    Each output column is made of `sources[i]`, indexes into `scan` and, after it, what `decoder`
-    adds, by `converts[i]`, if any.
+    Output column i is made by `converts[i]`, if any, from the columns `sources[i]`: indexes into
+    `scan`
+    and, after it, into the columns that `decoder` adds.
     """
 
     scan: tuple[str, ...]
@@ -57,9 +58,9 @@ class Projection:
         )
 
     def apply(self, batch: pa.RecordBatch, on_bad: OnBad | None = None) -> pa.RecordBatch:
-        """Return the batch that Spark expects; its buffers are those of `batch`.
+        """Return the batch that Spark expects; it shares the buffers of `batch`.
 
-        `on_bad` is given the messages whose bodies cannot be decoded.
+        `on_bad` is called with the messages whose bodies cannot be decoded.
         """
         if self.decoder is not None:
             batch = self.decoder.widen(batch, on_bad)
@@ -74,7 +75,7 @@ class Projection:
     def apply_all(
         self, batches: Iterator[pa.RecordBatch], on_bad: OnBad | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Apply to each batch that has rows."""
+        """Apply the projection to each batch that has rows."""
         return (self.apply(batch, on_bad) for batch in batches if batch.num_rows)
 
     @staticmethod
@@ -123,7 +124,7 @@ def _variant(field: StructField, payload: Payload) -> Variant:
             "valueFormat=json and name them in 'valueSchema'.",
             code="COLUMN_UNKNOWN",
         )
-    # Spark's short form leaves nullability out, which any column can have either way.
+    # Spark's short form omits nullability: any column may or may not be nullable.
     wanted = field.dataType.simpleString()
     variants = {variant.spark_type.simpleString(): variant for variant in columns[name]}
     if name in PAYLOADS and value_format in variants:

@@ -21,11 +21,14 @@ from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST, JSON, STRI
 from pyspark_pyrocket.options.table import nearest
 
 OURS = {name.lower(): name for name in COLUMNS}
-"""The columns that every message has, by their names in small letters."""
+"""The columns of messages, by their names in lower case."""
 
 
 def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
-    """Raise unless each column that bodies are decoded into has a name of its own."""
+    """Raise unless each column that bodies are decoded into has a name of its own.
+
+    Raises OptionError (OPTION_CONFLICT), SchemaError (VALUE_COLUMN_TAKEN).
+    """
     for option, name in (
         ("valueColumn", payload.value_column),
         ("columnNameOfCorruptRecord", payload.corrupt_column),
@@ -124,7 +127,7 @@ def _unknown(name: str, names: list[str]) -> SchemaError:
 
 
 def wrong_type(name: str, kind: DataType, right: str) -> SchemaError:
-    """Return the error of a column that has another type than it must."""
+    """Return the error about a column of the wrong type."""
     return SchemaError(
         f"Column {name!r} cannot be {kind.simpleString()}.",
         remedy=f"It has to be {right}.",
@@ -134,9 +137,9 @@ def wrong_type(name: str, kind: DataType, right: str) -> SchemaError:
 
 @dataclass(frozen=True)
 class ValueColumns:
-    """The decoder of a read, and which of its columns each column of the DataFrame is.
+    """The decoder of a read, and the index of its column for each column of the DataFrame.
 
-    Without a decoder nothing is made of bodies but the body itself.
+    decoder: None if no column is decoded from bodies.
     """
 
     decoder: Decoder | None
@@ -144,14 +147,14 @@ class ValueColumns:
 
 
 def value_columns(schema: StructType, payload: Payload) -> ValueColumns:
-    """Find the columns that bodies are decoded for. Raises SchemaError, OptionError."""
+    """Plan the columns that are decoded from bodies. Raises SchemaError, OptionError."""
     if payload.value_format not in (STRING, JSON):
         return ValueColumns(None, {})
     check_names(payload, payload.value_schema or ())
     corrupt = [field for field in schema if _is_corrupt(field, payload)]
     texts = [field for field in schema if _is_text(field, payload, bool(corrupt))]
     values = _values(schema, payload)
-    # How many rows there are must not depend on which columns are asked for.
+    # The number of rows must not depend on which columns are selected.
     strict = bool(corrupt or payload.bad_topic or payload.mode == DROPMALFORMED)
     fields = _fields(values, payload, strict=strict)
     text = bool(texts) or (strict and payload.value_format == STRING)
@@ -171,7 +174,7 @@ def value_columns(schema: StructType, payload: Payload) -> ValueColumns:
 def _struct(
     values: list[StructField], fields: StructType | None, payload: Payload
 ) -> dict[str, int] | None:
-    """Return which fields the one struct column holds, if that is asked for."""
+    """Return the fields that the one struct column holds; None if there is no such column."""
     if fields is None or not (payload.value_column and values):
         return None
     return _indices(_inside(values, payload), fields)
@@ -180,21 +183,21 @@ def _struct(
 def _made(
     values: list[StructField], fields: StructType | None, struct: dict[str, int] | None
 ) -> dict[str, int]:
-    """Return which of the columns made of JSON each column of the DataFrame is."""
+    """Return the index of the decoded column for each column of the DataFrame."""
     if fields is None or struct is not None:
         return {field.name: 0 for field in values}
     return _indices(values, fields)
 
 
 def _indices(asked: list[StructField], fields: StructType) -> dict[str, int]:
-    """Return where the fields are; a schema may write their names in other letters."""
+    """Return the indexes of the fields; a schema may write their names in another case."""
     places = {name.lower(): at for at, name in enumerate(fields.names)}
     places |= {name: at for at, name in enumerate(fields.names)}
     return {each.name: places.get(each.name, places[each.name.lower()]) for each in asked}
 
 
 def require_value_schema(payload: Payload, schema: StructType) -> None:
-    """Raise OptionError about a stream whose fields could be others when it runs again."""
+    """Raise OptionError if a stream infers its schema, which could differ after a restart."""
     if payload.value_format != JSON or payload.value_schema is not None:
         return
     found = StructType(_inside(_values(schema, payload), payload))
@@ -216,16 +219,16 @@ def _is_corrupt(field: StructField, payload: Payload) -> bool:
 
 
 def _is_text(field: StructField, payload: Payload, corrupt: bool) -> bool:
-    """Tell whether this is the body as a string, and bad ones have to be dealt with here.
+    """Return whether this column is the body as a string, and bad bodies are handled here.
 
-    Otherwise the store decodes it, and fails the query at the first bad one.
+    Otherwise the store decodes it, and the query fails at the first bad body.
     """
     is_text = OURS.get(field.name.lower()) in PAYLOADS and field.dataType == StringType()
     return is_text and (corrupt or payload.mode != FAILFAST)
 
 
 def _values(schema: StructType, payload: Payload) -> list[StructField]:
-    """Return the fields that are none of ours, checked."""
+    """Return the columns that are fields of bodies, checked."""
     if payload.value_format != JSON:
         return []
     not_values = {*OURS, payload.corrupt_column.lower()}
@@ -236,7 +239,7 @@ def _values(schema: StructType, payload: Payload) -> list[StructField]:
 
 
 def _fields(values: list[StructField], payload: Payload, *, strict: bool) -> StructType | None:
-    """Return what is decoded, under the names that bodies use, or None if nothing is."""
+    """Return the fields to decode, under the names in the bodies; None if there are none."""
     if payload.value_format != JSON or not (values or strict):
         return None
     asked = _inside(values, payload)

@@ -1,4 +1,4 @@
-"""The columns of views: what messages have besides, and those of tables. Pure."""
+"""The columns of views: those that their messages have in addition, and those of tables. Pure."""
 
 from collections.abc import Mapping
 
@@ -40,7 +40,7 @@ _SHOWN: Mapping[str, tuple[str, ...]] = {
     RETRY: ("reconsumeTimes",),
     DLQ: ("reconsumeTimes",),
 }
-"""View → what is among its default columns besides those."""
+"""View → other columns that it shows by default."""
 
 _SPARK: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -51,13 +51,13 @@ _SPARK: Mapping[pa.DataType, DataType] = {
 
 
 def columns_besides(view: str) -> list[StructField]:
-    """Return what a DataFrame of this view has by default behind the columns of messages."""
+    """Return the default columns of a view after those of messages."""
     names = (*_SHOWN.get(view, ()), *_OWN.get(view, ()))
     return [StructField(name, COLUMNS[name][0].spark_type) for name in names]
 
 
 def check_columns(view: str, scanned: tuple[str, ...]) -> None:
-    """Raise SchemaError if a column is asked for that messages of this view don't have."""
+    """Raise SchemaError if a column is selected that messages of this view do not have."""
     foreign = OF_VIEWS.difference(_OWN.get(view, ()))
     wrong = next((name for name in scanned if name in foreign), "")
     if wrong:
@@ -98,7 +98,7 @@ def table_projection(view: str, schema: StructType) -> Projection:
 
 
 def _matched(field: StructField, view: str, known: Mapping[str, StructField]) -> str:
-    """Return the column of the view that a field of a DataFrame is."""
+    """Return the column of the view with the name and type of a field."""
     column = known.get(field.name.lower())
     if column is None:
         near = nearest(field.name, (one.name for one in known.values()))
@@ -119,5 +119,5 @@ def _matched(field: StructField, view: str, known: Mapping[str, StructField]) ->
 
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return the array with the names that Spark gives the parts of a type."""
+    """Return the array under the field names that Spark expects inside its type."""
     return array.cast(wanted)

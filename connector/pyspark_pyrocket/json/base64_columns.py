@@ -1,7 +1,7 @@
-"""Base64 of whole columns: one call of the C library, and no step for a value. Pure.
+"""Base64 of whole columns by one call of the C library, without a step for each value. Pure.
 
-Values whose length is a multiple of 3 are encoded alone as they are behind one another. The others
-are filled up to that, and where they were the sign for it (`=`) is put in afterwards.
+Values whose length is a multiple of 3 have the same base64 alone and in a row. The others are
+padded to such a length first, and the padding sign (`=`) is put in afterwards.
 """
 
 import binascii
@@ -39,9 +39,9 @@ def encode_column(column: pa.BinaryArray) -> pa.StringArray:
 
 
 def decode_column(column: pa.StringArray) -> pa.BinaryArray:
-    """Return the bytes that the texts stand for; null stays null.
+    """Return the decoded bytes; null stays null.
 
-    Raises pa.ArrowInvalid unless all are base64 as RFC 4648 has it, with its `=` signs.
+    Raises pa.ArrowInvalid unless all are base64 as in RFC 4648, with its `=` signs.
     """
     texts = column.fill_null("")
     bounds = bounds_of(texts)
@@ -50,7 +50,7 @@ def decode_column(column: pa.StringArray) -> pa.BinaryArray:
     fillers = np.zeros(len(texts), np.int64)
     some = np.flatnonzero(lengths)
     for count in (1, 2):
-        # The second sign counts only behind the first.
+        # The second sign counts only before the first: they are the last two of a value.
         some = some[(fillers[some] == count - 1) & (data[ends[some] - count] == _SIGN)]
         fillers[some] = count
         data[ends[some] - count] = _ZERO
@@ -64,7 +64,7 @@ def decode_column(column: pa.StringArray) -> pa.BinaryArray:
 
 
 def _from_parts(kind: pa.DataType, ends: Ints, data: bytes | bytearray) -> pa.Array:
-    """Return values that lie behind one another and end at `ends`."""
+    """Return the values that follow each other in `data` and end at `ends`."""
     bounds = np.concatenate((np.zeros(1, np.int32), ends.astype(np.int32)))
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(ends), buffers)

@@ -1,4 +1,4 @@
-"""A column made at once, or, where something in it is wrong, row by row around that place. Pure."""
+"""A column decoded in bulk; around a bad row in ever smaller parts, down to row by row. Pure."""
 
 from collections.abc import Callable
 
@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Faults = dict[int, str]
-"""Row → what is wrong with it."""
+"""Row → the reason why it is bad."""
 
 
 class NotSoundError(Exception):
-    """Not every row is sound; `row` is the first that is not, as far as that is known."""
+    """At least one row is bad; `row` is the first of them, if known."""
 
     def __init__(self, row: int | None = None) -> None:
         super().__init__(row)
@@ -20,13 +20,14 @@ class NotSoundError(Exception):
 
 _PARTS = 8
 _FEW = 8
-"""So few rows are faster read one by one than found."""
+"""Up to this many rows, decoding one by one is faster than bisecting."""
 
 _MANY = 1024
-"""A part with a bad row has at most so many: where most are bad, all is read again for each."""
+"""The most rows of a part with a bad row: where most are bad, each repeats the whole part."""
 
 _BYTES = 1 << 19
-"""Bodies of so many bytes are Python's objects at a time, which are twenty times as big."""
+"""The most bytes of bodies that are Python objects at a time, which take twenty times the memory.
+"""
 
 
 def read_in_parts(
@@ -34,10 +35,12 @@ def read_in_parts(
     at_once: Callable[[pa.BinaryArray], pa.Array],
     one_by_one: Callable[[list[bytes]], tuple[pa.Array, Faults]],
 ) -> tuple[pa.Array, Faults]:
-    """Return the column of all bodies, and what is wrong with which.
+    """Return the column of all bodies, and the bad rows.
 
-    `at_once` raises NotSoundError where not every row is sound. What stands before and behind the
-    bad one is read at once again; where it is not known which it is, ever smaller parts are.
+    at_once: decodes a part, and raises NotSoundError if a row in it is bad. The rows before and
+    after
+    the bad one are then decoded in bulk again; where its number is unknown, ever smaller parts are.
+    one_by_one: decodes a list of bodies, bad ones too.
     """
     columns: list[pa.Array] = []
     faults: Faults = {}
@@ -59,7 +62,7 @@ def read_in_parts(
 def read_by_row(
     bodies: pa.BinaryArray, one_by_one: Callable[[list[bytes]], tuple[pa.Array, Faults]]
 ) -> tuple[pa.Array, Faults]:
-    """Return the column of all bodies, read a few at a time, and what is wrong with which."""
+    """Return the column of all bodies, decoded one by one, and the bad rows."""
     columns: list[pa.Array] = []
     faults: Faults = {}
     totals = np.cumsum(pc.binary_length(bodies).to_numpy(), dtype=np.int64)
@@ -76,7 +79,7 @@ def read_by_row(
 def _tried(
     at_once: Callable[[pa.BinaryArray], pa.Array], part: pa.BinaryArray
 ) -> tuple[pa.Array | None, int | None]:
-    """Return the column, or None and the row that is known to be bad, if one is."""
+    """Return the column, or None and the number of a bad row, if known."""
     try:
         return at_once(part), None
     except NotSoundError as error:
@@ -84,7 +87,7 @@ def _tried(
 
 
 def _cut(first: int, last: int, bad: int | None) -> list[tuple[int, int]]:
-    """Return smaller parts, in their order: the bad row alone, or parts of the same size."""
+    """Return smaller parts, in order: the bad row alone, or parts of equal size."""
     if last - first > _MANY:
         return _pieces(first, last, _MANY)
     if bad is None or not 0 <= bad < last - first:

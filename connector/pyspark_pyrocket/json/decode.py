@@ -1,9 +1,9 @@
-"""Bodies → typed columns, and what becomes of those that cannot be decoded. Pure.
+"""Bodies → typed columns, and what happens to those that cannot be decoded. Pure.
 
-The fast way: each body is put between `{"v":` and `}` and a line feed, and Arrow reads all of them
-as one text. Between two bodies that text has `}`, white space and `{`, and a string cannot reach
-over the line feed; JSON allows these signs only between two values of the top level. So each body
-begins and ends such values, whatever is in it, and as many rows as bodies mean one for each.
+The fast path puts each body between `{"v":` and `}` and a line feed, and has Arrow read all of them
+as one text. Between two bodies the text then has `}`, white space and `{`. A string cannot span the
+line feed, so JSON allows these characters only between two top-level values. Each body therefore
+begins and ends a value, whatever it contains, and as many rows as bodies means one row for each.
 """
 
 import re
@@ -25,10 +25,10 @@ from pyspark_pyrocket.json.types import Reading, reading_of
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST
 
 PLACE = ("topic", "queueId", "queueOffset")
-"""What the decoder wants of a scan beside the bodies: it names the bad ones."""
+"""The scan columns that the decoder needs besides the body, to name bad records."""
 
 NULL_BODY = "nullBody"
-"""What it wants too where an empty body may stand for none."""
+"""The scan column that it also needs where an empty body may stand for null."""
 
 _NO_TEXT = pa.scalar(None, pa.string())
 
@@ -37,7 +37,7 @@ _ROW = re.compile(r" in row ([0-9]+)")
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A message whose body could not be decoded: where it is, what it holds, and why."""
+    """A message whose body could not be decoded: its position, its body, and the reason."""
 
     topic: str
     queue_id: int
@@ -47,20 +47,21 @@ class BadRecord:
 
 
 OnBad = Callable[[list[BadRecord]], None]
-"""Is given the bad records of a batch before its rows go on."""
+"""Called with the bad records of a batch before its rows are passed on."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Adds to a batch of a scan the columns that are made of its bodies.
+    """Adds the columns that are decoded from bodies to a batch of a scan.
 
     text: whether the body as a string is the first of them.
-    fields: the fields of JSON bodies that come next, None if no JSON is read.
-    struct: name → which of the fields it is, of the one struct column that holds them; None if each
-    field is a column.
-    corrupt: whether the last one holds the bodies that are bad.
+    fields: the fields of JSON bodies, which come next; None if no JSON is decoded.
+    struct: name → index of the field, for the one struct column that holds them; None if each field
+    is a
+    column of its own.
+    corrupt: whether the last column holds the bad bodies.
     mode: PERMISSIVE, DROPMALFORMED or FAILFAST.
-    nulls: whether bodies that stand for none are null, and no bad ones.
+    nulls: whether bodies that stand for null are null rather than bad.
     """
 
     mode: str
@@ -72,11 +73,11 @@ class Decoder:
 
     @property
     def scanned(self) -> tuple[str, ...]:
-        """The columns of a scan that it needs."""
+        """The scan columns that it needs."""
         return ("body", *PLACE, NULL_BODY) if self.nulls else ("body", *PLACE)
 
     def widen(self, batch: pa.RecordBatch, on_bad: OnBad | None = None) -> pa.RecordBatch:
-        """Return the batch, which has `scanned`, with the decoded columns after its own.
+        """Return the batch, which has the columns `scanned`, with the decoded columns appended.
 
         Raises SchemaError (BODY_MALFORMED) under FAILFAST.
         """
@@ -109,7 +110,7 @@ class Decoder:
             if is_null is not None:
                 bodies = pc.if_else(is_null, b"{}", bodies)
             rows, wrong = self._rows(bodies, self.fields)
-            # Where both are asked for: what is no UTF-8 is no JSON either.
+            # Where both are wanted: a body that is not UTF-8 is not JSON either.
             faults = wrong | faults
             columns += rows.flatten() if self.struct is None else [_some(rows, self.struct)]
         return columns, faults
@@ -126,25 +127,25 @@ _reading_of = lru_cache(maxsize=16)(reading_of)
 
 
 def _some(rows: pa.StructArray, names: Mapping[str, int]) -> pa.StructArray:
-    """Return a struct of some fields; no row is null."""
+    """Return a struct of some of the fields; no row is null."""
     return pa.StructArray.from_arrays([rows.field(at) for at in names.values()], names=list(names))
 
 
 def _rows_at_once(bodies: pa.BinaryArray, reading: Reading) -> pa.StructArray:
-    """Return the rows if all are sound. Raises NotSoundError."""
-    # Arrow's reader takes any depth.
+    """Return the rows if all bodies are valid. Raises NotSoundError."""
+    # Arrow's reader accepts any depth.
     too_deep = first_too_deep(bodies)
     if too_deep is not None:
         raise NotSoundError(too_deep)
     try:
-        # Arrow's reader takes any bytes for text.
+        # Arrow's reader accepts strings that are not UTF-8.
         bodies.cast(pa.string())
         rows = _read_json(bodies, reading.read_as)
         if len(rows) != len(bodies) or rows.null_count:
             raise NotSoundError
         return rows if reading.finish is None else reading.finish(rows)
     except pa.ArrowException as error:
-        # What Arrow says is a hint; whatever it is, the rows are the same.
+        # Arrow's message is only a hint where the bad row is: the result does not depend on it.
         row = _ROW.search(str(error))
         raise NotSoundError(None if row is None else int(row[1])) from None
 

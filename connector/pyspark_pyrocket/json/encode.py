@@ -1,8 +1,8 @@
-"""Columns as JSON text, built by Arrow's kernels: a pass over a column, no step for a row. Pure.
+"""Columns as JSON text, built by Arrow's kernels: passes over columns, not over rows. Pure.
 
-After Spark's `to_json` (`JacksonGenerator`): fields that are null are left out, nulls in lists and
-maps stay; bytes are base64; what is no finite number is its name in quotes. Unlike there, times
-keep their microseconds and are always UTC.
+As Spark's `to_json` (`JacksonGenerator`): null fields are left out, nulls in lists and maps stay;
+bytes are base64; NaN and infinities are their names in quotes. Unlike there, times keep their
+microseconds and are always in UTC.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ _TEXT = pa.string()
 
 
 def json_objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> pa.StringArray:
-    """Return one JSON object for each row; fields stand in the order of `names`."""
+    """Return one JSON object for each row, its fields in the order of `names`."""
     pieces = [
         _joined(f"{_quoted_name(name)}:", json_text(column))
         for name, column in zip(names, columns, strict=True)
@@ -33,7 +33,7 @@ def json_objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -
 
 
 def _never_all_null(pieces: list[pa.StringArray]) -> list[pa.StringArray]:
-    """Return the pieces with an empty one in rows that have none: Arrow drops such rows."""
+    """Return the pieces, with an empty one in rows without any: Arrow would make these null."""
     if not all(piece.null_count for piece in pieces):
         return pieces
     nothing = reduce(pc.and_, (piece.is_null() for piece in pieces))
@@ -41,7 +41,7 @@ def _never_all_null(pieces: list[pa.StringArray]) -> list[pa.StringArray]:
 
 
 def json_text(column: pa.Array) -> pa.StringArray:
-    """Return each value as JSON; null stays null. Raises TypeError for a type JSON has not."""
+    """Return each value as JSON; null stays null. Raises TypeError for a type that JSON has not."""
     column = _common_form(column)
     for is_kind, encode in _ENCODERS:
         if is_kind(column.type):
@@ -50,7 +50,7 @@ def json_text(column: pa.Array) -> pa.StringArray:
 
 
 def _common_form(column: pa.Array) -> pa.Array:
-    """Return the values in the most usual of the types that mean the same."""
+    """Return the values in the plainest of the Arrow types that mean the same."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _common_form(column.cast(kind.value_type))
@@ -90,9 +90,11 @@ def _string(column: pa.StringArray) -> pa.StringArray:
 
 
 def _escaped(column: pa.StringArray) -> pa.StringArray:
-    """Return the strings with what JSON escapes; only for signs that occur is there a pass."""
+    """Return the strings escaped as JSON; only characters that occur take a pass."""
     data = bytes_of(column)
-    signs = [_BACKSLASH] if (data == _BACKSLASH).any() else []  # First: the others add some.
+    signs = (
+        [_BACKSLASH] if (data == _BACKSLASH).any() else []
+    )  # First: the other escapes add backslashes.
     signs += [_QUOTE] if (data == _QUOTE).any() else []
     signs += np.unique(data[data < _SPACE]).tolist()
     for sign in signs:
@@ -152,7 +154,7 @@ def _plain_key(keys: pa.Array) -> pa.StringArray:
 def _in_brackets(
     before: str, lists: pa.ListArray, texts: pa.StringArray, after: str
 ) -> pa.StringArray:
-    """Return the texts of each list between brackets; `texts` has one for each element."""
+    """Return the texts of each list in brackets; `texts` has one for each element."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ",")

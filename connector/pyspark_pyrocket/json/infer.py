@@ -1,8 +1,10 @@
-"""Bodies → the schema that they seem to have, as Spark's `schema_of_json` sees it. Pure.
+"""Bodies → their schema, as Spark's `schema_of_json` infers it. Pure.
 
-After `JsonInferSchema`: whole numbers are BIGINT, or DECIMAL where they are longer; other numbers
-are DOUBLE; what is always null is STRING, and so is what has no common type. Fields stand in the
-order in which they are first seen. Unlike there, objects and arrays below MAX_LEVELS are STRING.
+As `JsonInferSchema`: whole numbers are BIGINT, or DECIMAL if they are longer; other numbers are
+DOUBLE; fields that are always null are STRING, and so are those without a common type. Fields are
+in
+the order in which they are first seen. Unlike there, objects and arrays below MAX_LEVELS are
+STRING.
 """
 
 from collections.abc import Iterable
@@ -26,13 +28,16 @@ from pyspark_pyrocket.json.rows import parse_object
 from pyspark_pyrocket.json.values import Number, Whole
 
 MAX_LEVELS = 64
-"""Of an inferred schema. Spark's Python code walks schemas by recursion, three frames a level."""
+"""The most levels of an inferred schema: Spark's Python code recurses through schemas, three frames
+for
+each level.
+"""
 
 _NUMBERS = (LongType, DecimalType, DoubleType)
 
 
 def infer_schema(bodies: Iterable[bytes]) -> StructType | None:
-    """Return the fields of all bodies that are JSON objects, or None where none is one."""
+    """Return the fields of all bodies that are JSON objects; None if no body is one."""
     found: DataType = NullType()
     for body in bodies:
         with room_for_deep_bodies():
@@ -44,7 +49,7 @@ def infer_schema(bodies: Iterable[bytes]) -> StructType | None:
 
 
 def _type_of(value: Any, levels: int) -> DataType:
-    """Return the type of a JSON value, with at most so many levels."""
+    """Return the type of a JSON value, cut off after this many levels."""
     if isinstance(value, dict | list) and not levels:
         return StringType()
     if isinstance(value, dict):
@@ -72,7 +77,7 @@ def _type_of_number(value: Number) -> DataType:
 
 
 def _common(one: DataType, other: DataType) -> DataType:
-    """Return the type that both fit into."""
+    """Return the type that can hold both."""
     if one == other or isinstance(other, NullType):
         return one
     if isinstance(one, NullType):
@@ -101,7 +106,7 @@ def _common_struct(one: StructType, other: StructType) -> StructType:
 
 
 def _without_null(kind: DataType) -> DataType:
-    """Return the type with STRING where nothing but null was seen, and without empty structs."""
+    """Return the type with STRING for what was always null, and without empty structs."""
     if isinstance(kind, StructType):
         fields = [StructField(field.name, _without_null(field.dataType)) for field in kind]
         return StructType([field for field in fields if field.dataType != StructType([])])

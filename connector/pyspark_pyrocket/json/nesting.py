@@ -1,8 +1,8 @@
-"""How deep a JSON body is nested, counted before it is parsed. Pure.
+"""How deeply a JSON body is nested, counted before it is parsed. Pure.
 
-Spark's own parser stops at 1,000 levels (Jackson's `StreamReadConstraints.maxNestingDepth`).
-Here the bound is the same one, whatever stack is left: up to it the parser and the converters find
-room, beyond it a body is corrupt.
+Spark's own parser stops at 1,000 levels (Jackson's `StreamReadConstraints.maxNestingDepth`). The
+limit here is the same, and does not depend on the stack that is left: up to it the parser and the
+converters have enough stack, and a deeper body is corrupt.
 """
 
 import sys
@@ -20,14 +20,14 @@ MAX_DEPTH = 1000
 """Levels of objects and arrays, the outermost included."""
 
 _FRAMES = 4 * MAX_DEPTH
-"""What a body of MAX_DEPTH needs: one frame for a level to parse it, three to convert it."""
+"""The stack frames for a body of MAX_DEPTH: one for each level to parse it, three to convert it."""
 
 _OPENING, _CLOSING, _QUOTE, _BACKSLASH = b'[]"\\'
 _CASE = 0xDF
 """Without this bit `{` is `[` and `}` is `]`."""
 
 _CHUNK_BYTES = 1 << 17
-"""Fits into a core's cache together with what is computed from it."""
+"""Fits into a core's cache together with the arrays computed from it."""
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ Positions = npt.NDArray[np.int64]
 def first_too_deep(bodies: pa.BinaryArray) -> int | None:
     """Return the first row whose body is nested deeper than MAX_DEPTH, or None.
 
-    Looks at the bytes only where a body has more than MAX_DEPTH of them.
+    Examines only bodies with more than MAX_DEPTH bytes.
     """
     bounds = bounds_of(bodies)
     if not (np.diff(bounds) > MAX_DEPTH).any():
@@ -51,19 +51,19 @@ def first_too_deep(bodies: pa.BinaryArray) -> int | None:
 
 
 def depth_of(body: bytes) -> int:
-    """Return the deepest level of a body's first value; brackets inside strings don't count."""
+    """Return the depth of a body's first value; brackets inside strings do not count."""
     return _depth(np.frombuffer(body, np.uint8))
 
 
 def is_too_deep(body: bytes) -> bool:
-    """Tell whether a body is nested deeper than MAX_DEPTH."""
+    """Return whether a body is nested deeper than MAX_DEPTH."""
     if len(body) <= MAX_DEPTH or body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return False
     return depth_of(body) > MAX_DEPTH
 
 
 def _openings(data: Bytes, first: int) -> Positions:
-    """Return where objects and arrays open in the bytes from `first` on, inside strings too."""
+    """Return the positions, from `first` on, where objects and arrays open; inside strings too."""
     found = [
         np.flatnonzero((data[at : at + _CHUNK_BYTES] & _CASE) == _OPENING) + at
         for at in range(first, len(data), _CHUNK_BYTES)
@@ -84,7 +84,7 @@ def _depth(body: Bytes) -> int:
 
 
 def _are_in_strings(body: Bytes, brackets: Positions) -> npt.NDArray[np.bool_]:
-    """Tell of each bracket whether an odd number of quotes stands before it."""
+    """Return for each bracket whether an odd number of quotes precedes it."""
     quotes = body == _QUOTE
     escaped = _after_odd_backslashes(body)
     quotes[escaped[escaped < len(body)]] = False
@@ -93,7 +93,7 @@ def _are_in_strings(body: Bytes, brackets: Positions) -> npt.NDArray[np.bool_]:
 
 
 def _after_odd_backslashes(body: Bytes) -> Positions:
-    """Return what an odd number of backslashes stands before."""
+    """Return the characters that an odd number of backslashes precedes."""
     backslashes = np.flatnonzero(body == _BACKSLASH)
     if not len(backslashes):
         return backslashes
@@ -110,9 +110,9 @@ _limit_before = 0
 
 @contextmanager
 def room_for_deep_bodies() -> Iterator[None]:
-    """Raise Python's recursion limit by what a body of MAX_DEPTH needs, and put it back after.
+    """Raise Python's recursion limit by what a body of MAX_DEPTH needs, and restore it afterwards.
 
-    The limit is one for all threads: it is put back when the last of them is done.
+    The limit is shared by all threads: the last of them to leave restores it.
     """
     global _users, _limit_before
     with _lock:

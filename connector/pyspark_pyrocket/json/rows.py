@@ -1,9 +1,9 @@
 """One body → one row, by the rules of Spark's `from_json` in PERMISSIVE mode. Pure.
 
-For bodies that cannot be read all at once: bad ones and their neighbours, and all of a schema
-that has maps. A body that is no JSON object gives a row of nulls. Where a value does not mean its
-type, that value is null, and the rest of the row is kept; a list or a map with such an element is
-null as a whole: `JacksonParser` with partial results.
+For bodies that cannot be decoded in bulk: bad ones and their neighbours, and all bodies of a schema
+with maps. A body that is not a JSON object gives a row of nulls. A value of the wrong type is null,
+and the rest of the row is kept; a list or a map with such an element is null as a whole, as in
+`JacksonParser` with partial results.
 """
 
 from collections.abc import Callable
@@ -23,15 +23,17 @@ from pyspark_pyrocket.json.nesting import (
 from pyspark_pyrocket.json.values import DECODER, MismatchError, atom_reader, text_of
 
 _Read = Callable[[Any, list[str]], Any]
-"""Makes a value of its type; adds to the faults, each with its place seen from the value. Raises
-MismatchError with the place, the wrong value and its type."""
+"""Converts a JSON value; adds to the faults, each with its path from the value.
+
+Raises MismatchError with the path, the wrong value and the type that it should have.
+"""
 
 _SPACE = " \t\r\n"
 _SHOWN = 40
 
 
 def read_rows(bodies: list[bytes], schema: StructType) -> tuple[pa.StructArray, Faults]:
-    """Return a struct for each body, and what is wrong with which."""
+    """Return a struct for each body, and the bad rows."""
     read = _struct_reader(schema)
     rows: list[dict[str, Any]] = []
     faults: Faults = {}
@@ -47,9 +49,9 @@ def read_rows(bodies: list[bytes], schema: StructType) -> tuple[pa.StructArray, 
 
 
 def parse_object(body: bytes) -> tuple[Any, str]:
-    """Return the JSON object of a body, or what is wrong; what follows it does not count.
+    """Return the JSON object of a body, or the fault; text after the object is ignored.
 
-    Called with `room_for_deep_bodies`.
+    The caller has entered `room_for_deep_bodies`.
     """
     try:
         text = body.decode().lstrip(_SPACE)
@@ -64,7 +66,7 @@ def parse_object(body: bytes) -> tuple[Any, str]:
     except ValueError as error:
         return None, f"it is not JSON: {error}"
     if not isinstance(value, dict):
-        return None, f"it is no JSON object: {_shown(value)}"
+        return None, f"it is not a JSON object: {_shown(value)}"
     return value, ""
 
 
@@ -134,7 +136,7 @@ def _map_reader(kind: MapType) -> _Read:
 
 
 def _placed(place: str, read: _Read, value: Any, faults: list[str], *, keep: bool = False) -> Any:
-    """Read a value that stands at `place`; with `keep`, one that is wrong is None and a fault."""
+    """Convert the value at `place`; with `keep`, one of the wrong type is None and a fault."""
     before = len(faults)
     try:
         return read(value, faults)

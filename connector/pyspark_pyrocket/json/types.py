@@ -1,7 +1,7 @@
-"""What Arrow's JSON reader is asked for, and what makes the wanted type of it. Pure.
+"""The Arrow type that Arrow's JSON reader reads a Spark type as, and the conversion after it. Pure.
 
 Arrow reads numbers, decimals, booleans, strings, structs and lists. Dates and times are read as
-strings and cast; bytes are read as strings of base64. Maps it cannot read.
+strings and cast; bytes are read as strings and decoded from base64. Arrow cannot read maps.
 """
 
 from collections.abc import Callable
@@ -23,21 +23,21 @@ from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.json.base64_columns import decode_column
 
 Finish = Callable[[pa.Array], pa.Array]
-"""Makes the wanted column of the one that was read. Raises pa.ArrowInvalid."""
+"""Converts the column that was read. Raises pa.ArrowInvalid."""
 
 _NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How Arrow reads a type: as which type, and what is left to do, if anything."""
+    """The type that Arrow reads, and the conversion afterwards, if any."""
 
     read_as: pa.DataType
     finish: Finish | None = None
 
 
 def reading_of(kind: DataType) -> Reading | None:
-    """Return how Arrow reads a type, or None where a map is in it."""
+    """Return how Arrow reads a type; None if it contains a map."""
     if isinstance(kind, MapType):
         return None
     if isinstance(kind, StructType):
@@ -77,7 +77,7 @@ def _reading_of_list(element: Reading) -> Reading:
         return Reading(read_as)
 
     def finish(array: pa.ListArray) -> pa.ListArray:
-        # The reader makes arrays that begin at 0 and have nothing behind a null.
+        # The reader's arrays begin at 0 and have no values where they are null.
         mask = array.is_null() if array.null_count else None
         return pa.ListArray.from_arrays(array.offsets, inner(array.values), mask=mask)
 
@@ -89,7 +89,7 @@ def _date(text: pa.StringArray) -> pa.Array:
 
 
 def _timestamp(text: pa.StringArray) -> pa.Array:
-    """Cast what all have a zone, or all none: then they are UTC."""
+    """Cast strings of which all have a zone or none has; those without are in UTC."""
     try:
         return text.cast(_UTC)
     except pa.ArrowInvalid:

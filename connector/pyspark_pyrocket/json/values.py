@@ -1,7 +1,7 @@
-"""Values as a JSON parser gives them → values of a Spark type, by the rules of `from_json`. Pure.
+"""Values of a JSON parser → values of a Spark type, by the rules of `from_json`. Pure.
 
-After `JacksonParser.makeConverter`: only tokens that mean the type are taken, so 1.5 is no BIGINT
-and "1" neither; a string takes anything, as its text.
+As `JacksonParser.makeConverter`: a token has to be of the type, so 1.5 and "1" are not BIGINT; a
+string accepts any token, as its text.
 """
 
 import json
@@ -34,23 +34,23 @@ from pyspark.sql.types import (
 
 
 class Number(str):
-    """A number as it is written."""
+    """A number as it is written in the body."""
 
     __slots__ = ()
 
 
 class Whole(Number):
-    """A number without point and exponent."""
+    """A number without decimal point and exponent."""
 
     __slots__ = ()
 
 
 class MismatchError(Exception):
-    """A token that does not mean a value of the type."""
+    """A token that is not a value of the type."""
 
 
 _LONGEST = 20
-"""Letters of the longest BIGINT."""
+"""The length of the longest BIGINT."""
 
 _DECIMAL = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 _BITS: dict[DataType, int] = {ByteType(): 8, ShortType(): 16, IntegerType(): 32, LongType(): 64}
@@ -72,13 +72,13 @@ _MICROSECOND = timedelta(microseconds=1)
 _MAX_SECONDS = (1 << 43) - 1
 
 DECODER = json.JSONDecoder(parse_float=Number, parse_int=Whole, parse_constant=Number)
-"""Keeps numbers as text: what they mean is for the wanted type to say."""
+"""Keeps numbers as text: the wanted type decides what they are."""
 
 
 def atom_reader(kind: DataType) -> Callable[[Any], Any]:
-    """Return what makes a value of a type that is no struct, list or map of a JSON value.
+    """Return the function that converts a JSON value to a type other than struct, list and map.
 
-    That raises MismatchError.
+    It raises MismatchError.
     """
     if isinstance(kind, DecimalType):
         return partial(_decimal, kind=kind)
@@ -90,13 +90,13 @@ def atom_reader(kind: DataType) -> Callable[[Any], Any]:
 def text_of(value: Any) -> str:
     """Return a JSON value as text: strings without quotes, everything else as compact JSON."""
     if isinstance(value, str):
-        # A lone surrogate has no UTF-8; Java writes the same sign for it.
+        # A lone surrogate has no UTF-8; Java writes the same character for it.
         return str(value).encode("utf-8", "replace").decode()
     return _json_of(value)
 
 
 def _json_of(value: Any) -> str:
-    """Return compact JSON. A loop: the text of a deep value needs no deep stack."""
+    """Return compact JSON. A loop, so that deep values need no deep stack."""
     pieces: list[str] = []
     stack: list[tuple[Iterator[tuple[str, Any]], str]] = [(iter([("", value)]), "")]
     while stack:
@@ -115,7 +115,7 @@ def _json_of(value: Any) -> str:
 
 
 def _members(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[str, Any]], str]:
-    """Return what is inside an object or an array, each with the text before it, and the end."""
+    """Return the members of an object or array, each with the text before it, and the end."""
     if isinstance(value, list):
         return (("," if at else "", item) for at, item in enumerate(value)), "]"
     members = enumerate(value.items())
@@ -179,7 +179,7 @@ def _binary(value: Any) -> bytes:
 
 
 def _date(value: Any) -> int:
-    """Return days since 1970; whatever follows the date is left out."""
+    """Return days since 1970; text after the date is ignored."""
     if isinstance(value, str) and not isinstance(value, Number):
         value = re.split("[ T]", value.strip(), maxsplit=1)[0]
     moment = _moment(_time(value))
@@ -199,7 +199,7 @@ def _timestamp(value: Any) -> int:
 
 
 def _usual(value: Any) -> int | None:
-    """Return the same of text in the usual form, by Python's C library, or None."""
+    """Return the same for text in the usual form, by Python's C library, or None."""
     if not isinstance(value, str) or _USUAL.fullmatch(value) is None:
         return None
     try:
@@ -226,7 +226,7 @@ def _time(value: Any) -> re.Match[str]:
 
 
 def _moment(match: re.Match[str]) -> np.datetime64:
-    """Return what is written, in microseconds, wherever that was; numpy knows the year 0 too."""
+    """Return the written time in microseconds, without its zone; numpy knows the year 0 too."""
     month, day, hour, minute, second = (
         int(match[name] or default)
         for name, default in (("month", 1), ("day", 1), ("hour", 0), ("minute", 0), ("second", 0))
@@ -240,7 +240,7 @@ def _moment(match: re.Match[str]) -> np.datetime64:
 
 
 def _ahead_of_utc(zone: str | None, moment: np.datetime64) -> int:
-    """Return how many microseconds the clocks of a zone are ahead at that time of theirs."""
+    """Return the offset of a zone from UTC, in microseconds, at this local time."""
     if zone in (None, "Z", "z", "UTC", "GMT"):
         return 0
     match = _OFFSET.fullmatch(str(zone))

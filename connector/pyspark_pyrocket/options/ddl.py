@@ -1,7 +1,8 @@
-"""Spark's DDL for the columns of a schema: text → types, and types → text to paste. Pure.
+"""Spark's DDL for the columns of a schema: text → types, and types → text. Pure.
 
-Where a Python source plans, there is no session whose parser could be asked. What is read is what
-Spark's grammar (`SqlBaseParser.g4`: colType, complexColType) has of types that JSON can fill.
+The process in which a Python source plans has no session whose parser could be used. This one
+reads the part of Spark's grammar (`SqlBaseParser.g4`: colType, complexColType) with the types that
+JSON can fill.
 """
 
 import json
@@ -62,10 +63,10 @@ _DEEPEST = 64
 
 
 def parse_ddl(option: str, text: str) -> StructType:
-    """Return the columns of `a INT, b STRUCT<c: STRING>`, of the same in `struct<...>`, or of the
-    JSON that `schema.json()` gives. Raises SchemaError (SCHEMA_INVALID).
+    """Return the columns of `a INT, b STRUCT<c: STRING>`, `struct<...>`, or `schema.json()`.
 
-    NOT NULL and COMMENT are read and left out: what a body has cannot be promised.
+    NOT NULL and COMMENT are accepted and ignored: no body can promise NOT NULL.
+    Raises SchemaError (SCHEMA_INVALID).
     """
     if text.lstrip().startswith("{"):
         return _from_json(option, text)
@@ -95,16 +96,16 @@ def _quoted(name: str) -> str:
 def _from_json(option: str, text: str) -> StructType:
     try:
         schema = StructType.fromJson(json.loads(text))
-    except Exception as error:  # Spark raises whatever its dictionaries raise.
+    except Exception as error:  # Spark lets any exception of its dictionaries out.
         raise SchemaError(
-            f"Option {option!r} begins like JSON, and is no schema of Spark: {error!r}.",
+            f"Option {option!r} begins like JSON, but is not a Spark schema: {error!r}.",
             remedy="Write DDL, as in id BIGINT, name STRING, or what schema.json() gives.",
         ) from error
     return parse_ddl(option, to_ddl(schema))
 
 
 class _Parser:
-    """Recursive descent over the tokens, each with the place where it stands."""
+    """A recursive descent parser over tokens with their positions."""
 
     def __init__(self, option: str, text: str) -> None:
         self._option, self._text, self._at = option, text, 0
@@ -113,7 +114,7 @@ class _Parser:
         while at < end:
             match = _TOKEN.match(text, at)
             if match is None:
-                raise self._wrong("There is no such sign", at)
+                raise self._wrong("Invalid character", at)
             self._tokens.append((str(match.lastgroup), match[str(match.lastgroup)], at))
             at = match.end()
         self._tokens.append(("end", "", end))
@@ -125,7 +126,7 @@ class _Parser:
         else:
             kind = StructType(self._fields(0))
         if self._tokens[self._at][0] != "end":
-            raise self._wrong("Something follows that belongs to no column")
+            raise self._wrong("Unexpected text after the last column")
         return kind
 
     def _fields(self, depth: int) -> list[StructField]:
@@ -161,7 +162,7 @@ class _Parser:
             return self._nested(word, depth + 1)
         if word not in _WORDS:
             self._at = before
-            raise self._wrong(f"{word.upper()} is no type that JSON is read into")
+            raise self._wrong(f"{word.upper()} is not a type that JSON can be read into")
         if isinstance(_WORDS[word], DecimalType) and self._accept("("):
             return self._decimal()
         return _WORDS[word]
@@ -170,7 +171,7 @@ class _Parser:
         self._expect("<")
         kind: DataType
         if word == "struct":
-            # An empty one is legal and of no use.
+            # An empty struct is legal.
             kind = StructType([] if self._peek() == ">" else self._fields(depth))
         elif word == "array":
             kind = ArrayType(self._type(depth))
@@ -200,7 +201,7 @@ class _Parser:
         digits = self._take("name", "a number")
         if not (digits.isascii() and digits.isdigit()):
             self._at -= 1
-            raise self._wrong("Here a number has to stand")
+            raise self._wrong("Expected a number")
         return int(digits)
 
     def _peek(self) -> str:
@@ -213,12 +214,12 @@ class _Parser:
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
-            raise self._wrong(f"Here {word.upper()!r} has to stand")
+            raise self._wrong(f"Expected {word.upper()!r}")
 
     def _take(self, kind: str, what: str) -> str:
         found, token, _ = self._tokens[self._at]
         if found != kind:
-            raise self._wrong(f"Here {what} has to stand")
+            raise self._wrong(f"Expected {what}")
         self._at += 1
         return token
 

@@ -1,4 +1,4 @@
-"""When and how rows become visible, and by what a repeated write is recognised."""
+"""When and how rows become visible, and how a repeated write is recognised."""
 
 from dataclasses import dataclass, field
 
@@ -139,7 +139,8 @@ def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Tr
     app_id = given.text("txnAppId")
     if not app_id:
         raise OptionError(
-            "Option 'txnAppId' is empty.", remedy="Name what writes; keep the name for good."
+            "Option 'txnAppId' is empty.",
+            remedy="Name the application that writes, and keep the name.",
         )
     version = given.read(_TXN_VERSION)
     assert version is not None

@@ -1,6 +1,6 @@
-"""Options of Kafka's source, of other connectors and of Spark itself: what they are, what to do.
+"""Options of Kafka's source, of other connectors and of Spark: explained when they are refused.
 
-Users bring them along; an option that has no effect must not be accepted in silence.
+Users bring them along, and an option without an effect must not be accepted silently.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ _WRITING = "belongs to the query that writes the stream"
 class ForeignOption:
     """An option of another source, or of another part of Spark.
 
-    name: as its own documentation writes it; Spark hands options over in small letters.
-    what: what it is, after its name.
+    name: as its own documentation writes it; Spark passes options on in lower case.
+    what: what it does, as the rest of a sentence that begins with its name.
     ours: the option here that does the same or comes nearest, or "".
-    instead: the way out where no option of ours is.
+    instead: the remedy where there is no such option.
     """
 
     name: str
@@ -98,7 +98,7 @@ _TAILS = {
 
 
 def foreign_option(key: str) -> ForeignOption | None:
-    """Return what is known of an option that is not ours, under its own name."""
+    """Return the known option of this name, which is not one of this source, or None."""
     known = _BY_NAME.get(key.lower())
     if known is not None:
         return known

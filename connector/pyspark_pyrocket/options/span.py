@@ -92,7 +92,7 @@ _FROM_EARLIEST = OffsetChoice("startingOffsets", EARLIEST)
 _TO_LATEST = OffsetChoice("endingOffsets", LATEST)
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-"""Kafka's order: each wins over those behind it."""
+"""Kafka's order of precedence."""
 _PARSE = {
     "startingTimestamp": TimeChoice.parse,
     "endingTimestamp": TimeChoice.parse,
@@ -103,9 +103,9 @@ _PARSE = {
 
 @dataclass(frozen=True)
 class Span:
-    """Where a batch starts and ends; a stream begins with `starting`, and only once.
+    """Where a batch starts and ends; a stream uses `starting` once, when it is new.
 
-    notes: what the user should be told of how the options were read.
+    notes: what to log about how the options were read.
     """
 
     starting: Place = field(
@@ -122,7 +122,7 @@ class Span:
 
     @classmethod
     def parse(cls, given: OptionReader) -> "Span":
-        """Read where to start and, of a batch, where to end."""
+        """Read where to start and, for a batch, where to end."""
         starting, ending = _starting(given), _ending(given)
         notes = [*_ignored(given, _STARTS), *_ignored(given, _ENDS)]
         for place in (starting, ending):
@@ -131,10 +131,10 @@ class Span:
         return cls(starting, ending, tuple(dict.fromkeys(notes)))
 
     def time_range(self, now_ms: int) -> tuple[int, int]:
-        """Return the store times, epoch ms, [begin, end), that one time for all queues leaves."""
+        """Return the store times, epoch ms, [begin, end), within which all queues are read."""
         begin, end = 0, 2**63 - 1
         start = self.starting
-        # Where no message is that young, a queue may be read from its first.
+        # EARLIEST: a queue without a message that young is read from its first message.
         if isinstance(start, TimeChoice) and start.moment and start.without != EARLIEST:
             begin = start.moment.at(now_ms)
         if isinstance(self.ending, TimeChoice) and self.ending.moment is not None:
@@ -170,7 +170,7 @@ def _starting_offsets(given: OptionReader) -> Place:
     choice = OffsetChoice.parse("startingOffsets", text)
     if given.query == BATCH and choice.uses(LATEST):
         raise OptionError(
-            "Option 'startingOffsets' says latest, and a batch that starts there is empty.",
+            "Option 'startingOffsets' is latest, and a batch that starts there is empty.",
             remedy="Use earliest or offsets; a stream can start at latest.",
         )
     return choice
@@ -186,7 +186,7 @@ def _ending(given: OptionReader) -> Place:
     choice = OffsetChoice.parse("endingOffsets", text)
     if choice.uses(EARLIEST):
         raise OptionError(
-            "Option 'endingOffsets' says earliest, and a batch that ends there is empty.",
+            "Option 'endingOffsets' is earliest, and a batch that ends there is empty.",
             remedy="Use latest or offsets.",
         )
     return choice
@@ -205,7 +205,7 @@ def _group(given: OptionReader, option: str) -> str:
     group = given.text("group") or given.text("commitToGroup")
     if not group:
         raise OptionError(
-            f"Option {option!r} says committed, and no consumer group is named.",
+            f"Option {option!r} is committed, and no consumer group is named.",
             remedy="Name it with the option 'group'.",
             code="OPTION_MISSING",
         )

@@ -30,7 +30,7 @@ TABLE: tuple[Option[Any], ...] = (
 
 _ADDED_BY_SPARK = {
     SINK: re.compile("checkpointlocation|queryname"),
-    # What CREATE TABLE adds when it asks for the columns.
+    # Added by CREATE TABLE when it asks for the columns.
     READ: re.compile(
         r"option\..*|provider|owner|location|comment|collation|external|is_managed_location"
         "|table_type"
@@ -39,17 +39,17 @@ _ADDED_BY_SPARK = {
 
 _MIN_RATIO, _MIN_RATIO_OF_SAME_BEGINNING = 0.65, 0.5
 _BEGINNING = 6
-"""A name is near by difflib's ratio; less will do where as many first letters are the same."""
+"""The least ratio of difflib for a similar name; a lower one for names with the same beginning."""
 
 
 def given_options(request: Request, query: str) -> tuple[str, OptionReader]:
-    """Return the store's path and what the user gave; refuse what `query` does not have."""
+    """Return the store's path and the options; refuse those that `query` does not have."""
     path, rest = split_target(request)
     return path, OptionReader(known_options(rest, query), query)
 
 
 def known_options(given: Mapping[str, str], query: str) -> dict[str, str]:
-    """Return the options that `query` has, by their names in the table; refuse all others."""
+    """Return the options of `query` by their names in the table; refuse all others."""
     added = _ADDED_BY_SPARK.get(query)
     return {
         _lookup(key, query).name: value
@@ -59,12 +59,12 @@ def known_options(given: Mapping[str, str], query: str) -> dict[str, str]:
 
 
 def names_for(query: str) -> list[str]:
-    """Return the names of the options that a query of this kind has."""
+    """Return the names of the options of this kind of query."""
     return [option.name for option in TABLE if option.serves(query)]
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """Return the name most like `word`, ignoring case, or "" where none is near."""
+    """Return the name most similar to `word`, ignoring case, or "" if none is similar."""
     low = word.lower()
     by_lower = {name.lower(): name for name in names}
     for each in get_close_matches(low, by_lower, n=5, cutoff=_MIN_RATIO_OF_SAME_BEGINNING):

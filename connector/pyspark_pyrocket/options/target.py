@@ -1,4 +1,4 @@
-"""Where the store is: the option `path`, else the environment, as an absolute path."""
+"""The option `path`, otherwise the environment, as an absolute path."""
 
 import os
 from collections.abc import Mapping
@@ -30,10 +30,10 @@ _LATER = ("endpoint", "namesrv")
 
 @dataclass(frozen=True)
 class Request:
-    """Options as Spark passes them, and what gives them meaning on the driver.
+    """Options as Spark passes them, with their context on the driver.
 
     directory: the driver's working directory, for relative paths.
-    default_store: what PYROCKET_STORE is on the driver.
+    default_store: PYROCKET_STORE on the driver.
     """
 
     options: Mapping[str, str]
@@ -42,7 +42,7 @@ class Request:
 
 
 def split_target(request: Request) -> tuple[str, dict[str, str]]:
-    """Return the absolute path of the store, and the options that are not about the target."""
+    """Return the absolute path of the store, and the other options."""
     rest = dict(request.options)
     path = _one_path(rest)
     _refuse_later_targets(rest)
@@ -50,7 +50,7 @@ def split_target(request: Request) -> tuple[str, dict[str, str]]:
 
 
 def absolute_path(path: str, directory: str) -> str:
-    """Return `path`, a path or `file:` URI, as an absolute path seen from `directory`."""
+    """Return `path`, a path or `file:` URI, as an absolute path; `directory` is its base."""
     if not path.strip():
         raise OptionError(
             "No store is named.",
@@ -74,7 +74,7 @@ def _one_path(options: dict[str, str]) -> str:
 
 
 def _pop(options: dict[str, str], wanted: str, default: str) -> str:
-    """Take an option out, in whatever letters it is written."""
+    """Remove an option, whatever the case of its name, and return its value."""
     for name in [name for name in options if name.lower() == wanted]:
         default = options.pop(name)
     return default

@@ -1,4 +1,4 @@
-"""Times as users write them: epoch milliseconds, ISO-8601, or so long ago. Pure."""
+"""Times as users write them: epoch milliseconds, ISO-8601, or a length of time ago. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pyrocket.errors import OptionError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _SECONDS_BELOW = 10**11
-"""Milliseconds from 1973 on are above; seconds until the year 5138 are below."""
+"""Numbers below are taken for seconds: as milliseconds they lie before 1973."""
 _ISO = re.compile(
     r"(\d{4})(-?)(\d\d)\2(\d\d)"
     r"(?:[Tt ](\d\d)(?:(:?)(\d\d)(?:\6(\d\d)(?:[.,](\d+))?)?)?(?:([Zz])|([+-]\d\d):?(\d\d)?)?)?",
@@ -20,9 +20,9 @@ _ISO = re.compile(
 
 @dataclass(frozen=True)
 class Timestamp:
-    """A time: `ms` since the epoch or, if `relative`, from the moment at which a query begins.
+    """A time: `ms` since the epoch or, if `relative`, from the start of the query.
 
-    note: what the user should be told of how it was read, or an empty string.
+    note: what to log about how it was read, or an empty string.
     """
 
     ms: int
@@ -30,12 +30,12 @@ class Timestamp:
     note: str = ""
 
     def at(self, now_ms: int) -> int:
-        """Return epoch milliseconds, for a query that begins now."""
+        """Return epoch milliseconds for a query that starts now."""
         return now_ms + self.ms if self.relative else self.ms
 
 
 def parse_timestamp(where: str, value: object) -> Timestamp:
-    """Return the time that a user wrote as text or as a number of JSON. Raises OptionError."""
+    """Return the time in an option's text, or in a JSON number. Raises OptionError."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     text = value.strip() if isinstance(value, str) else ""
@@ -67,7 +67,7 @@ def _relative(text: str) -> Timestamp | None:
 
 
 def _iso(where: str, text: str) -> Timestamp | None:
-    # Not `fromisoformat` of the text: which forms that takes depends on Python's version.
+    # Not `fromisoformat` of the text: the forms it accepts depend on Python's version.
     found = _ISO.fullmatch(text)
     if found is None:
         return None
@@ -80,7 +80,7 @@ def _iso(where: str, text: str) -> Timestamp | None:
     except ValueError:
         return None
     note = "" if zulu or zone else f"{where}: {text!r} names no zone and is taken as UTC"
-    # Store times are whole milliseconds: the first one that is not before.
+    # Store times are whole milliseconds: round up.
     parts = fraction.ljust(3, "0")
     up = int(parts[:3]) + any(digit != "0" for digit in parts[3:])
     return Timestamp((time - _EPOCH) // timedelta(milliseconds=1) + up, note=note)

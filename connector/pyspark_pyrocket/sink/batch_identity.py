@@ -1,8 +1,8 @@
-"""What makes a write the same one again when Spark repeats it.
+"""How a write is recognised when Spark repeats it.
 
-A stream is known by its query id, which lives in the checkpoint, and a micro-batch by its number;
-Spark tells both to the tasks. A batch write has only what the user says: Spark's properties are the
-same for every write in a foreachBatch, so they are never used there.
+A stream is identified by its query id, which is in the checkpoint, and a micro-batch by its number;
+Spark passes both to the tasks. A batch write has only the options txnAppId and txnVersion: Spark's
+properties are the same for every write in a foreachBatch, so they are not used there.
 """
 
 from collections.abc import Iterable
@@ -15,25 +15,25 @@ from pyspark import TaskContext
 from pyspark_pyrocket.options.write import WriteOptions
 
 _QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
-"""Spark's names in a task's local properties; the job group of a stream is its run id."""
+"""Names of local properties of a task; the job group of a stream is its run id."""
 
 
 def batch_of_task(target: str) -> SinkBatch:
-    """Return the micro-batch that this task belongs to. Raises SinkError (SINK_NO_IDENTITY)."""
+    """Return the micro-batch of this task. Raises SinkError (SINK_NO_IDENTITY)."""
     context = TaskContext.get()
     told = {
         name: context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH, _RUN)
     }
     missing = [name for name, value in told.items() if not value]
     if missing:
-        raise _no_identity(f"Spark has not told the task {' and '.join(missing)}")
+        raise _no_identity(f"the task has no local property {' and '.join(missing)}")
     return SinkBatch(
         identity=str(told[_QUERY]), target=target, batch=int(str(told[_BATCH])), run=str(told[_RUN])
     )
 
 
 def batch_of_write(options: WriteOptions) -> SinkBatch:
-    """Return what a batch write is known by: the user's word, or a name that nobody repeats."""
+    """Return the identity of a batch write: the user's, or a random one."""
     said = options.transaction
     if said is None:
         return SinkBatch(identity=str(uuid4()), target=options.topic, batch=0)
@@ -41,9 +41,10 @@ def batch_of_write(options: WriteOptions) -> SinkBatch:
 
 
 def agreed(told: Iterable[SinkBatch], batch_id: int) -> SinkBatch:
-    """Return the micro-batch that all tasks name, which has to be the one Spark commits.
+    """Return the micro-batch that all tasks name.
 
-    It began with the first of the tasks: one that is repeated much later makes it no younger.
+    It began with the first of the tasks: a task that is repeated later does not make it younger.
+    Raises SinkError (SINK_NO_IDENTITY) unless it is the micro-batch that Spark commits.
     """
     by_task = sorted(told, key=lambda batch: batch.began)
     different = set(by_task)
@@ -55,7 +56,7 @@ def agreed(told: Iterable[SinkBatch], batch_id: int) -> SinkBatch:
 
 def _no_identity(happened: str) -> SinkError:
     return SinkError(
-        f"A repeated micro-batch could not be told from a new one: {happened}.",
+        f"A repeated micro-batch cannot be recognised: {happened}.",
         remedy="Write in foreachBatch with the options txnAppId and txnVersion, or set "
         "delivery=at-least-once.",
         code="SINK_NO_IDENTITY",

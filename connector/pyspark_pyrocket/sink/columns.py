@@ -57,7 +57,7 @@ _SENT: dict[str, tuple[str, tuple[DataType, ...]]] = {
     "delay": ("delay", (_TEXT,)),
     "deliverTimestamp": ("deliverTimestamp", (TimestampType(),)),
 }
-"""Column of the DataFrame → what it is sent as, and the types it may have."""
+"""Column of the DataFrame → the column of messages, and the types it may have."""
 
 _IGNORED = frozenset(COLUMNS) - frozenset(_SENT)
 
@@ -66,8 +66,8 @@ _IGNORED = frozenset(COLUMNS) - frozenset(_SENT)
 class SinkColumn:
     """One column that is sent.
 
-    source: its name here, as in `_SENT`; position: where it is in the DataFrame.
-    arrow: the type in which it is worked on, whatever variant of it Spark hands over.
+    source: its name, as in `_SENT`; position: its index in the DataFrame.
+    arrow: the type to which it is cast, whichever variant Spark passes.
     """
 
     source: str
@@ -76,14 +76,14 @@ class SinkColumn:
 
 
 SinkColumns = Mapping[str, SinkColumn]
-"""What it is sent as → the column."""
+"""Column of messages → the column of the DataFrame."""
 
 
 @dataclass(frozen=True)
 class JsonBody:
-    """Columns that are written as the fields of a JSON object, which is the body.
+    """The columns that are written as a JSON object, which is the body.
 
-    positions: where they are in the DataFrame.
+    positions: their indexes in the DataFrame.
     whole: whether there is only one, a struct that is the object itself.
     """
 
@@ -93,7 +93,10 @@ class JsonBody:
 
 
 def plan_columns(schema: StructType, topic: str) -> SinkColumns:
-    """Match every field, or raise SchemaError; `topic` is the option, or empty."""
+    """Return the column for each field. Raises SchemaError.
+
+    topic: the option, or an empty string.
+    """
     chosen = _matched(enumerate(schema))
     if "body" not in chosen:
         raise SchemaError(
@@ -108,9 +111,10 @@ def plan_columns(schema: StructType, topic: str) -> SinkColumns:
 def plan_json(
     schema: StructType, topic: str, value_column: str = ""
 ) -> tuple[SinkColumns, JsonBody]:
-    """Match the columns of messages, and take the others for the body, or raise SchemaError.
+    """Return the columns of messages, and the others as the JSON body. Raises SchemaError.
 
-    `value_column` is the struct that is the body, if there is one; then no other column is.
+    value_column: the struct that is the body, or an empty string; no other column is in the body
+    then.
     """
     inside = {
         position: field
@@ -130,7 +134,7 @@ def plan_json(
         wanted = f"column {value_column!r}" if value_column else "column for the body"
         raise SchemaError(
             f"There is no {wanted} among {', '.join(schema.fieldNames())}.",
-            remedy="Select what the JSON objects shall have.",
+            remedy="Select the columns that the JSON objects should have.",
             code="BODY_COLUMN_MISSING",
         )
     return _with_topic(chosen, topic), _json_body(inside, whole=bool(value_column))
@@ -139,7 +143,7 @@ def plan_json(
 def _is_inside(name: str, value_column: str) -> bool:
     if value_column:
         return name.lower() == value_column.lower()
-    # What only a source has is data like any other here: nothing is lost unseen.
+    # Columns that only a read has are data here, so that none is dropped silently.
     return name.lower() not in {sent.lower() for sent in _SENT}
 
 
@@ -174,9 +178,9 @@ def _check_json(field: StructField, *, whole: bool) -> None:
 
 
 def _without_void(kind: DataType) -> DataType:
-    """Return the type with something that Arrow knows for what is always null.
+    """Return the type with a type that Arrow knows in place of void.
 
-    Not in arrays and maps: what Spark hands over of them then is damaged.
+    Not in arrays and maps: Spark passes corrupt data for them.
     """
     if isinstance(kind, NullType):
         return _TEXT
@@ -228,7 +232,7 @@ def _known_name(field: StructField) -> str:
 
 
 def _check_type(field: StructField, types: tuple[DataType, ...]) -> DataType:
-    # Spark's short form leaves nullability out: rows are checked when they come.
+    # Spark's short form omits nullability: it is checked row by row.
     allowed = {each.simpleString(): each for each in types}
     if field.dataType.simpleString() not in allowed:
         raise SchemaError(
@@ -247,7 +251,7 @@ def send_batch(
     null_body: str = FAIL,
     key_encoding: str = TEXT_KEY,
 ) -> pa.RecordBatch:
-    """Return the rows under the names and types of an append; MessageError names the row."""
+    """Return the rows with the columns of an append. Raises MessageError naming the row."""
     sent = {name: _sent(name, batch, column) for name, column in columns.items()}
     if json_body is not None:
         sent["body"] = _encoded(batch, json_body)
@@ -268,7 +272,7 @@ _NO_KEY = SinkColumn("", -1, pa.null())
 
 def _sent(name: str, batch: pa.RecordBatch, column: SinkColumn) -> pa.Array:
     values = batch.column(column.position)
-    # Large strings, dictionaries and fields that cannot be null: other forms of the same type.
+    # Large strings, dictionaries and NOT NULL fields are other forms of the same type.
     if not values.type.equals(column.arrow):
         values = values.cast(column.arrow)
     if name == "properties" and pa.types.is_list(column.arrow):
@@ -284,7 +288,7 @@ def _encoded(batch: pa.RecordBatch, body: JsonBody) -> pa.StringArray:
 
 
 def _route_by_key(sent: dict[str, pa.Array]) -> pa.Array:
-    """Return the sharding keys: a row with neither one nor a queue is routed by its key."""
+    """Return the sharding keys; a row without one and without a queue is routed by its key."""
     keys = sent["keys"]
     if "queueId" in sent:
         keys = pc.if_else(sent["queueId"].is_null(), keys, pa.scalar(None, pa.string()))
@@ -292,7 +296,7 @@ def _route_by_key(sent: dict[str, pa.Array]) -> pa.Array:
 
 
 def _map_of_headers(headers: pa.ListArray) -> pa.MapArray:
-    """Return Kafka's headers as a map of strings; a null list has none."""
+    """Return Kafka's headers as a map of strings; a null list becomes an empty map."""
     lengths = pc.fill_null(pc.list_value_length(headers), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     rows = pc.list_parent_indices(headers)
@@ -303,7 +307,7 @@ def _map_of_headers(headers: pa.ListArray) -> pa.MapArray:
 
 
 def _text_of_headers(values: pa.BinaryArray, rows: pa.Array) -> pa.StringArray:
-    """Return bytes as the UTF-8 text that they have to be; `rows` maps elements to rows."""
+    """Return bytes as UTF-8 text, as required; `rows` is the row of each element."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

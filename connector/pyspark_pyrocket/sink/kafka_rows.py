@@ -1,7 +1,7 @@
-"""What rows of Kafka have and messages of RocketMQ have not: null values, and keys of any bytes.
+"""Rows that Kafka stores and RocketMQ does not: null values, and keys of any bytes.
 
-Such a row is refused, unless an option names a form for it; `frame.kafka_columns` reads both forms.
-Pure, column by column.
+Such a row is refused unless an option names a form for it; `columns.kafka` reads both forms. Pure,
+column by column.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ Sent = dict[str, pa.Array]
 """The columns of an append by their names."""
 
 Rows = npt.NDArray[np.int64]
-"""Numbers of rows in a batch."""
+"""Indexes of rows in a batch."""
 
 _SPACE = 0x20
 _NOT_IN_KEYS = "[ \x01\x02]"
@@ -32,7 +32,7 @@ _WITHOUT_BODY = (
 
 
 def rows_with_body(batch: pa.RecordBatch, at: int) -> Rows | None:
-    """Return the rows whose body, the column at `at`, is not null; None if that is all of them."""
+    """Return the rows whose body, the column at `at`, is not null; None if no body is null."""
     body = batch.column(at)
     if not body.null_count:
         return None
@@ -52,7 +52,7 @@ def refuse_null_bodies(sent: Sent) -> None:
 
 
 def mark_null_bodies(sent: Sent) -> None:
-    """Make null bodies empty ones with the property that says so."""
+    """Replace null bodies by empty ones with the property that marks them."""
     body = sent["body"]
     if body.null_count:
         _add_property(sent, body.is_null(), NULL_BODY_PROPERTY, "body")
@@ -60,7 +60,7 @@ def mark_null_bodies(sent: Sent) -> None:
 
 
 def encode_keys(sent: Sent) -> None:
-    """Put keys of any bytes into base64, with the property that says so; null is no key."""
+    """Encode keys of any bytes as base64, with the property that marks them; null is no key."""
     keys = sent["keys"].cast(pa.binary())
     _add_property(sent, keys.is_valid(), KEY_ENCODING_PROPERTY, "base64")
     sent["keys"] = encode_column(keys)
@@ -92,7 +92,7 @@ def _not_a_key(row: int, key: object) -> MessageError:
 
 
 def is_utf8(value: bytes | None) -> bool:
-    """Tell whether bytes are UTF-8; null is."""
+    """Return whether bytes are UTF-8; null counts as UTF-8."""
     try:
         (value or b"").decode()
     except UnicodeDecodeError:

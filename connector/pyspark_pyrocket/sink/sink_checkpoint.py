@@ -1,10 +1,10 @@
-"""What a streaming sink reads and keeps in its query's checkpoint: which store it writes to.
+"""The file in a query's checkpoint that names the store that the query writes to.
 
     pyrocket-sink.json    {"version": 1, "store": "<uuid>"}
 
-Without it a query whose store is gone, as where a disk is not mounted, would begin a new store in
-its place. Only a local checkpoint that the option `checkpointLocation` names is known: Spark tells
-a sink of no other.
+Without it, a query whose store is missing, for example because a disk is not mounted, would begin a
+new store in its place. It is kept only in a local checkpoint that the option `checkpointLocation`
+names: Spark does not pass any other location to a sink.
 """
 
 import json
@@ -24,13 +24,13 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class SinkCheckpoint:
-    """A checkpoint directory that Spark has begun."""
+    """The checkpoint directory of a running query."""
 
     path: Path
 
     @classmethod
     def of(cls, request: Request) -> "SinkCheckpoint | None":
-        """Return the checkpoint of a streaming write; None if it is not known or not local."""
+        """Return the checkpoint of a streaming write; None if it is unknown or not local."""
         options = {name.lower(): value for name, value in request.options.items()}
         location = options.get("checkpointlocation", "")
         if not location.strip():
@@ -43,11 +43,11 @@ class SinkCheckpoint:
 
     @property
     def batch(self) -> int:
-        """The micro-batch that is being written: Spark plans it here first. 0 before the first."""
+        """The micro-batch that is being written: Spark plans it here first. 0 before that."""
         return max(map(int, filter(str.isdigit, os.listdir(self.path / _OFFSETS))), default=0)
 
     def store(self) -> str:
-        """Return the uuid of the store that the query wrote to last; empty if none is noted.
+        """Return the uuid of the store that the query wrote to last, or an empty string.
 
         Raises InvalidInputError (CHECKPOINT_DAMAGED).
         """
@@ -61,13 +61,13 @@ class SinkCheckpoint:
             return ""
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(
-                f"{file} cannot be read: {error}. It says which store the query writes to.",
+                f"{file} cannot be read: {error}. It names the store that the query writes to.",
                 remedy="Restore it with the rest of the checkpoint, or remove it.",
                 code="CHECKPOINT_DAMAGED",
             ) from error
 
     def keep(self, store: str) -> None:
-        """Note that the query writes to this store; does nothing where that is noted."""
+        """Record that the query writes to this store; does nothing if that is recorded already."""
         if self.store() == store:
             return
         draft = self.path / f".{SINK_FILE}.{uuid.uuid4().hex}"

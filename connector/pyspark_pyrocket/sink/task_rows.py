@@ -1,4 +1,4 @@
-"""The rows of one task of a sink: Arrow batch after Arrow batch, a bad row named with its place."""
+"""The rows of one task of a sink, batch by batch; errors name the row."""
 
 import random
 import re
@@ -19,7 +19,7 @@ _ROW = re.compile(r"\brow (\d+)\b")
 
 
 def with_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch] | None:
-    """Return the batches that have rows, or None where there are none: nothing need be opened."""
+    """Return the batches that have rows, or None if there are none: no store need be opened."""
     some = filter(len, batches)
     first = next(some, None)
     return None if first is None else chain([first], some)
@@ -31,13 +31,14 @@ def send_rows(
     append: Callable[..., object],
     outcome: Callable[[int], str],
 ) -> tuple[int, int]:
-    """Hand every batch to `append(batch, topic=, first_queue=)`; return how many rows there were.
+    """Call `append(batch, topic=, first_queue=)` for every batch; return the rows written and left
+    out.
 
-    And how many were left out. An error of a row says its place, and `outcome` of the rows before
-    its batch in a sentence what became of the write. Raises InvalidInputError.
+    outcome: rows before the current batch → a sentence for errors: what of the write is visible.
+    Raises InvalidInputError, which names the row and its task.
     """
     rows = left_out = 0
-    # Rows without a queue or key go round robin. Each task begins elsewhere, so that
+    # Rows without a queue or key go round robin. Each task begins at another queue, so that
     # micro-batches of a few rows do not all go to the first queue.
     first_queue = random.randrange(1 << 16)
     options = sink.options
@@ -62,7 +63,7 @@ def send_rows(
 
 
 def _kept(sink: Sink, batch: pa.RecordBatch) -> Rows | None:
-    """Return the rows of a batch that are written, or None for all."""
+    """Return the rows of a batch that are written; None for all."""
     at = sink.body_position
     return rows_with_body(batch, at) if sink.options.null_body == DROP and at is not None else None
 
@@ -70,7 +71,7 @@ def _kept(sink: Sink, batch: pa.RecordBatch) -> Rows | None:
 def _placed(
     error: InvalidInputError, batch: int, rows_before: int, kept: Rows | None, outcome: str
 ) -> InvalidInputError:
-    """Return the error with the row counted from the start of its task, and the task's place."""
+    """Return the error with the task, and the row counted from the task's first."""
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
 
@@ -87,7 +88,7 @@ def _placed(
 
 
 def log_left_out(sink: Sink, rows: int, batch: str = "") -> None:
-    """Log on the driver how many rows a write has left out, if any."""
+    """Log on the driver how many rows a write left out, if any."""
     if rows:
         LOG.warning(
             "%srows without a body that were not written to %s: %d (nullBody=drop)",

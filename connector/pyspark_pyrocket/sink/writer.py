@@ -1,4 +1,4 @@
-"""Which writer a write gets, by the option `delivery`; everything is checked on the way."""
+"""Creates the writer for a write, by the option `delivery`, after all checks."""
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType

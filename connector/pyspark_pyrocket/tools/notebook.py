@@ -48,7 +48,7 @@ def display_stream(
 
 
 class StreamView:
-    """The newest rows of a query; `table` has them, `stop` ends the query."""
+    """The newest rows of a query; `table` holds them, `stop` ends the query."""
 
     def __init__(self, columns: list[str], n: int, *, whole: bool) -> None:
         self._columns, self._n, self._whole = tuple(columns), n, whole
@@ -58,9 +58,9 @@ class StreamView:
         self._screen = _screen(self)
 
     def take(self, batch: DataFrame, number: int) -> None:
-        """Show a micro-batch; Spark calls this for each."""
+        """Show a micro-batch; Spark calls this for each one."""
         # All of it is computed, once: Spark keeps the state of an aggregation only for partitions
-        # that were, and taking a few rows would not compute all.
+        # that were computed, and taking a few rows would not compute all of them.
         batch.persist()
         try:
             count = batch.count()
@@ -74,13 +74,13 @@ class StreamView:
         self._show(f"micro-batch {number}: {count:,} rows")
 
     def follow(self, query: StreamingQuery) -> None:
-        """Show when the query ends, and why."""
+        """Show that the query has ended, and why."""
         self.query = query
         self._follower = threading.Thread(target=self._wait, name="pyrocket-view", daemon=True)
         self._follower.start()
 
     def stop(self) -> None:
-        """End the query; what it has brought stays on the screen."""
+        """End the query; its rows stay on the screen."""
         self.query.stop()
 
     @property
@@ -102,14 +102,14 @@ class StreamView:
     def _wait(self) -> None:
         try:
             self.query.awaitTermination()
-        except Exception as error:  # The query's, or that Spark has gone: both end the view.
+        except Exception as error:  # The query failed, or Spark has ended: both end the view.
             self._show(f"failed: {str(error).splitlines()[0]}")
         else:
             self._show("ended")
 
 
 def _screen(view: StreamView) -> Callable[[], object]:
-    """Return what shows the view, again and again: in a cell's output, or by printing."""
+    """Return the function that shows the view: it updates a cell's output, or prints."""
     display = _display_of_notebook()
     if display is None:
         return lambda: sys.stdout.write(f"{view!r}\n")

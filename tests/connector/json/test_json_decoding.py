@@ -159,7 +159,7 @@ def test_what_follows_the_object_does_not_count_as_in_spark():
     ("body", "reason"),
     [
         (b"", "it is not JSON: Expecting value"),
-        (b"[1]", r"it is no JSON object: \[1\]"),
+        (b"[1]", r"it is not a JSON object: \[1\]"),
         (b'{"i":1.5}', "i is 1.5, not int"),
         (b'{"r":{"p":"soon"}}', "r.p is soon, not date"),
         (b'{"a":[{"p":1},{"p":true}]}', r"a\[1\].p is true, not int"),

@@ -61,7 +61,7 @@ def test_what_does_not_go_with_the_format_is_refused(options, error):
 def test_a_name_that_is_no_topic_and_ddl_that_is_none_are_refused():
     with pytest.raises(InvalidInputError, match=r"TOPIC_ILLEGAL"):
         read(**JSON, mode="permissive", badRecordsTopic="a b")
-    with pytest.raises(InvalidInputError, match=r"SCHEMA_INVALID.*INTT is no type"):
+    with pytest.raises(InvalidInputError, match=r"SCHEMA_INVALID.*INTT is not a type"):
         read(**JSON, valueSchema="id INTT")
 
 

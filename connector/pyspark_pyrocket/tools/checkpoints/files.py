@@ -34,7 +34,7 @@ _CRC_HEADER, _CRC_CHUNK = 8, 512
 class PlannedBatch:
     """One file of `offsets/`.
 
-    settings: its JSON line. sources: the line of each source, as it is.
+    settings: its JSON line. sources: the line of each source, unparsed.
     """
 
     number: int
@@ -44,14 +44,14 @@ class PlannedBatch:
 
     @property
     def planned_ms(self) -> int | None:
-        """When Spark planned it, epoch ms."""
+        """When Spark planned it, epoch ms; None if unknown."""
         try:
             return int(json.loads(self.settings)["batchTimestampMs"])
         except (ValueError, KeyError, TypeError):
             return None
 
     def ours(self) -> dict[int, StreamOffset]:
-        """Return the offsets of the sources that are pyrocket's, by their place in the query."""
+        """Return the offsets of pyrocket's sources, by their index in the query."""
         found = {}
         for index, line in enumerate(self.sources):
             value = _json_or_none(line)
@@ -64,7 +64,8 @@ class PlannedBatch:
 class Damage:
     """A file that Spark cannot read, and why.
 
-    in_the_way: what Spark does better without, a file beside it or itself; empty if nothing is.
+    in_the_way: the file that has to be removed for Spark to go on, this one or its checksum; or
+    empty.
     """
 
     file: str
@@ -74,10 +75,11 @@ class Damage:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint directory holds.
+    """The contents of a checkpoint directory.
 
-    batches: those that can be read, ascending; Spark keeps the last hundred. planned: all numbers
-    in `offsets/`. foreign: files that are not Spark's.
+    batches: those that can be read, ascending; Spark keeps the last hundred.
+    planned: all numbers in `offsets/`.
+    foreign: files that are not Spark's.
     """
 
     path: Path
@@ -99,7 +101,7 @@ class Checkpoint:
 
 
 def checkpoint_path(directory: str) -> Path:
-    """Return the local directory that is meant. Raises OptionError for one elsewhere."""
+    """Return the local directory of a checkpoint. Raises OptionError if it is remote."""
     try:
         return Path(absolute_path(directory, os.getcwd()))
     except OptionError as error:
@@ -111,7 +113,7 @@ def checkpoint_path(directory: str) -> Path:
 
 
 def read_checkpoint(directory: str) -> Checkpoint:
-    """Return what is in a checkpoint. Raises InvalidInputError (CHECKPOINT_NOT_FOUND)."""
+    """Read a checkpoint. Raises InvalidInputError (CHECKPOINT_NOT_FOUND)."""
     path = checkpoint_path(directory)
     if not (path / OFFSETS).is_dir() and not (path / METADATA).is_file():
         raise InvalidInputError(
@@ -138,12 +140,12 @@ def read_checkpoint(directory: str) -> Checkpoint:
 
 
 def crc_path(file: Path) -> Path:
-    """Return where the checksums of a file are, if it has any."""
+    """Return the path of a file's checksums; it may not exist."""
     return file.with_name(f".{file.name}.crc")
 
 
 def _committed(path: Path, planned: list[int], damaged: list[Damage]) -> set[int]:
-    """Return the micro-batches whose files in `commits/` count."""
+    """Return the micro-batches that are committed."""
     committed = set()
     for number in sorted(map(int, _numbers(path / COMMITS))):
         name = f"{COMMITS}/{number}"
@@ -178,7 +180,7 @@ def _read_batch(
 def _lines(
     path: Path, name: str, damaged: list[Damage], *, in_the_way: str = ""
 ) -> list[str] | None:
-    """Return a file's lines, or None; what is wrong comes to `damaged`."""
+    """Return a file's lines, or None with the fault added to `damaged`."""
     file = path / name
     try:
         content = file.read_bytes()

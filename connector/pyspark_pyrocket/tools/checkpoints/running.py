@@ -1,17 +1,17 @@
-"""Whether a query may be running just now, as far as this machine can tell."""
+"""Whether a query may be running, as far as this machine can tell."""
 
 import os
 import time
 from pathlib import Path
 
 PATIENCE_SECONDS = 3.0
-"""The process of a query that has just ended takes a moment to go."""
+"""The process of a query that has just ended takes a moment to exit."""
 
 _RUNNER = b"pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def still_running(store: Path) -> list[int]:
-    """Return the same as `queries_on`, but give those that are just ending a moment."""
+    """Return `queries_on`, after giving queries that are just ending a moment."""
     until = time.monotonic() + PATIENCE_SECONDS
     while (found := queries_on(store)) and time.monotonic() < until:
         time.sleep(0.1)
@@ -19,10 +19,11 @@ def still_running(store: Path) -> list[int]:
 
 
 def queries_on(store: Path, processes: Path = Path("/proc")) -> list[int]:
-    """Return the processes of streaming queries, of this user, that have the store open.
+    """Return the processes of this user's streaming queries that have the store open.
 
-    Spark gives every streaming query over a Python source such a process. Which checkpoint it has
-    cannot be seen. Where there is no /proc nothing is.
+    Spark starts such a process for every streaming query with a Python source. Which checkpoint it
+    uses
+    is not visible. Without /proc, nothing is.
     """
     if not processes.is_dir():
         return []
@@ -36,5 +37,5 @@ def _has_open(process: Path, store: Path) -> bool:
             return False
         links = [os.readlink(process / "fd" / name) for name in os.listdir(process / "fd")]
     except OSError:
-        return False  # It has ended, or is somebody else's.
+        return False  # It has ended, or belongs to another user.
     return str(store.resolve()) in links

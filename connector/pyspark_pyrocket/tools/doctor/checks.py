@@ -59,7 +59,7 @@ def check_worker(python: str) -> Check:
 
 
 def check_pyspark() -> Check:
-    """Check pyspark's version, and that it goes with this Python."""
+    """Check pyspark's version, and that it supports this Python."""
     needed = f"pyspark>={_dotted(PYSPARK_MINIMUM)}"
     try:
         found = pyspark_version()
@@ -75,7 +75,7 @@ def check_pyspark() -> Check:
 
 
 def check_java() -> Check:
-    """Check that there is a Java for Spark, and tell which it would be."""
+    """Check that there is a Java for Spark; report which one it would be."""
     try:
         return ok("java", find_java().describe())
     except JavaNotFoundError as error:
@@ -112,7 +112,7 @@ def _dotted(numbers: tuple[int, ...]) -> str:
 CLEAN_EXPIRED_PERCENT = 75
 CLEAN_OLDEST_PERCENT = 85
 REFUSE_WRITES_PERCENT = 90
-"""RocketMQ's thresholds of how full the file system of a store may be."""
+"""RocketMQ's thresholds for the use of a store's file system, in percent."""
 
 
 def check_space(store: str | None) -> Check:
@@ -124,7 +124,7 @@ def check_space(store: str | None) -> Check:
         blocks = os.statvfs(place)
     except OSError as error:
         return fail("space", f"{place}: {error.strerror}", "Name a directory that can be read.")
-    # As df and RocketMQ count: what is reserved for root is neither used nor free.
+    # As in df and RocketMQ: blocks reserved for root are neither used nor free.
     taken = blocks.f_blocks - blocks.f_bfree
     used = 100 * taken / ((taken + blocks.f_bavail) or 1)
     free = blocks.f_bavail * blocks.f_frsize / 2**30
@@ -139,10 +139,16 @@ def judge_space(used_percent: float, found: str) -> Check:
         return fail("space", found, f"From {REFUSE_WRITES_PERCENT} % writes are refused. {remedy}")
     if used_percent >= CLEAN_OLDEST_PERCENT:
         limit = CLEAN_OLDEST_PERCENT
-        return warn("space", found, f"From {limit} % the oldest files go unexpired. {remedy}")
+        return warn(
+            "space",
+            found,
+            f"From {limit} % the oldest files are deleted before they expire. {remedy}",
+        )
     if used_percent >= CLEAN_EXPIRED_PERCENT:
         limit = CLEAN_EXPIRED_PERCENT
-        return warn("space", found, f"From {limit} % expired files go at any hour. {remedy}")
+        return warn(
+            "space", found, f"From {limit} % expired files are deleted at any hour. {remedy}"
+        )
     return ok("space", found)
 
 

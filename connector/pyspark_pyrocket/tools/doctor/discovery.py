@@ -1,8 +1,8 @@
 """Checks that Spark finds `format("pyrocket")`.
 
-Spark imports every top-level module named `pyspark_*` at its first look-up. If one of them
-raises, or has a `DefaultSource` that is no class, it gives up on all of them with a warning in
-its log and then reports ours as not found.
+Spark imports every top-level module named `pyspark_*` at its first look-up. If one of them raises,
+or has a `DefaultSource` that is not a class, Spark ignores all of them, logs a warning, and then
+reports this format as not found.
 """
 
 import json
@@ -29,10 +29,10 @@ _INSTALL = (
 
 @dataclass(frozen=True)
 class Source:
-    """What came of importing one `pyspark_*` module as Spark does.
+    """The outcome of importing one `pyspark_*` module as Spark does.
 
-    `outcome` is "source", "none" (no DefaultSource), "not a class", "not a source" or "raised";
-    `detail` is the format's name for a source, otherwise the reason.
+    outcome: "source", "none" (no DefaultSource), "not a class", "not a source" or "raised".
+    detail: the format's name of a source, otherwise the reason.
     """
 
     module: str
@@ -41,12 +41,12 @@ class Source:
 
     @property
     def blocks(self) -> bool:
-        """Whether it hides every Python data source, ours too."""
+        """Whether it hides every Python data source, including this one."""
         return self.outcome in ("raised", "not a class")
 
 
 def check_discovery(python: str) -> list[Check]:
-    """Import what Spark would import, each module in a process of its own."""
+    """Import the modules that Spark would import, each in a process of its own."""
     names = _probe(python)
     if not isinstance(names, list):
         return [fail("discovery", f"{python} cannot look for modules: {names}", _INSTALL)]
@@ -55,7 +55,7 @@ def check_discovery(python: str) -> list[Check]:
 
 
 def import_source(python: str, module: str) -> Source:
-    """Return what importing the module in a fresh process gives."""
+    """Return the outcome of importing the module in a new process."""
     answer = _probe(python, module)
     if isinstance(answer, dict):
         return Source(module, str(answer["outcome"]), str(answer["detail"]))
@@ -69,7 +69,7 @@ def _judge(source: Source) -> Check | None:
         found = f"hides every Python data source from Spark: {source.detail}"
         return fail(name, found, os_error_remedy)
     if source.outcome == "not a source":
-        return warn(name, source.detail, f"Spark ignores {source.module}; nothing else suffers.")
+        return warn(name, source.detail, f"Spark ignores {source.module} only.")
     if source.detail == FORMAT and source.module != OURS:
         return warn(name, f"also offers the format {FORMAT!r}", "Spark takes the last by name.")
     return None
@@ -86,7 +86,7 @@ def _judge_ours(sources: list[Source]) -> Check:
 
 
 def _probe(python: str, *arguments: str) -> object:
-    """Return the probe's JSON answer, or the last line of what went wrong."""
+    """Return the probe's JSON answer, or the last line of its error."""
     text = files("pyspark_pyrocket.tools.doctor").joinpath("probe.py").read_text()
     try:
         answer = subprocess.run(

@@ -1,7 +1,7 @@
-"""Runs as text in the workers' Python: does what Spark's look-up does, and tells in JSON.
+"""Runs as text in the workers' Python: does what Spark's look-up does, and prints JSON.
 
-Without an argument it prints the modules that the look-up would import; with the name of one,
-what came of importing it.
+Without an argument it prints the modules that the look-up would import; with the name of a module,
+the outcome of importing it.
 """
 
 import importlib

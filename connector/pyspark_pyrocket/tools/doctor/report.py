@@ -9,7 +9,7 @@ from pyrocket.tools.cli.frame import print_table
 
 
 class Verdict(Enum):
-    """How bad a finding is: FAIL means that something will not work."""
+    """The severity of a finding; FAIL: something will not work."""
 
     OK = "ok"
     WARN = "warn"
@@ -18,7 +18,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, the verdict, what was found, and the way out if it is not OK."""
+    """What was checked, the verdict, what was found, and the remedy unless it is OK."""
 
     name: str
     verdict: Verdict
@@ -37,7 +37,7 @@ def warn(name: str, found: str, remedy: str) -> Check:
 
 
 def fail(name: str, found: str, remedy: str) -> Check:
-    """Return a finding that must be mended first."""
+    """Return a finding that has to be fixed first."""
     return Check(name, Verdict.FAIL, found, remedy)
 
 
@@ -45,7 +45,7 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 
 
 def show_json(checks: list[Check]) -> None:
-    """Print one object: whether nothing failed, and every check."""
+    """Print one object: whether no check failed, and all checks."""
     found = [
         {
             "name": check.name,
@@ -60,8 +60,8 @@ def show_json(checks: list[Check]) -> None:
 
 
 def show_table(checks: list[Check]) -> None:
-    """Print a table: verdict, what was looked at, what was found and the way out."""
-    # A second's worth of imports that JSON does not need.
+    """Print a table: verdict, check, what was found and the remedy."""
+    # Importing rich takes a second, which JSON does not need.
     from rich.table import Table
     from rich.text import Text
 

@@ -1,7 +1,7 @@
-"""Lags for Prometheus: RocketMQ's names and labels, so that dashboards made for it show them.
+"""Lags for Prometheus, with RocketMQ's names and labels, so that existing dashboards show them.
 
-Source: `BrokerMetricsConstant`, `BrokerMetricsManager`. What RocketMQ does not have begins with
-`pyrocket_spark_`. Needs prometheus-client.
+Source: `BrokerMetricsConstant`, `BrokerMetricsManager`. Metrics that RocketMQ does not have begin
+with `pyrocket_spark_`. Needs prometheus-client.
 """
 
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ _GROUP = ("consumer_group",)
 _TOPIC = (*_GROUP, "topic")
 _ROCKETMQ = ("cluster", "node_type", "node_id", *_TOPIC, "is_retry", "is_system")
 _CLUSTER = "DefaultCluster"
-"""RocketMQ's default; a store without a server belongs to none."""
+"""RocketMQ's default; a store without a broker belongs to no cluster."""
 
 _Labels = tuple[str, ...]
 _Values = dict[tuple[Gauge, _Labels], int]
 
 
 class LagMetrics:
-    """Gauges, by the query's name as `consumer_group`; what is no longer so is removed."""
+    """Gauges, labelled with the query's name as `consumer_group`; outdated series are removed."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def gauge(name: str, about: str, labels: _Labels) -> Gauge:
@@ -49,7 +49,7 @@ class LagMetrics:
         self._told: dict[str, set[tuple[Gauge, _Labels]]] = {}
 
     def report(self, query: str, lags: Iterable[TopicLag], batch: BatchFacts) -> None:
-        """Take the lags of a query after a micro-batch."""
+        """Set the gauges after a micro-batch of a query."""
         values: _Values = {
             (self._batch, (query,)): batch.number,
             (self._rows, (query,)): batch.rows,
@@ -63,7 +63,7 @@ class LagMetrics:
         self._told[query] = set(values)
 
     def forget(self, query: str) -> None:
-        """Remove what was reported of a query that has ended."""
+        """Remove the series of a query that has ended."""
         self._remove(self._told.pop(query, set()))
 
     def _of_topic(self, query: str, lag: TopicLag) -> _Values:

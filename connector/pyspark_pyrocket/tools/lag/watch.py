@@ -1,4 +1,4 @@
-"""Watching all streaming queries of a session, in one line."""
+"""One call that watches the lag of all streaming queries of a session."""
 
 import os
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LagWatch:
-    """Ends with `stop`, or with the session.
+    """A running watch; it ends with `stop`, or with the session.
 
     registry: where the metrics are, or None. port: where they are served, or None.
     """
@@ -46,11 +46,13 @@ def watch_lag(
     registry: "CollectorRegistry | None" = None,
     log_seconds: float | None = LOG_SECONDS,
 ) -> LagWatch:
-    """Tell how far the session's streaming queries are behind, in log lines and as metrics.
+    """Report how far the session's streaming queries are behind, in the log and as metrics.
 
-    store: the directory they read, which adds bytes and time to messages; else that of
-    PYROCKET_STORE. port: serve the metrics there (0 is any), at `address`. registry: keep them
-    there, with a port or without. log_seconds: between two lines about a query; None for none.
+    store: the directory they read, which adds bytes and time to messages; by default
+    PYROCKET_STORE.
+    port: serve the metrics there (0: any free port), at `address`.
+    registry: keep the metrics in this registry, with a port or without.
+    log_seconds: the time between two log lines about a query; None: no log lines.
     Raises UnsupportedError if metrics are wanted and prometheus-client is not installed.
     """
     path = store or os.environ.get("PYROCKET_STORE") or None
