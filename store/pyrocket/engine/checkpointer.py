@@ -21,7 +21,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.queues.changed_queues import ChangedQueues, Queue
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.checkpoint_file import read_checkpoint
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Checkpointer:
     def __init__(
         self,
         layout: Layout,
-        queues: Queues,
+        queues: QueueTable,
         changed: ChangedQueues,
         page: SharedState,
         clock: Clock,

@@ -35,7 +35,7 @@ from pyrocket.engine.retention_rules import (
 from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.topics import Topics
 
@@ -62,7 +62,7 @@ class Cleaner:
         self,
         layout: Layout,
         log: CommitLog,
-        queues: Queues,
+        queues: QueueTable,
         keys: IndexBuilder,
         topics: Topics,
         clock: Clock,

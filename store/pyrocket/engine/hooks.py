@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyrocket.disk.shared_state import SharedState
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 EVERYTHING_MAY_GO = 2**63 - 1
@@ -32,7 +32,7 @@ class Recovered:
     """
 
     log: CommitLog
-    queues: Queues
+    queues: QueueTable
     page: SharedState
     clean: bool
 

@@ -220,7 +220,7 @@ class KeyLookup:
         is_new = np.diff(codes[order]) | np.diff(queue_ids[order])
         for rows in np.split(order, np.flatnonzero(is_new) + 1):
             queue = names[codes[rows[0]]], int(queue_ids[rows[0]])
-            kept = rows[self._reader.points_to(*queue, offsets[rows]) == at[rows]]
+            kept = rows[self._reader.log_offsets_at(*queue, offsets[rows]) == at[rows]]
             if len(kept):
                 yield MessageLocations.of(*queue, offsets[kept], at[kept], sizes[kept])
 

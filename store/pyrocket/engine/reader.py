@@ -1,7 +1,8 @@
-"""The reading half of a store: never locks, never writes.
+"""Reads a store without locking or writing.
 
-What may be read is bounded by the shared words. A directory without true words (made by Java,
-copied, or not opened for writing since the last boot) is read as far as its queues go.
+The shared state says how far the log and the queues may be read. A directory without a valid shared
+state (written by Java, copied, or not opened for writing since the last boot) is read up to the end
+of its queues.
 """
 
 import time
@@ -39,7 +40,7 @@ from pyrocket.index.queues.offsets import (
     span_of,
     store_time,
 )
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.scan_many import Run
 from pyrocket.index.queues.scanner import Scanner, read_messages
 from pyrocket.log.commit_log import CommitLog
@@ -57,37 +58,37 @@ class Reader:
     def __init__(self, layout: Layout, identity: Identity, clock: Clock, files: StoreFiles) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
         self.files, self._log, self._queues = files, files.log, files.queues
-        self._scanner = Scanner(self._log, identity.config.broker_name, self._settle)
+        self._scanner = Scanner(self._log, identity.config.broker_name, self._wait_for_recovery)
         self.topics = Topics(layout, clock)
-        self._page: SharedState | None = None
+        self._state: SharedState | None = None
         self._shortfall = Shortfall(layout)
         self._durable_end: int | None = None
         self._structure = -1
         self._minima: dict[tuple[str, int], tuple[tuple[int, ...], int]] = {}
 
     def position(self) -> Position:
-        """Return one look at the words; a directory without true ones is summed up instead."""
-        page = self._true_page()
-        if page is not None:
-            return self._look(page)
+        """Return the shared state's position; without a valid state, one derived from files."""
+        state = self._valid_state()
+        if state is not None:
+            return self._position_of(state)
         if end := self.interrupted_end():
             return Position(end, end, hash("an interrupted recovery"))
         return _derived_position(self._queues, self._layout)
 
     def cursors(self) -> dict[int, int]:
-        """Return how far the services are, by word; nothing without true words."""
-        page = self._true_page()
-        return {} if page is None else page.cursors()
+        """Return the services' cursors by their index in the shared state; none if invalid."""
+        state = self._valid_state()
+        return {} if state is None else state.cursors()
 
     def next_due(self) -> int | None:
-        """Return when a service has something to do, ms; None without true words."""
-        page = self._true_page()
-        return None if page is None else page[NEXT_DUE]
+        """Return when a service has work next, in ms; None without a valid shared state."""
+        state = self._valid_state()
+        return None if state is None else state[NEXT_DUE]
 
-    def _look(self, page: SharedState) -> Position:
-        position = page.position()
+    def _position_of(self, state: SharedState) -> Position:
+        position = state.position()
         if position.structure != self._structure:
-            # Files may have been removed and made again under the same names.
+            # Files may have been deleted, and new ones created with the same names.
             self._queues.close()
             self._structure = position.structure
         return position
@@ -116,8 +117,8 @@ class Reader:
         try:
             return self._read(topic, queue_id, offset, max_messages)
         except (OffsetOutOfRangeError, StoreDamagedError):
-            # As in a scan: a recovery rewrites the queues, and what it leaves counts.
-            self._settle()
+            # A recovery may have rewritten the queues meanwhile.
+            self._wait_for_recovery()
             return self._read(topic, queue_id, offset, max_messages)
 
     def _read(
@@ -136,13 +137,17 @@ class Reader:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Return exactly [start, end) as raw records; the range is checked at once."""
+        """Yield exactly the messages [start, end), those that match `where`.
+
+        The range is checked at once. Raises QueueNotFoundError, OffsetOutOfRangeError,
+        StoreDamagedError.
+        """
         self.check_range(topic, queue_id, start, end)
         queue = self._queues.get(topic.name, queue_id)
         return self._scanner.slices(queue, start, end, where=where, tally=tally)
 
     def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
-        """Return ranges (queue, start, end) of a topic as runs; None if one is gone."""
+        """Return ranges (queue id, start, end) of a topic as runs; None if one is not there."""
         check_ranges(ranges)
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:
@@ -152,18 +157,18 @@ class Reader:
         return [(self._queues.get(topic, each), start, end) for each, start, end in ranges]
 
     def system_offsets(self, topic: str, queue_id: int = 0) -> QueueOffsets:
-        """Return the range of a queue of RocketMQ's own, which need not be in the topic table."""
+        """Return the range of any queue; its topic may be missing from the topic table."""
         return self._range(topic, queue_id, self.bound(), self._log.first_offset())
 
     def records(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[RecordSlice]:
-        """Yield the messages [start, end) of a queue as raw records, a few MiB at a time.
+        """Yield all messages [start, end) of a queue, in buffers laid out as in the log.
 
-        Raises OffsetOutOfRangeError, StoreDamagedError.
+        The range is not checked first. Raises OffsetOutOfRangeError, StoreDamagedError.
         """
         return self._scanner.slices(self._queues.get(topic, queue_id), start, end, in_place=True)
 
-    def points_to(self, topic: str, queue_id: int, offsets: Ints) -> Ints:
-        """Return the log offsets of messages at these queue offsets, ascending; -1 for none."""
+    def log_offsets_at(self, topic: str, queue_id: int, offsets: Ints) -> Ints:
+        """Return the log offsets of messages at ascending queue offsets; -1 if there is none."""
         return log_offsets_at(self._queues.get(topic, queue_id), offsets)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
@@ -171,7 +176,7 @@ class Reader:
         return store_time(self._log, self._queues.get(topic, queue_id), offset)
 
     def queues_on_disk(self) -> list[tuple[str, int]]:
-        """Return topic and queue id of all queues that have files, whatever the table says."""
+        """Return topic and queue id of all queues that have files, in the topic table or not."""
         return self._queues.on_disk()
 
     def queues_of(self, topic: str) -> list[int]:
@@ -180,7 +185,7 @@ class Reader:
 
     @property
     def log(self) -> CommitLog:
-        """The log, as far as its files go: `position` tells where it ends."""
+        """The log, up to the end of its files; see `log_end`."""
         return self._log
 
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
@@ -191,7 +196,7 @@ class Reader:
     def cut_by_bytes(
         self, topic: str, queue_id: int, start: int, end: int, marks: Sequence[int]
     ) -> list[tuple[int, int]]:
-        """Return where messages from `start` on reach each mark of bytes."""
+        """Return the offset at which messages from `start` on reach each number of bytes."""
         check_place(topic, queue_id, start=start, end=end)
         check_all_numbers(marks=marks)
         return cut_by_bytes(self._queues.get(topic, queue_id), start, end, marks)
@@ -213,19 +218,19 @@ class Reader:
         return newest_mark(self._log, ends)
 
     def holds(self, mark: LogMark) -> bool | None:
-        """Return whether the log has the marked message; None where that cannot be told."""
+        """Return whether the log has the marked message; None if that is unknown."""
         check_type(LogMark, "Use what `Store.mark` returned.", mark=mark)
         return holds(self._log, mark, self.log_end())
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all files."""
         self.files.close()
-        if self._page is not None:
-            self._page.close()
-            self._page = None
+        if self._state is not None:
+            self._state.close()
+            self._state = None
 
     def check_range(self, topic: TopicConfig, queue_id: int, start: int, end: int) -> QueueOffsets:
-        """Return the range of a queue that has [start, end), also of one that its topic has lost.
+        """Return the range of a queue that has [start, end); the topic may have lost the queue.
 
         Raises QueueNotFoundError, OffsetOutOfRangeError.
         """
@@ -239,9 +244,9 @@ class Reader:
         )
 
     def _any_offsets(self, topic: TopicConfig, queue_id: int) -> QueueOffsets:
-        """Return the range of a queue, also of one that the topic has lost and that has messages.
+        """Return the range of a read queue, or of a former one that still has messages.
 
-        A query may be halfway through such a queue.
+        A query may be in the middle of such a queue.
         """
         exists = 0 <= queue_id < topic.read_queues
         if not exists and self._queues.get(topic.name, queue_id).run.starts():
@@ -256,88 +261,93 @@ class Reader:
             maximum = self.topics.ended_at(topic, queue_id)
         self._shortfall.look_at((topic, queue_id), maximum, bound, self.interrupted_end)
         known, minimum = self._minima.get((topic, queue_id), ((), 0))
-        # Without true words nobody tells when files have come and gone.
+        # Without a valid shared state there is no sign that files were deleted.
         if known != place or bound == WHOLE_LOG or minimum >= maximum:
             minimum = queue.min_offset(log_start, maximum)
             self._minima[topic, queue_id] = place, minimum
         return QueueOffsets(minimum, maximum)
 
     def bound(self) -> int:
-        """Return the log offset at which everything ends; WHOLE_LOG where no words tell it."""
-        page = self._true_page()
-        if page is not None:
-            return self._look(page).dispatched
+        """Return the log offset up to which messages are dispatched; WHOLE_LOG if unknown."""
+        state = self._valid_state()
+        if state is not None:
+            return self._position_of(state).dispatched
         return self.interrupted_end() or WHOLE_LOG
 
     def log_end(self) -> int:
-        """Return where the valid log ends, dispatched or not; WHOLE_LOG where no words tell it."""
-        page = self._true_page()
-        if page is not None:
-            return self._look(page).published
+        """Return the log offset up to which messages are published; WHOLE_LOG if unknown."""
+        state = self._valid_state()
+        if state is not None:
+            return self._position_of(state).published
         return self.interrupted_end() or WHOLE_LOG
 
-    def _true_page(self) -> SharedState | None:
+    def _valid_state(self) -> SharedState | None:
         if not self.identity.store_id and self._layout.identity.exists():
-            # Only Java had written here when this was opened; a writer of ours has come since.
+            # Only Java had written here when this reader was opened; now a writer of ours has.
             self.identity = load_identity(self._layout, self.identity.config)
         if not self.identity.store_id:
             return None
-        page = self._page
-        if page is None:
-            page = self._page = SharedState.open_readable(self._layout.state)
-            if page is None:
+        state = self._state
+        if state is None:
+            state = self._state = SharedState.open_readable(self._layout.state)
+            if state is None:
                 return None
         lock = lock_identity(self._layout.lock)
-        if lock and page.is_valid(self.identity.key, lock):
+        if lock and state.is_valid(self.identity.key, lock):
             self._durable_end = None
-            return page
-        if not page.is_file_at(self._layout.state):
-            self._page = None  # The directory was replaced: look at its own page next time.
+            return state
+        if not state.is_file_at(self._layout.state):
+            self._state = None  # The directory was replaced: map its shared state next time.
             return None
-        if page.is_recovering(lock) and self._await_recovery(page):
-            return self._true_page()
+        if state.is_recovering(lock) and self._poll_recovery(state):
+            return self._valid_state()
         return None
 
     def interrupted_end(self) -> int:
-        """Return up to where the log was durable if a process has died in a recovery; else 0.
+        """Return up to where the log is durable if a process died in a recovery; otherwise 0.
 
-        The next recovery may cut what lies above, but nothing below. To be asked after `bound`.
+        The next recovery may truncate the log after this offset, never before it. Call it after
+        `bound`.
         """
-        page, lock = self._page, self._layout.lock
-        if not page or not page.is_recovering(lock_identity(lock)) or is_locked(lock) is not False:
+        state, lock = self._state, self._layout.lock
+        if (
+            not state
+            or not state.is_recovering(lock_identity(lock))
+            or is_locked(lock) is not False
+        ):
             return 0
         if self._durable_end is None:
             self._durable_end = QueueEnds(self._layout).durable_end()
-        # The process that recovers marks its end before it releases the lock.
-        return self._durable_end if page.is_recovering() else 0
+        # The recovering process validates the state before it releases the lock.
+        return self._durable_end if state.is_recovering() else 0
 
-    def _settle(self) -> None:
-        """Return when nobody recovers the store any more, at once if nobody does."""
-        page = self._page
-        if page is not None and page.is_recovering(lock_identity(self._layout.lock)):
-            self._await_recovery(page)
+    def _wait_for_recovery(self) -> None:
+        """Wait until no recovery is in progress."""
+        state = self._state
+        if state is not None and state.is_recovering(lock_identity(self._layout.lock)):
+            self._poll_recovery(state)
 
-    def _await_recovery(self, page: SharedState) -> bool:
-        """Return True when the recovery is over: the queues are cut and rebuilt meanwhile.
+    def _poll_recovery(self, state: SharedState) -> bool:
+        """Wait for the recovery, which truncates and rebuilds queues; return True when it ends.
 
-        False if it was interrupted. Where that cannot be told, it is waited for.
+        Returns False if the recovering process died. Waits on if the lock's holder is unknown.
         """
         own, deadline = self._layout, time.monotonic() + _RECOVERY_SECONDS
-        while page.is_recovering(lock_identity(own.lock)) and page.is_file_at(own.state):
+        while state.is_recovering(lock_identity(own.lock)) and state.is_file_at(own.state):
             if self.interrupted_end():
                 return False
             if time.monotonic() > deadline:
                 raise StoreUnavailableError(
                     f"{self._layout.root} has been in recovery for {_RECOVERY_SECONDS} s.",
-                    remedy="Try again later; if the process that recovers it has died, open it"
-                    " for writing once.",
+                    remedy="Try again later; if the recovering process died, open the store for"
+                    " writing once.",
                     code="STORE_RECOVERING",
                 )
             time.sleep(_POLL_SECONDS)
         return True
 
 
-def _derived_position(queues: Queues, layout: Layout) -> Position:
+def _derived_position(queues: QueueTable, layout: Layout) -> Position:
     ends = [queues.get(*key).max_offset(WHOLE_LOG) for key in queues.on_disk()]
     text = read_or_none(layout.config("topics")) or b""
     return Position(sum(ends), sum(ends), hash((len(ends), text)))

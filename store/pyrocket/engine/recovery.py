@@ -18,7 +18,7 @@ from pyrocket.disk.shared_state import (
 from pyrocket.engine.hooks import Recovered, RecoveryHooks
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.reached import ends_in_log
 from pyrocket.index.queues.rebuild import recover
 from pyrocket.log.checkpoint_file import read_checkpoint
@@ -37,7 +37,7 @@ _LOOKED_THROUGH = 1 << 20
 def recover_alone(
     layout: Layout,
     log: CommitLog,
-    queues: Queues,
+    queues: QueueTable,
     dispatcher: Dispatcher,
     keys: IndexBuilder,
     page: SharedState,
@@ -87,7 +87,7 @@ def _begin(layout: Layout, page: SharedState) -> None:
 def note_progress(
     layout: Layout,
     log: CommitLog,
-    queues: Queues,
+    queues: QueueTable,
     topics: Topics,
     hooks: RecoveryHooks,
     end: int,
@@ -103,7 +103,7 @@ def note_progress(
 
 
 def queues_agree(
-    layout: Layout, log: CommitLog, queues: Queues, page: SharedState, topics: Topics
+    layout: Layout, log: CommitLog, queues: QueueTable, page: SharedState, topics: Topics
 ) -> bool:
     """Whether the queues look as if they had what was dispatched; the caller is alone.
 

@@ -24,7 +24,7 @@ from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 _HEAD_BYTES = 96
@@ -63,7 +63,7 @@ def preview(
 def _queue_files(
     layout: Layout, config: StoreConfig, log_start: int, growing: set[tuple[str, int]]
 ) -> int:
-    queues = Queues(layout, config.queue_file_bytes, writable=False)
+    queues = QueueTable(layout, config.queue_file_bytes, writable=False)
     try:
         return sum(
             len(queues.get(*key).files_below(log_start, grows=key in growing))

@@ -45,7 +45,7 @@ from pyrocket.index.queues.missing_files import (
     check_log_files,
     check_queue_files,
 )
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors
@@ -140,7 +140,7 @@ class _Snapshot:
         config = reader.identity.config
         run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._log = CommitLog(run)
-        self._queues = Queues(layout, config.queue_file_bytes, writable=False)
+        self._queues = QueueTable(layout, config.queue_file_bytes, writable=False)
         self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
         self._copies = Copies(tell=self._tell) if progress else Copies()
         self._progress, self._done = progress, 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyrocket.config import StoreConfig
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.identity import SealedLog
 
@@ -20,7 +20,7 @@ class StoreFiles:
     """Shared by the reader, the writer and the services of one open store, and by its threads."""
 
     log: CommitLog
-    queues: Queues
+    queues: QueueTable
 
     @classmethod
     def to_read(cls, layout: Layout, config: StoreConfig) -> "StoreFiles":
@@ -42,7 +42,7 @@ class StoreFiles:
         files = FileQueue(
             layout.commit_log, log_bytes, layout.scratch, writable=writable, section=section
         )
-        queues = Queues(layout, queue_bytes, writable=writable, section=section)
+        queues = QueueTable(layout, queue_bytes, writable=writable, section=section)
         return cls(CommitLog(files, SealedLog(layout)), queues)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Ent
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.consume_queue import ConsumeQueue
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 _MAX_ENTRIES = 32
@@ -35,7 +35,7 @@ def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: in
     such entries has RocketMQ's default.
     """
     run = FileQueue(layout.commit_log, log_file_bytes, layout.scratch, writable=False)
-    log, queues = CommitLog(run), Queues(layout, queue_file_bytes, writable=False)
+    log, queues = CommitLog(run), QueueTable(layout, queue_file_bytes, writable=False)
     known = list(parse_delay_levels(DELAY_LEVELS))
     before = tuple(known)
     try:

@@ -22,7 +22,7 @@ from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavai
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class QueueEnds:
             return not self._path.exists()
         return len(noted.least()) == len(noted.queues)
 
-    def note(self, queues: Queues, ended_at: EndedAt, log: range) -> None:
+    def note(self, queues: QueueTable, ended_at: EndedAt, log: range) -> None:
         """Replace what is noted by what the queues have of `log`, all that there is of it, durably.
 
         The log is durable up to its end. One process at a time: with the store alone, or holding
@@ -118,7 +118,7 @@ class QueueEnds:
 
     def note_changed(
         self,
-        queues: Queues,
+        queues: QueueTable,
         ended_at: EndedAt,
         log: range,
         changed: Collection[tuple[str, int]] | None,
@@ -149,7 +149,7 @@ class QueueEnds:
         self._write(noted, log)
 
     def _looked_at(
-        self, queues: Queues, keys: Collection[tuple[str, int]], ended_at: EndedAt, log: range
+        self, queues: QueueTable, keys: Collection[tuple[str, int]], ended_at: EndedAt, log: range
     ) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield the name of each queue that has had entries, and what is to be noted of it."""
         for topic, queue_id in keys:

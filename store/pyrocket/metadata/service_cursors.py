@@ -34,7 +34,7 @@ from pyrocket.formats.system_topics import (
     TRANSACTION_GROUP,
 )
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.json_table import Content, JsonTable
 
@@ -84,7 +84,7 @@ def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
             offsets.merge(TRANSACTION_GROUP, topic, at, lambda queue, old, new: new > old)
 
 
-def restore_cursors(layout: Layout, page: SharedState, queues: Queues) -> None:
+def restore_cursors(layout: Layout, page: SharedState, queues: QueueTable) -> None:
     """Set the words of the services after a recovery, none beyond its queue's end."""
     for word, at in saved_cursors(layout).items():
         page[word] = at

@@ -121,5 +121,5 @@ def _in_queue(reader: Reader, fields: RecordFields) -> pa.BooleanArray:
         kept = offsets >= 0
         rows, offsets = rows[kept], offsets[kept]
         at = fields.physical_offset[rows]
-        found[rows] = (reader.points_to(topic, queue_id, offsets) == at) & (at < bound)
+        found[rows] = (reader.log_offsets_at(topic, queue_id, offsets) == at) & (at < bound)
     return pa.array(found)

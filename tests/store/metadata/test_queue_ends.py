@@ -3,7 +3,7 @@
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.metadata.queue_ends import QueueEnds
 from support.stores import SMALL, batch, bodies, filled, message, numbered, queue_files
 
@@ -22,14 +22,14 @@ def many(path, clock):
 @pytest.fixture
 def looked_at(monkeypatch):
     """The queues of users' topics that are looked at, by their ids."""
-    seen, get = set(), Queues.get
+    seen, get = set(), QueueTable.get
 
     def noting(queues, topic, queue_id):
         if topic == "t":
             seen.add(queue_id)
         return get(queues, topic, queue_id)
 
-    monkeypatch.setattr(Queues, "get", noting)
+    monkeypatch.setattr(QueueTable, "get", noting)
     return seen
 
 

@@ -3,11 +3,11 @@
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.index.queues.missing_files import missing_log_file
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 
-def check_no_file_missing(log: CommitLog, queues: Queues, end: int) -> None:
+def check_no_file_missing(log: CommitLog, queues: QueueTable, end: int) -> None:
     """Raise StoreDamagedError if a queue goes on in the file that would be the log's next."""
     for topic, queue_id in queues.on_disk():
         gone = missing_log_file(queues.get(topic, queue_id), log.run, end)

@@ -1,8 +1,8 @@
 """One ConsumeQueue: queue offset → (log offset, size, tags code), random access like an array.
 
-Files are full size and zero behind the last entry, so the end of a queue is found by looking: the
-last entry that has a size and lies below a bound of the log. Nothing is remembered that another
-process could make wrong; a hint only tells where to look first.
+Files have their full size, with zeros after the last entry. So the end of a queue is searched for:
+it is the last entry that has a size and a record before some log offset. Other processes append and
+delete files meanwhile; the only thing kept is a hint where to search first.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from pyrocket.formats.queue_entry import (
 
 _FILES_IN_DOUBT = 3
 _NEAR = 64
-"""Entries that are read at once where a queue is expected to end."""
+"""So many entries are read at once where a queue is expected to end."""
 
 _WHOLE_LOG = 2**63 - 1
 
@@ -36,7 +36,7 @@ class ConsumeQueue:
         self._hint = 0
 
     def max_offset(self, log_end: int) -> int:
-        """Return one past the last entry whose record lies below `log_end`; 0 without entries."""
+        """Return one past the last entry with a record before `log_end`; 0 without entries."""
         hint = self._hint
         if hint and self._ends_at(hint, log_end):
             return hint
@@ -51,13 +51,13 @@ class ConsumeQueue:
         return low
 
     def reached(self, log_end: int) -> int:
-        """Return the same, but 0 where all entries before it are pre-blank."""
+        """Return the same, but 0 if all entries before it are pre-blank."""
         end = self.max_offset(log_end)
         last = self.entries(max(end - 1, 0), end)
         return end if len(last) and last[0]["size"] != PRE_BLANK_SIZE else 0
 
     def _ends_at(self, offset: int, log_end: int) -> bool:
-        """Whether the entry before `offset` is below `log_end` and the next is not, at a glance."""
+        """Whether the queue ends at `offset`, by the entries before and after it."""
         try:
             data = self.run.read((offset - 1) * ENTRY_BYTES, 2 * ENTRY_BYTES)
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class ConsumeQueue:
         return last_size > 0 and last < log_end and not (behind_size > 0 and behind < log_end)
 
     def _bracket(self, log_end: int) -> tuple[int, int]:
-        """Return offsets between which the end lies: entries before the first are good."""
+        """Return two offsets between which the end lies."""
         hint = self._hint
         ahead = self._count_below(hint - 1, log_end) if hint else 0
         if ahead:
@@ -87,7 +87,7 @@ class ConsumeQueue:
         return 0, 0
 
     def _count_below(self, offset: int, log_end: int) -> int:
-        """Return how many of the next entries have their records below `log_end`, in one read."""
+        """Return how many of the next entries, in one read, have records before `log_end`."""
         found = self.entries(offset, offset + _NEAR)
         below = (found["size"] > 0) & (found["physical_offset"] < log_end)
         return [*below.tolist(), False].index(False)
@@ -100,12 +100,12 @@ class ConsumeQueue:
         return bool(entry["size"] > 0 and entry["physical_offset"] < log_end)
 
     def min_offset(self, log_start: int, maximum: int) -> int:
-        """Return the first entry, below `maximum`, whose record lies at or behind `log_start`."""
+        """Return the offset of the first entry whose record begins at or after `log_start`."""
         low, high = self.first_entry(maximum), maximum
-        middle = low  # Most queues have lost nothing: look at the first entry first.
+        middle = low  # Nothing was deleted from most queues: the first entry is tried first.
         while low < high:
             entry = self.entries(middle, middle + 1)
-            if not len(entry):  # The topic is being deleted, or its first file cleaned away.
+            if not len(entry):  # The topic is being deleted, or its first file was.
                 low = self.first_entry(maximum)
                 if low <= middle:
                     raise self._lacks(middle)
@@ -119,8 +119,8 @@ class ConsumeQueue:
     def _lacks(self, offset: int) -> StoreDamagedError:
         position = self.run.start_of(offset * ENTRY_BYTES)
         return StoreDamagedError(
-            f"the file {file_name(position)} of queue {self.queue_id} of {self.topic!r} is cut"
-            " short or gone.",
+            f"the file {file_name(position)} of queue {self.queue_id} of {self.topic!r} is"
+            " short or missing.",
             remedy=REBUILD_QUEUES,
         )
 
@@ -130,17 +130,17 @@ class ConsumeQueue:
         return starts[0] // ENTRY_BYTES if starts else maximum
 
     def remove_below(self, log_start: int) -> int:
-        """Remove the files that `files_below` names; return how many went."""
+        """Delete the files that `files_below` returns; return their number."""
         gone = self.files_below(log_start)
         for start in gone:
             self.run.remove(start)
         return len(gone)
 
     def files_below(self, log_start: int, *, grows: bool = False) -> list[int]:
-        """Return the leading files whose records all lie below `log_start`.
+        """Return the first files, if all their records lie before `log_start`.
 
-        The file with the last entry is none of them: it tells where the queue goes on. With
-        `grows` there will be another entry behind it first.
+        The file with the last entry is not among them: it shows where the queue continues. With
+        `grows`, another entry will have been appended by then.
         """
         end, found = self.max_offset(_WHOLE_LOG) + grows, []
         for start in self.run.starts():
@@ -152,7 +152,7 @@ class ConsumeQueue:
         return found
 
     def entries(self, start: int, end: int) -> Entries:
-        """Return the entries [start, end), fewer where a file is missing or cut short."""
+        """Return the entries [start, end), fewer if a file is missing or too short."""
         parts = []
         position, stop = start * ENTRY_BYTES, end * ENTRY_BYTES
         while position < stop:
@@ -163,20 +163,20 @@ class ConsumeQueue:
                 break
             parts.append(data)
             if len(data) < min(stop, file_end) - position:
-                break  # What the next file holds does not go on here.
+                break  # The next file does not continue here.
             position = file_end
         return parse_entries(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def put(self, first: int, entries: Entries, maximum: int, *, again: bool = False) -> None:
-        """Write entries of the queue offsets from `first` on; `maximum` is the queue's end.
+        """Write the entries of queue offsets from `first` on; the queue ends at `maximum`.
 
-        Entries below it are skipped. With `again`, those that are there already are left alone,
-        so that their files keep their times. Raises StoreDamagedError at a gap.
+        Entries before `maximum` are skipped. With `again`, equal entries are not written again, so
+        that their files keep their times. Raises StoreDamagedError (QUEUE_GAP).
         """
         if first > maximum:
             raise StoreDamagedError(
-                f"queue {self.queue_id} of {self.topic!r} ends at {maximum}, but the log goes on"
-                f" with {first}.",
+                f"queue {self.queue_id} of {self.topic!r} ends at {maximum}, but the log"
+                f" continues with {first}.",
                 remedy=REBUILD_QUEUES,
                 code="QUEUE_GAP",
             )
@@ -197,7 +197,7 @@ class ConsumeQueue:
             return False
 
     def drop_if_older(self, physical_offset: int) -> bool:
-        """Remove all files if the queue begins with an earlier record; return if it did."""
+        """Delete all files if the queue begins with an earlier record; return whether it did."""
         starts = self.run.starts()
         if not starts or not self._is_below(starts[0] // ENTRY_BYTES, physical_offset):
             return False
@@ -205,13 +205,13 @@ class ConsumeQueue:
         return True
 
     def drop(self) -> None:
-        """Remove all files."""
+        """Delete all files."""
         for start in reversed(self.run.starts()):
             self.run.remove(start)
         self._hint = 0
 
     def last_entry(self) -> tuple[int, int] | None:
-        """Return log offset and size of the last entry of those that can be believed."""
+        """Return log offset and size of the last valid entry."""
         end = self._sound_end(_WHOLE_LOG)
         for last in self.entries(max(end - 1, 0), end):
             return int(last["physical_offset"]), int(last["size"])
@@ -230,15 +230,15 @@ class ConsumeQueue:
             self.run.create(start, lead + bytes(part))
 
     def cut(self, log_end: int, *, at_gap: bool = True) -> int:
-        """Forget the entries from the first unsound one on, durably; return the queue's new end.
+        """Truncate the queue durably at its first invalid entry; return its new end.
 
-        After a crash entries may be torn, missing or ahead of the log; those of all but the last
-        three files were durable long before, as in RocketMQ. With `at_gap` those behind a missing
-        file are unsound: whoever cuts them has the log to write them again.
+        After a crash entries may be torn, missing or ahead of the log. Only the last three files
+        are checked, as in RocketMQ: others were durable long before. With `at_gap`, entries after a
+        missing file are invalid, too; the caller has the log to write them again.
         """
         end = self._sound_end(log_end, at_gap=at_gap)
         position = end * ENTRY_BYTES
-        # From the last on: a crash in between must not leave a hole.
+        # From the last file on: a crash in between must not leave a hole.
         for start in reversed(self.run.starts()):
             if start >= position:
                 self.run.remove(start)
@@ -249,7 +249,7 @@ class ConsumeQueue:
         return end
 
     def has_behind_damage(self, log_end: int, before: int, *, at_gap: bool = True) -> bool:
-        """Whether behind the end that `cut` finds there are entries of records before `before`."""
+        """Whether there are entries of records before `before` after the end that `cut` finds."""
         end = self._sound_end(log_end, at_gap=at_gap)
         for start in self.run.starts():
             first = start // ENTRY_BYTES
@@ -262,7 +262,7 @@ class ConsumeQueue:
         return False
 
     def _sound_end(self, log_end: int, *, at_gap: bool = True) -> int:
-        """Return one past the last of the entries that lie below `log_end` and keep ascending."""
+        """Return one past the last entry that ends by `log_end`, all before it ascending."""
         starts = self._files_in_doubt(log_end, at_gap)
         end, behind = (starts[0] // ENTRY_BYTES if starts else 0), -1
         for start in starts:
@@ -273,7 +273,7 @@ class ConsumeQueue:
             ends = np.where(blank, 0, offsets + entries["size"])
             before = np.concatenate(([behind], ends[:-1]))
             sound = (entries["size"] > 0) & (offsets >= before) & (ends <= log_end)
-            sound &= blank | (ends > offsets)  # No sum that wrapped around.
+            sound &= blank | (ends > offsets)  # The sum did not overflow.
             count = len(sound) if sound.all() else int(np.argmin(sound))
             if count and not blank[count - 1]:
                 end, behind = first + count, int(ends[count - 1])
@@ -282,9 +282,9 @@ class ConsumeQueue:
         return end
 
     def _files_in_doubt(self, log_end: int, at_gap: bool) -> list[int]:
-        """Return the last three files, more if they lie behind `log_end`.
+        """Return the last three files, more if those begin after `log_end`.
 
-        With `at_gap` they are the last ones before a missing file.
+        With `at_gap`, those before a missing file.
         """
         known = starts = self.run.starts()
         if at_gap:

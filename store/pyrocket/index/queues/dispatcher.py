@@ -27,7 +27,7 @@ from pyrocket.formats.record_crc import OUR_HOST
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.changed_queues import ChangedQueues
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 
 _SECOND = 1000
 _LEVEL = r"^[0-9]{1,9}$"
@@ -81,7 +81,7 @@ class Dispatcher:
     """Brings the queues up to date with runs of the log. The caller holds the mutex."""
 
     def __init__(
-        self, queues: Queues, first_offset: FirstOffset, delay_levels_ms: Sequence[int]
+        self, queues: QueueTable, first_offset: FirstOffset, delay_levels_ms: Sequence[int]
     ) -> None:
         self._queues, self.first_offset = queues, first_offset
         self._levels = delay_levels_ms

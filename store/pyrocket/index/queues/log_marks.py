@@ -1,4 +1,4 @@
-"""Marks: the newest of some messages, and whether a log still has it where it was."""
+"""Log marks: they name the newest of some messages, and show whether a log still has it."""
 
 from collections.abc import Iterable
 
@@ -16,9 +16,9 @@ _OWN_OFFSET, _SYS_FLAG = slice(28, 36), slice(36, 40)
 
 
 def newest_mark(log: CommitLog, ends: Iterable[tuple[ConsumeQueue, int]]) -> LogMark | None:
-    """Return the mark of the newest message before these offsets, each of one queue.
+    """Return the mark of the newest message before these offsets, one of each queue.
 
-    Costs one entry a queue and one record. None if the log has none of these messages any more.
+    Reads one entry per queue and one record. None if the log has none of these messages any more.
     """
     found = [
         int(entry["physical_offset"])
@@ -34,8 +34,8 @@ def newest_mark(log: CommitLog, ends: Iterable[tuple[ConsumeQueue, int]]) -> Log
 def holds(log: CommitLog, mark: LogMark, end: int) -> bool | None:
     """Return whether the log, valid up to `end`, has the marked message where it was.
 
-    None where nothing can be said: its file was cleaned away, or is missing between others, or a
-    repair has put a placeholder over the message.
+    None if that is unknown: its file was cleaned away or is missing between others, or a repair has
+    replaced the message by a placeholder.
     """
     starts, start = log.run.starts(), log.run.start_of(mark.log_offset)
     if starts and start < starts[-1] and start not in starts:
@@ -59,7 +59,7 @@ def _mark_at(log: CommitLog, offset: int) -> LogMark | None:
 
 
 def _read(log: CommitLog, offset: int, size: int) -> bytes:
-    """Return bytes of the log; none where there is no file."""
+    """Return bytes of the log; none if the file is missing."""
     try:
         return log.read(offset, size)
     except StorePermissionError:

@@ -1,4 +1,4 @@
-"""All queues of a store: which there are, and their ranges."""
+"""All queues of a store."""
 
 import os
 from collections import OrderedDict
@@ -10,16 +10,16 @@ from pyrocket.disk.layout import Layout, listed
 from pyrocket.errors import TopicNameError
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 
-_OPEN = 64
-"""Queues whose files stay open, up to four each: processes have about 1,000 descriptors."""
+_MAX_OPEN = 64
+"""So many queues keep their files open, up to four each: a process has about 1,000 descriptors."""
 
 _MAX_NAME_BYTES = 255
-_KNOWN = 4096
-"""Queues of which is remembered where they ended."""
+_MAX_CLOSED = 4096
+"""So many closed queues keep a hint where they end."""
 
 
-class Queues:
-    """Hands out ConsumeQueues, keeping the recently used ones open."""
+class QueueTable:
+    """Returns ConsumeQueues, and keeps those used last open. Safe to share between threads."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Queues:
         run_type: type[FileQueue] = FileQueue,
         section: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Make them all; `run_type` reads and writes the files of one, `section` is its."""
+        """Make the table; `run_type` and `section` are for the files of each queue."""
         self._run_type, self._section = run_type, section
         self._layout, self.file_bytes, self._writable = layout, file_bytes, writable
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
@@ -38,16 +38,16 @@ class Queues:
         self._lock = Lock()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue; it need not have files yet."""
+        """Return a queue, which need not have files yet."""
         with self._lock:
             key = topic, queue_id
             queue = self._open.pop(key, None) or self._closed.pop(key, None) or self._make(*key)
             self._open[key] = queue
-            if len(self._open) > _OPEN:
+            if len(self._open) > _MAX_OPEN:
                 oldest, closing = self._open.popitem(last=False)
                 closing.run.close()
                 self._closed[oldest] = closing
-            if len(self._closed) > _KNOWN:
+            if len(self._closed) > _MAX_CLOSED:
                 self._closed.popitem(last=False)
             return queue
 
@@ -75,7 +75,7 @@ class Queues:
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def close(self) -> None:
-        """Close what is open; queues handed out open their files again when used."""
+        """Close all files; queues that were returned open theirs again when used."""
         with self._lock:
             for queue in (*self._open.values(), *self._closed.values()):
                 queue.run.close()
@@ -84,9 +84,9 @@ class Queues:
 
 
 def _check_folder_name(topic: str) -> None:
-    """Raise TopicNameError unless a folder of all queues' folder can have the name.
+    """Raise TopicNameError unless a folder can have the name.
 
-    Callers may name any topic, also one that no table has.
+    Callers may name a topic that is not in the topic table.
     """
     try:
         length = len(os.fsencode(topic))

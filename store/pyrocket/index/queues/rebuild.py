@@ -32,7 +32,7 @@ from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.index.queues.clean_end import check_no_file_missing
 from pyrocket.index.queues.density import OffsetContinuity
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
@@ -69,7 +69,7 @@ Cut = Callable[[int, int], None]
 
 def recover(
     log: CommitLog,
-    queues: Queues,
+    queues: QueueTable,
     dispatcher: Dispatcher,
     page: SharedState,
     checkpoint: Checkpoint,
@@ -109,7 +109,7 @@ def recover(
 @dataclass(frozen=True)
 class _Recovery:
     log: CommitLog
-    queues: Queues
+    queues: QueueTable
     dispatcher: Dispatcher
     page: SharedState
     checkpoint: Checkpoint

@@ -1,7 +1,7 @@
-"""Reads of records that are scattered over the log.
+"""Reads records that are scattered over the log.
 
-`read_sparse` copies records together whose places are known to be right as far as their queue's
-entries are; `records_at` reads places that may be wrong, and leaves out those without a record.
+`read_sparse` copies records into one buffer, at positions from queue entries. `records_at` reads at
+positions that may be wrong, and leaves out those without a whole record.
 """
 
 from collections.abc import Iterator
@@ -64,9 +64,9 @@ def read_sparse(log: CommitLog, offsets: Ints, sizes: Ints) -> RecordFields:
 
 
 def records_at(log: CommitLog, offsets: Ints, sizes: Ints) -> Iterator[tuple[Rows, RecordFields]]:
-    """Yield the records at those places, which ascend, as they lie in windows of the log.
+    """Yield the records at ascending positions, window by window of the log.
 
-    Each comes with its places' rows; damaged and missing records are left out.
+    With the records come their rows among the positions. Corrupt and missing records are left out.
     """
     rows = np.flatnonzero((sizes >= FIXED_BYTES) & (sizes <= WINDOW_BYTES) & (offsets >= 0))
     ends = (offsets + sizes)[rows]
@@ -82,11 +82,11 @@ def records_at(log: CommitLog, offsets: Ints, sizes: Ints) -> Iterator[tuple[Row
 def _read(
     log: CommitLog, offsets: Ints, sizes: Ints, rows: Rows
 ) -> Iterator[tuple[Rows, RecordFields]]:
-    """Yield the records of one window, in halves where one of them is bad."""
+    """Yield the records of one window; one with an invalid record is divided into halves."""
     low, end = int(offsets[rows[0]]), int(offsets[rows[-1]] + sizes[rows[-1]])
     try:
         if not low < end <= min(log.file_end(low), low + WINDOW_BYTES):
-            raise StoreDamagedError("these are no places in one window of the log.")
+            raise StoreDamagedError("these positions do not lie in one window of the log.")
         buffer, base = log.filled_window(low, end - low)
         fields = RecordFields(buffer, base, offsets[rows] - base, sizes[rows], log.sealed)
         fields.check_structure()
@@ -100,15 +100,15 @@ def _read(
 
 @dataclass(frozen=True)
 class Scattered:
-    """Whole records as they are in the log; `at` says which of those asked for they are."""
+    """Whole records as they are in the log; `at` has their rows among the positions."""
 
     raw: pa.BinaryArray
     at: Rows
 
     def fields(self, order: Ints | None = None) -> RecordFields:
-        """Return the records, in that order, in one buffer of their own.
+        """Return the records, in that order, in one buffer.
 
-        There `physical_offset` is a place in that buffer, not in the log.
+        Their `physical_offset` is a position in that buffer, not in the log.
         """
         raw = self.raw
         if order is not None and not np.array_equal(order, np.arange(len(raw))):
@@ -118,7 +118,7 @@ class Scattered:
 
 
 def read_scattered(log: CommitLog, offsets: Ints, sizes: Ints) -> Scattered:
-    """Return the records at those places, which ascend, together; see `records_at`."""
+    """Return the records at ascending positions in one buffer; see `records_at`."""
     parts, rows = [pa.array([], pa.binary())], [np.zeros(0, np.int64)]
     for some, found in records_at(log, offsets, sizes):
         parts.append(binary_runs(found.buffer, found.starts, found.starts + found.sizes))
@@ -127,9 +127,9 @@ def read_scattered(log: CommitLog, offsets: Ints, sizes: Ints) -> Scattered:
 
 
 def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
-    """Return how long the record is that begins at each offset and ends by `bound`.
+    """Return the size of the record at each of the ascending offsets that ends by `bound`.
 
-    Offsets ascend; 0 where no record begins, or one longer than a window.
+    0 if no record begins there, or one longer than a window.
     """
     sizes = np.zeros(len(offsets), np.int64)
     first = int(np.searchsorted(offsets, 0))
@@ -147,7 +147,7 @@ def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
 
 
 def _sizes_in(log: CommitLog, offsets: Ints) -> Rows:
-    """Return the same of places in one window."""
+    """Return the same for offsets in one window."""
     start, end = int(offsets[0]), int(offsets[-1]) + HEADER_BYTES
     try:
         buffer, base = log.filled_window(start, end - start)

@@ -143,14 +143,14 @@ class Scanner:
         if gone := no_entry(queue, at):
             raise gone
         raise OffsetOutOfRangeError(
-            f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {at}, wanted up to"
+            f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {at}, before"
             f" {end}.",
             remedy="It was deleted, or the store is not the one the offsets were taken from;"
-            " `pyrocket verify` tells if the queue is damaged.",
+            " `pyrocket verify` shows whether the queue is damaged.",
         )
 
     def _check_usable(self, queue: ConsumeQueue, found: _Positions) -> None:
-        """Prove that the entries can be used as positions: ascending, none longer than a window."""
+        """Check that the entries can be used as positions: ascending, none longer than a window."""
         offsets, sizes = found.offsets, found.sizes
         good = (sizes >= FIXED_BYTES) & (sizes <= WINDOW_BYTES)
         good &= (offsets >= 0) & (offsets < 2**63 - WINDOW_BYTES)
@@ -159,7 +159,7 @@ class Scanner:
             return
         at = int(np.argmin(good))
         raise StoreDamagedError(
-            f"queue {queue.queue_id} of {queue.topic!r} has a bad entry at offset"
+            f"queue {queue.queue_id} of {queue.topic!r} has an invalid entry at offset"
             f" {found.queue_offsets[at]}: log offset {offsets[at]}, size {sizes[at]}.",
             remedy=REBUILD_QUEUES,
         )
@@ -172,7 +172,7 @@ class Scanner:
         # Most slices lie in one file.
         if end > self._log.file_end(low) and (offsets % file_bytes + sizes > file_bytes).any():
             raise StoreDamagedError(
-                f"a queue entry from {where} on runs over the end of a log file.",
+                f"a queue entry from {where} on crosses the end of a log file.",
                 remedy=REBUILD_QUEUES,
             )
         try:
@@ -184,7 +184,7 @@ class Scanner:
         return RecordFields(buffer, base, offsets - base, sizes, self._log.sealed)
 
     def _file_gone(self, queue: ConsumeQueue, found: _Positions) -> PyrocketError:
-        """Return the error about the first of these messages whose log file is not there."""
+        """Return the error for the first of these messages whose log file is missing."""
         starts = self._log.run.starts()
         there = np.isin(found.offsets - found.offsets % self._log.file_bytes, starts)
         row = int(np.argmin(there))
@@ -201,13 +201,13 @@ def matching(part: RecordSlice, where: MessageFilter) -> RecordSlice:
 
 
 def read_messages(log: CommitLog, queue: ConsumeQueue, start: int, end: int) -> list[StoredMessage]:
-    """Return the messages [start, end) of `queue`, which has them; raises as `Scanner.slices`."""
+    """Return the messages [start, end) of `queue`; raises as `Scanner.slices`."""
     entries = queue.entries(start, end)
-    behind = start + len(entries)
-    if behind < end:
-        raise no_entry(queue, behind) or StoreDamagedError(
-            f"queue {queue.queue_id} of {queue.topic!r} has entries up to {behind}, not to its end"
-            f" at {end}.",
+    next_offset = start + len(entries)
+    if next_offset < end:
+        raise no_entry(queue, next_offset) or StoreDamagedError(
+            f"queue {queue.queue_id} of {queue.topic!r} has entries up to {next_offset}, not to"
+            f" its end at {end}.",
             remedy=REBUILD_QUEUES,
         )
     return [_message(log, queue, start + row, entry) for row, entry in enumerate(entries)]
@@ -218,17 +218,17 @@ def _message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -
     where = f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
     try:
         if entry["physical_offset"] < 0 or not FIXED_BYTES <= entry["size"] <= log.file_bytes:
-            raise StoreDamagedError("its entry is no place in the log.", remedy=REBUILD_QUEUES)
-        where_to = int(entry["physical_offset"]), int(entry["size"])
-        record = decode_record(log.read(*where_to), sealed=log.sealed())
+            raise StoreDamagedError("its entry points outside the log.", remedy=REBUILD_QUEUES)
+        position = int(entry["physical_offset"]), int(entry["size"])
+        record = decode_record(log.read(*position), sealed=log.sealed())
         if (record.topic, record.queue_id, record.queue_offset) != (
             queue.topic,
             queue.queue_id,
             offset,
         ):
             raise StoreDamagedError("its entry points to another message.")
-        if (record.physical_offset, record.size) != where_to:
-            raise StoreDamagedError("its record names another place or size than its entry.")
+        if (record.physical_offset, record.size) != position:
+            raise StoreDamagedError("its record has another place or size than its entry.")
         return record.to_message()
     except FileNotFoundError:
         raise no_log_file(log.run, int(entry["physical_offset"]), where) from None

@@ -32,7 +32,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.scanner import Scanner
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
@@ -102,7 +102,7 @@ def skip_delivered(store: Recovered) -> None:
 
 
 def _pending(
-    queues: Queues, page: SharedState, log_start: int
+    queues: QueueTable, page: SharedState, log_start: int
 ) -> Iterator[tuple[int, tuple[int, int]]]:
     """Yield the levels that have pending messages by their cursors, with their queue offsets."""
     for topic, queue_id in queues.on_disk():

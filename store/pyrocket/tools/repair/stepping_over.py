@@ -20,7 +20,7 @@ from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.density import SYS_INNER_BATCH
 from pyrocket.index.queues.dispatcher import queue_rows
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import LogCheck
 
@@ -54,7 +54,7 @@ class _Jump:
 class DamagedLog:
     """One pass over a damaged log: its bad places, and which messages were there."""
 
-    def __init__(self, log: CommitLog, queues: Queues) -> None:
+    def __init__(self, log: CommitLog, queues: QueueTable) -> None:
         self._log, self._queues = log, queues
         self._next: dict[Key, tuple[int, int]] = {}
         self._jumps: list[_Jump] = []

@@ -21,7 +21,7 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, QueuePart, underivable
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
@@ -57,7 +57,7 @@ class Steps:
         self._levels = config.delay_levels_ms
         run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch)
         self._log = CommitLog(run, SealedLog(layout))
-        self._queues = Queues(layout, config.queue_file_bytes, writable=True)
+        self._queues = QueueTable(layout, config.queue_file_bytes, writable=True)
 
     def run(self, actions: tuple[Action, ...]) -> None:
         """Take them in order; readers wait meanwhile."""

@@ -2,7 +2,7 @@
 
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.index.queues.missing_files import missing_log_file
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.queue_ends import QueueEnds
@@ -85,7 +85,7 @@ def lost_by_words(run: AnyRun, published: int) -> DamagedRange | None:
     return DamagedRange(gone, published, "the file is missing.")
 
 
-def lost_by_queues(run: AnyRun, queues: Queues, end: int) -> DamagedRange | None:
+def lost_by_queues(run: AnyRun, queues: QueueTable, end: int) -> DamagedRange | None:
     """Return what the queues say of it, where the log ends at `end` as far as it is there.
 
     Only after a clean end: after any other they may be ahead of the log.

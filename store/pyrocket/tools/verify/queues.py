@@ -14,7 +14,7 @@ from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import QueuePart, queue_parts
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange
 from pyrocket.tools.verify.delays import DelayCheck
@@ -70,7 +70,7 @@ class QueueCheck:
     def __init__(
         self,
         log: CommitLog,
-        queues: Queues,
+        queues: QueueTable,
         ended_at: Callable[[str, int], int],
         delay_levels_ms: Sequence[int],
         delays: DelayCheck,

@@ -18,7 +18,7 @@ from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import Queues
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.groups import GroupOffsets, Offsets
@@ -117,7 +117,7 @@ class _Check:
         config = self._identity.config
         run = AnyRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
         self._run, self._log = run, CommitLog(run, SealedLog(layout))
-        self._queues = Queues(layout, config.queue_file_bytes, writable=False, run_type=AnyRun)
+        self._queues = QueueTable(layout, config.queue_file_bytes, writable=False, run_type=AnyRun)
         self.before = Before(layout, self._identity)
         self._page, self._clean = self.before.page, self.before.clean
         self._lost: DamagedRange | None = None

@@ -321,7 +321,7 @@ def test_a_placeholder_among_the_records_of_batches_stops_no_query(
                 store.sink._ledger.save()
             kept = ledger.read_bytes()
         strictly(store, number, [b"%d" % number])
-    place = int(store._reader.points_to(SINK_TOPIC, 0, np.array([3]))[0])
+    place = int(store._reader.log_offsets_at(SINK_TOPIC, 0, np.array([3]))[0])
     store.close()
     ledger.write_bytes(kept)
     file = path / "commitlog" / file_name(place - place % 4096)
