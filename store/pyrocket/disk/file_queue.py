@@ -9,9 +9,9 @@ one.
 import errno
 import mmap
 import os
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 
@@ -98,14 +98,17 @@ class FileQueue:
         scratch: Path,
         *,
         writable: bool = True,
+        ignore_empty_tail: bool = False,
         section: Callable[[], int] = lambda: 0,
     ) -> None:
         """`section` returns the number of this process's exclusive section, 0 outside of one.
 
-        A file is checked once in a section, not at each write.
+        A file is checked once in a section, not at each write. With `ignore_empty_tail`, last files
+        without a length count as missing, as after `remove_empty_tail`.
         """
         self.folder, self.file_bytes, self._scratch = folder, file_bytes, scratch
         self._writable, self._section = writable, section
+        self._ignore_empty_tail = ignore_empty_tail
         self._open: OrderedDict[int, tuple[int, tuple[int, int]]] = OrderedDict()
         self._looked_at: dict[int, tuple[int, int]] = {}
         self._filled, self._window = HoleCache(), MappedWindow()
@@ -126,7 +129,16 @@ class FileQueue:
                     remedy="Move it away; RocketMQ refuses such a folder too.",
                     code="STORE_FOREIGN_FILE",
                 )
-        return sorted(start for start in parsed.values() if start is not None)
+        starts = sorted(start for start in parsed.values() if start is not None)
+        while self._ignore_empty_tail and starts and not self._path(starts[-1]).stat().st_size:
+            starts.pop()
+        return starts
+
+    def ignoring_empty_tail(self) -> "FileQueue":
+        """Return the same files for reading, as they are after `remove_empty_tail`."""
+        return FileQueue(
+            self.folder, self.file_bytes, self._scratch, writable=False, ignore_empty_tail=True
+        )
 
     def remove_empty_tail(self) -> None:
         """Remove last files that never got their length, as RocketMQ does from 5.1.3 on."""
@@ -214,34 +226,19 @@ class FileQueue:
             self.write(offset, data)
 
     def create(self, start: int, content: bytes = b"", at: int = 0) -> None:
-        """Make the file that begins at `start`, with `content` at byte `at`; it is durable."""
+        """Create the file that begins at `start`, with `content` at byte `at`; it is durable."""
         io.make_directory(self.folder)
         self._install(start, [(at, content)])
 
     def _install(self, start: int, parts: Iterable[tuple[int, bytes]], time_ms: int = 0) -> None:
-        """Make a file of parts (position, bytes), durable, whatever has its name.
-
-        Without the fsync a power loss could leave the name with a file of no length.
-        """
+        """Create or replace a file; `parts` are positions in it and bytes."""
         io.make_directory(self._scratch)
-        draft = self._scratch / f"{file_name(start)}.{uuid.uuid4().hex}"
-        descriptor = io.open_file(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR)
         try:
-            try:
-                io.set_length(descriptor, self.file_bytes)
-                for at, part in parts:
-                    io.write_at(descriptor, part, at)
-                io.sync(descriptor)
-            finally:
-                os.close(descriptor)
-            if time_ms:
-                io.set_time(draft, time_ms)
-            io.rename(draft, self._path(start))
+            io.install_file(
+                self._path(start), self._scratch, parts, length=self.file_bytes, time_ms=time_ms
+            )
+        finally:
             self._looked_at.pop(start, None)
-        except OSError:
-            io.unlink(draft)
-            raise
-        io.sync_directory(self.folder)
 
     def _unshare(self, start: int, descriptor: int) -> int:
         """Put a copy in a file's place, of the same time; return a descriptor of the copy."""
@@ -313,9 +310,7 @@ class FileQueue:
         except FileNotFoundError:
             return  # Cleaned away meanwhile.
         try:
-            io.sync(descriptor)
-        except OSError as error:
-            raise io.SyncError(*error.args) from error
+            io.sync_or_fail(descriptor)
         finally:
             os.close(descriptor)
 
@@ -363,3 +358,26 @@ class FileQueue:
             self._looked_at.pop(oldest, None)
             os.close(descriptor)
         return known[0], there.st_nlink
+
+
+def read_ranges(files: FileQueue, ranges: list[tuple[int, int]]) -> bytes:
+    """Return the bytes of many ranges (offset, length), joined; fewer where a file is short.
+
+    For short ranges that lie far apart: a mapping would make the kernel read around each of them,
+    one page fault after the other. Here it is told all ranges of a file first, so that a disk reads
+    many at a time. Ranges ascend and do not straddle files. Raises FileNotFoundError.
+    """
+    found: list[bytes] = []
+    for start, some in groupby(ranges, lambda each: files.start_of(each[0])):
+        found += _ranges_of_file(files.folder / file_name(start), start, list(some))
+    return b"".join(found)
+
+
+def _ranges_of_file(path: Path, start: int, ranges: list[tuple[int, int]]) -> list[bytes]:
+    descriptor = io.open_file(path, os.O_RDONLY)
+    try:
+        for offset, length in ranges if hasattr(os, "posix_fadvise") else ():
+            os.posix_fadvise(descriptor, offset - start, length, os.POSIX_FADV_WILLNEED)
+        return [os.pread(descriptor, length, offset - start) for offset, length in ranges]
+    finally:
+        os.close(descriptor)

@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 import uuid
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,12 +56,20 @@ def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
 
 
 class SyncError(OSError):
-    """An fsync failed: the pages it was about may be gone, whatever a second one says."""
+    """An fsync failed: its pages may be lost, even if a second fsync succeeds."""
 
 
 def sync(descriptor: int) -> None:
     """Make the file's data durable."""
     os.fsync(descriptor)
+
+
+def sync_or_fail(descriptor: int) -> None:
+    """Make the file's data durable. Raises SyncError, after which the store counts as failed."""
+    try:
+        sync(descriptor)
+    except OSError as error:
+        raise SyncError(*error.args) from error
 
 
 @naming_obstacles
@@ -235,19 +244,42 @@ def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False
     make_directory(path.parent)
     make_directory(scratch)
     if backup and (before := read_or_none(path)) is not None:
-        _install(path.with_name(path.name + ".bak"), before, scratch)
-    _install(path, data, scratch)
+        install_file(path.with_name(path.name + ".bak"), scratch, [(0, before)])
+    install_file(path, scratch, [(0, data)])
 
 
-def _install(path: Path, data: bytes, scratch: Path) -> None:
+def install_file(
+    path: Path,
+    scratch: Path,
+    parts: Iterable[tuple[int, bytes]],
+    *,
+    length: int = 0,
+    time_ms: int = 0,
+    before_rename: Callable[[int], None] = lambda descriptor: None,
+    fails_store: bool = False,
+) -> None:
+    """Create the file at `path`, or replace it: durable and whole before it has that name.
+
+    `parts` are bytes and the positions that they are written to. The file gets at least `length`
+    bytes, what is not written being a hole, and the modification time `time_ms`, epoch ms, unless
+    that is 0. If this raises, nothing remains in `scratch`. With `fails_store` a failed fsync is a
+    SyncError.
+    """
     draft = scratch / f"{path.name}.{uuid.uuid4().hex}"
-    descriptor = open_file(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    descriptor = open_file(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR)
     try:
         try:
-            write_at(descriptor, data, 0)
-            sync(descriptor)
+            if length:
+                set_length(descriptor, length)
+            for position, data in parts:
+                write_at(descriptor, data, position)
+            # Otherwise a power loss could leave the name with a file without its length.
+            (sync_or_fail if fails_store else sync)(descriptor)
+            before_rename(descriptor)
         finally:
             os.close(descriptor)
+        if time_ms:
+            set_time(draft, time_ms)
         rename(draft, path)
     except OSError:
         unlink(draft)

@@ -8,7 +8,6 @@ that truncates on request writes `cut-<time>-<offset>`, which is never removed a
 import errno
 import itertools
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -280,19 +279,15 @@ def keep_tail(
 
 def keep_cut(log: CommitLog, target: Path, scratch: Path, start: int, end: int) -> None:
     """Copy [start, end) of the log to a file of its own, durably."""
-    draft = scratch / target.name
-    descriptor = io.open_file(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
-    try:
-        position = start
-        while position < end:
-            length = min(_BLOCK_BYTES, end - position, log.file_end(position) - position)
-            io.write_at(descriptor, log.read(position, length), position - start)
-            position += length
-        io.sync(descriptor)
-    finally:
-        os.close(descriptor)
-    io.rename(draft, target)
-    io.sync_directory(target.parent)
+    io.install_file(target, scratch, _parts(log, start, end))
+
+
+def _parts(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    position = start
+    while position < end:
+        length = min(_BLOCK_BYTES, end - position, log.file_end(position) - position)
+        yield position - start, log.read(position, length)
+        position += length
 
 
 def cut_messages(path: Path) -> Iterator[StoredMessage]:

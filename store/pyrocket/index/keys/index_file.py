@@ -164,10 +164,7 @@ class IndexFile:
 
     def sync(self) -> None:
         """Make the file durable. Raises SyncError."""
-        try:
-            io.sync(self._descriptor)
-        except OSError as error:
-            raise io.SyncError(*error.args) from error
+        io.sync_or_fail(self._descriptor)
 
     def trailing(self, offset: int) -> int:
         """Return how many of the last items are of the record at `offset`."""

@@ -5,7 +5,7 @@ where the one before it ended tells `IndexCoverage`. Source: `IndexService`.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -22,10 +22,12 @@ from pyrocket.formats.index_file import (
     name_after,
     table_name,
 )
-from pyrocket.index.keys.index_draft import Made, install
 from pyrocket.index.keys.index_file import SLACK_MS, IndexFile, IndexFileInfo, inspect
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch
+
+Created = Callable[[str, int], None]
+"""Called with the name and the inode of each file before it is renamed into place."""
 
 
 class IndexChangedError(Exception):
@@ -35,9 +37,9 @@ class IndexChangedError(Exception):
 class KeyIndex:
     """The index files of one store. Holds nothing open. Safe to share between readers."""
 
-    def __init__(self, layout: Layout, geometry: Geometry, made: Made | None = None) -> None:
+    def __init__(self, layout: Layout, geometry: Geometry, created: Created | None = None) -> None:
         self._folder, self._scratch = layout.index, layout.scratch
-        self._geometry, self._made = geometry, made
+        self._geometry, self._created = geometry, created
         self._known_files: dict[tuple[str, int], IndexFileInfo] = {}
 
     def names(self) -> list[str]:
@@ -161,8 +163,24 @@ class KeyIndex:
             previous.end_offset,
             previous.end_offset,
         )
-        install(self.path(name), self._geometry.file_bytes, begin, self._scratch, self._made)
+        self._install(name, begin.encode())
         return name
+
+    def _install(self, name: str, header: bytes) -> None:
+        io.make_directory(self._folder)
+        io.make_directory(self._scratch)
+        io.install_file(
+            self.path(name),
+            self._scratch,
+            [(0, header)],
+            length=self._geometry.file_bytes,
+            before_rename=lambda descriptor: self._announce(name, descriptor),
+            fails_store=True,
+        )
+
+    def _announce(self, name: str, descriptor: int) -> None:
+        if self._created is not None:
+            self._created(name, os.fstat(descriptor).st_ino)
 
     def search(
         self, wanted: Ints, begin_ms: int, end_ms: int, files: Sequence[IndexFileInfo] | None = None

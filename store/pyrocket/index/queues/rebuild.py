@@ -22,7 +22,6 @@ from pyrocket.disk.shared_state import (
     STRUCTURE,
     SharedState,
 )
-from pyrocket.disk.whole_run import WholeRun
 from pyrocket.errors import (
     REBUILD_QUEUES,
     StoreDamagedError,
@@ -123,7 +122,7 @@ class _Recovery:
     def run(self) -> Recovered:
         if self.page[FAILED]:
             self._drop_cached()
-        whole = WholeRun(self.log.run)
+        whole = self.log.run.ignoring_empty_tail()
         try:
             log = CommitLog(whole, self.log.sealed)
             start, end, stored, missing = replace(self, log=log).checked()
@@ -214,7 +213,7 @@ class _Recovery:
 
     def _check_queue_files(self) -> None:
         for run in self._runs():
-            WholeRun(run).check_lengths(REBUILD_QUEUES)
+            run.ignoring_empty_tail().check_lengths(REBUILD_QUEUES)
 
     def _erase(self, end: int, stored: int) -> None:
         files = self.log.run.starts()

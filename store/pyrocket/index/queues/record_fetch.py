@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyrocket.disk.read_ranges import read_ranges
+from pyrocket.disk.file_queue import read_ranges
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, binary_runs, gather, run_offsets
 from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, MAGIC_V1, MAGIC_V2
