@@ -3,13 +3,13 @@
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.shared_state import HALF_CURSOR, NEXT_DUE, OP_CURSOR, level_word
+from pyrocket.disk.shared_state import HALF_CURSOR, NEXT_DUE, OP_CURSOR, level_field
 from pyrocket.engine.message_encoder import TopicRoute
 from pyrocket.errors import StoreUnavailableError
 from support.dying import DeathError, DyingAt
 from support.stores import SMALL, bodies, filled, message, words
 
-MOVES = {level_word(3): 17, HALF_CURSOR: 4}
+MOVES = {level_field(3): 17, HALF_CURSOR: 4}
 
 
 def send_and_move(store, moves=MOVES):

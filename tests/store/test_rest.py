@@ -17,7 +17,7 @@ from pyrocket.disk.shared_state import (
     STORE_TIME,
     TIMER_QUEUE_OFFSET,
     SharedState,
-    level_word,
+    level_field,
 )
 from pyrocket.errors import StoreDamagedError
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
@@ -155,7 +155,7 @@ AT_REST = [
 ]
 
 
-@pytest.mark.parametrize("word", [*AT_REST, level_word(1), level_word(64), REST_SUM])
+@pytest.mark.parametrize("word", [*AT_REST, level_field(1), level_field(64), REST_SUM])
 @pytest.mark.parametrize("bit", [0, 5, 62])
 def test_a_word_that_was_changed_at_rest_is_noticed(trusted, recoveries, word, bit):
     before = bodies_of(trusted)

@@ -79,7 +79,7 @@ def test_a_target_that_the_user_may_not_make_is_named(source, tmp_path, monkeypa
         raise StorePermissionError("no") from PermissionError(errno.EACCES, "no", str(path))
 
     monkeypatch.setattr(io, "make_directory", refuse)
-    with pytest.raises(StorePermissionError, match=r"copy cannot be made.*Name a target"):
+    with pytest.raises(StorePermissionError, match=r"copy cannot be created.*Name a target"):
         source.snapshot(tmp_path / "copy")
 
 

@@ -1,7 +1,7 @@
 """Messages of delay levels for tests: sent, and delivered by hand."""
 
 import pyarrow as pa
-from pyrocket.disk.shared_state import NEXT_DUE, level_word
+from pyrocket.disk.shared_state import NEXT_DUE, level_field
 from pyrocket.engine.service_runner import ServiceRunner
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.services.delay.schedule_service import ScheduleService
@@ -68,7 +68,7 @@ class Driver:
         return self.writer.page[NEXT_DUE]
 
     def cursor(self, level):
-        return self.writer.page[level_word(level)]
+        return self.writer.page[level_field(level)]
 
     def set_cursor(self, level, offset):
-        self.writer.page[level_word(level)] = offset
+        self.writer.page[level_field(level)] = offset

@@ -1,8 +1,8 @@
 """A clock that all processes of one store share: `pyrocket/clock`, for tests.
 
 8 bytes in native order: the time in epoch milliseconds. It is mapped, and read and written by one
-aligned 8-byte access (`memoryview.cast`), which no other process can see half of. Where the file
-is not there, which is every store but a test's, the wall clock goes.
+aligned 8-byte access (`memoryview.cast`), of which no other process can see half. Without the file,
+as in every store but a test's, the wall clock counts.
 """
 
 import logging
@@ -26,27 +26,27 @@ class ClockFile:
         try:
             if os.fstat(descriptor).st_size != CLOCK_BYTES:
                 raise StoreDamagedError(
-                    f"{path} is no clock: it has {os.fstat(descriptor).st_size} bytes, not"
+                    f"{path} is not a clock: it has {os.fstat(descriptor).st_size} bytes instead of"
                     f" {CLOCK_BYTES}.",
-                    remedy="Remove it: only tests have such a file.",
+                    remedy="Delete it: only tests have such a file.",
                     code="CLOCK_DAMAGED",
                 )
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            self._words = memoryview(mmap.mmap(descriptor, CLOCK_BYTES, access=access)).cast("q")
+            self._fields = memoryview(mmap.mmap(descriptor, CLOCK_BYTES, access=access)).cast("q")
         finally:
             os.close(descriptor)
 
     def __call__(self) -> int:
         """Return the time in epoch milliseconds."""
-        return self._words[0]
+        return self._fields[0]
 
     def set(self, now_ms: int) -> None:
-        """Move the clock for everybody."""
-        self._words[0] = now_ms
+        """Set the time for all processes."""
+        self._fields[0] = now_ms
 
 
 def clock_at(path: Path) -> Clock:
-    """Return the clock of a store, which lies at `path` if it is not the wall clock."""
+    """Return the clock in the file `path`; the wall clock if it is missing."""
     try:
         clock = ClockFile(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Files of a store in a second place: linked where they can never change, else copied."""
+"""Copies a store's files: hard links for files that never change, copies for the others."""
 
 import errno
 import os
@@ -18,20 +18,20 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES
 
 @dataclass
 class Copies:
-    """Links and copies, and counts them; `unlinkable` says why not all are links.
+    """Creates links and copies, and counts them; `unlinkable` is why some are not links.
 
-    Copies are durable at once, links after `sync_links`. `tell` is told of each file how many more
-    of its bytes, holes among them, are there, and its name.
+    Copies are durable at once, links after `sync_links`. `progress` is called with the number of
+    bytes of a file, holes included, that were copied since the last call, and its path.
     """
 
     copied_files: int = 0
     copied_bytes: int = 0
     unlinkable: str = ""
-    tell: Callable[[int, Path], None] = lambda more, file: None
+    progress: Callable[[int, Path], None] = lambda more, file: None
     _links: list[Path] = field(default_factory=list)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file that never changes a second name; copy it where that cannot be."""
+        """Link a file that never changes; copy it where links are not possible."""
         try:
             io.link(source, target)
         except OSError as error:
@@ -41,7 +41,7 @@ class Copies:
             self.copy(source, target)
             return
         self._links.append(target)
-        self.tell(source.stat().st_size, source)
+        self.progress(source.stat().st_size, source)
 
     @property
     def linked_files(self) -> int:
@@ -49,12 +49,12 @@ class Copies:
         return len(self._links)
 
     def sync_links(self) -> None:
-        """Make what the links lead to durable."""
+        """Make the linked files durable."""
         for path in self._links:
             _sync(path)
 
     def copy(self, source: Path, target: Path, end: int | None = None) -> None:
-        """Copy a file, its first `end` bytes; what is behind reads as zeros, holes stay holes."""
+        """Copy the first `end` bytes of a file; the rest reads as zeros, holes stay holes."""
         origin = io.open_file(source, os.O_RDONLY)
         try:
             self._copy(origin, source, target, end)
@@ -67,25 +67,25 @@ class Copies:
         made = io.open_file(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         try:
             io.set_length(made, status.st_size)
-            told, position = 0, data_from(source, 0)
+            reported, position = 0, data_from(source, 0)
             while position < stop:
                 data = _read(origin, source, min(_BLOCK_BYTES, stop - position), position)
                 if data.strip(b"\0"):
                     io.write_at(made, data, position)
                     self.copied_bytes += len(data)
                 position = data_from(source, position + (len(data) or stop))
-                self.tell(min(position, status.st_size) - told, source)
-                told = min(position, status.st_size)
+                self.progress(min(position, status.st_size) - reported, source)
+                reported = min(position, status.st_size)
             io.sync(made)
         finally:
             os.close(made)
         io.set_time(target, status.st_mtime_ns // 1_000_000)
-        self.tell(status.st_size - told, source)
+        self.progress(status.st_size - reported, source)
         self.copied_files += 1
 
 
 def _read(descriptor: int, path: Path, length: int, position: int) -> bytes:
-    """Read; an error names the file, as one of opening it does."""
+    """Read; an error names the file, as an error of opening it does."""
     try:
         return os.pread(descriptor, length, position)
     except OSError as error:
@@ -94,20 +94,20 @@ def _read(descriptor: int, path: Path, length: int, position: int) -> bytes:
 
 
 class SourceChangedError(Exception):
-    """Files of the source have come or gone meanwhile."""
+    """Files of the source were created or deleted meanwhile."""
 
 
 @contextmanager
 def telling_apart(source: Path, target: Path) -> Iterator[None]:
-    """Have an error of the operating system say which of the two it is about.
+    """Translate errors of the operating system by which of the two directories they concern.
 
     Raises StoreUnavailableError, StorePermissionError, and SourceChangedError for a file of the
-    source that has gone.
+    source that was deleted.
     """
     try:
         yield
     except StoreDamagedError as error:
-        # A file on the way to the target is no damage of the source.
+        # A file in the path of the target is not damage of the source.
         if isinstance(error.__cause__, OSError) and not _is_about(error.__cause__, source):
             raise _target_failed(error.__cause__, target) from error
         raise
@@ -127,7 +127,7 @@ def telling_apart(source: Path, target: Path) -> Iterator[None]:
 
 
 def _is_about(error: BaseException | None, source: Path) -> bool:
-    """Whether it names a file below `source`; a link that fails otherwise names the other first."""
+    """Whether the error names a file below `source`; other failures of link() name the target."""
     if not isinstance(error, OSError) or not isinstance(error.filename, str | bytes | Path):
         return False
     if error.filename2 is not None and not isinstance(error, FileNotFoundError):
@@ -138,13 +138,13 @@ def _is_about(error: BaseException | None, source: Path) -> bool:
 def _target_failed(error: OSError, target: Path) -> StoreUnavailableError:
     if isinstance(error, StorePermissionError):
         remedy = "Name a target in a folder that this user may write to."
-        return StorePermissionError(f"{target} cannot be made: {error.message}", remedy=remedy)
+        return StorePermissionError(f"{target} cannot be created: {error.message}", remedy=remedy)
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StoreUnavailableError(
-        f"{target} could not be written: {error}. Nothing is left of it.",
+        f"{target} could not be written: {error}. The incomplete copy was deleted.",
         remedy="Free space there, or name a target on another file system."
         if is_full
-        else "Name a target that can be made, and look after its file system.",
+        else "Name a target that can be created, and check its file system.",
         code="WRITE_FAILED",
     )
 

@@ -26,14 +26,20 @@ from pyrocket.errors import RESTORE_FILE, PyrocketError, StoreDamagedError
 
 HUGE_PAGE_BYTES = 2 * 1024 * 1024
 KEPT_BYTES = 32 * 1024 * 1024
-"""Mapped at once, where the file is so long: address space, which Spark may limit."""
+"""Mapped at a time, if the file is as long. This is address space, which Spark may limit."""
 
 File = tuple[int, int]
-"""Device and inode. No other file can have the inode while a mapping of this one is kept."""
+"""Device and inode. No other file gets the inode while a mapping of this one exists."""
 
 
 class MappedWindow:
-    """One mapping of one file. Not safe to share between threads."""
+    """The part of a segment that was mapped last, kept for the next window in it.
+
+    A scan reads one window after the other. Windows that begin where a huge page does are mapped
+    2 MiB at a time by file systems that cache files in huge pages (ext4 and xfs on Linux), and a
+    window that is mapped already causes no page faults: a task that reads several queues finds
+    their messages in the same part of the log. Not safe to share between threads.
+    """
 
     def __init__(self) -> None:
         self._file: File | None = None
@@ -41,22 +47,22 @@ class MappedWindow:
         self._mapped = pa.py_buffer(b"")
 
     def get(self, descriptor: int, file: File, first: int, length: int) -> pa.Buffer:
-        """Return `length` bytes of the open file from byte `first` on, mapped for reading.
+        """Return `length` bytes of an open file from byte `first` on, mapped for reading.
 
-        They stay valid as long as the buffer lives. Raises ValueError if the file is shorter.
+        They are valid as long as the buffer lives. Raises ValueError if the file is shorter.
         """
         size = os.fstat(descriptor).st_size
         if first + length > size:
             raise ValueError(f"the file has {size} bytes, not {first + length}")
         if not self._covers(file, first, first + length):
-            # Before the next is mapped: address space may be limited.
+            # Before the next window is mapped: address space may be limited.
             self.drop()
             self._mapped, self._first = _map(descriptor, first, first + length, size)
             self._file = file
         return self._mapped.slice(first - self._first, length)
 
     def drop(self) -> None:
-        """Let the mapping go; buffers that were returned stay valid."""
+        """Forget the mapping; buffers that were returned stay valid."""
         self._file, self._mapped = None, pa.py_buffer(b"")
 
     def _covers(self, file: File, first: int, end: int) -> bool:
@@ -66,7 +72,7 @@ class MappedWindow:
 
 
 def _map(descriptor: int, first: int, end: int, size: int) -> tuple[pa.Buffer, int]:
-    """Map [first, end) and what lies around it; return that and the byte where it begins."""
+    """Map a window around [first, end); return it and the byte at which it begins."""
     aligned = first - first % HUGE_PAGE_BYTES
     if end <= aligned + KEPT_BYTES:
         try:
@@ -89,7 +95,7 @@ _TIME_SLACK_MS = 1000
 
 
 class FileQueue:
-    """The files of one folder. Safe to share between threads."""
+    """The segments of one folder. Safe to share between threads."""
 
     def __init__(
         self,
@@ -110,13 +116,16 @@ class FileQueue:
         self._writable, self._section = writable, section
         self._ignore_empty_tail = ignore_empty_tail
         self._open: OrderedDict[int, tuple[int, tuple[int, int]]] = OrderedDict()
-        self._looked_at: dict[int, tuple[int, int]] = {}
+        self._checked_in: dict[int, tuple[int, int]] = {}
         self._filled, self._window = HoleCache(), MappedWindow()
         self._lock = Lock()
 
     @naming_obstacles
     def starts(self) -> list[int]:
-        """Return the start offsets of the files, ascending. Foreign names raise."""
+        """Return the start offsets of the files, ascending.
+
+        Raises StoreDamagedError (STORE_FOREIGN_FILE) for any other name.
+        """
         try:
             names = os.listdir(self.folder)
         except FileNotFoundError:
@@ -125,7 +134,7 @@ class FileQueue:
         for name, start in parsed.items():
             if start is None or start % self.file_bytes:
                 raise StoreDamagedError(
-                    f"{self.folder / name} does not fit a run of files of {self.file_bytes} bytes.",
+                    f"{self.folder / name} does not belong among files of {self.file_bytes} bytes.",
                     remedy="Move it away; RocketMQ refuses such a folder too.",
                     code="STORE_FOREIGN_FILE",
                 )
@@ -141,19 +150,19 @@ class FileQueue:
         )
 
     def remove_empty_tail(self) -> None:
-        """Remove last files that never got their length, as RocketMQ does from 5.1.3 on."""
+        """Delete last files that never got their length, as RocketMQ does from 5.1.3 on."""
         for start in reversed(self.starts()):
             if self._path(start).stat().st_size:
                 return
             self.remove(start)
 
     def check_lengths(self, remedy: str) -> None:
-        """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file is short, long or no file."""
+        """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has another length."""
         for start in self.starts():
             check_length(self._path(start), self.file_bytes, remedy)
 
     def check_whole(self) -> None:
-        """Raise StoreDamagedError if a file is missing between two others, or is cut short."""
+        """Raise StoreDamagedError if a file is missing between two others, or truncated."""
         self.check_lengths(RESTORE_FILE)
         starts = self.starts()
         for at, start in enumerate(starts):
@@ -175,7 +184,7 @@ class FileQueue:
             return os.pread(self._descriptor(start), length, offset - start)
 
     def filled(self, offset: int, length: int) -> int:
-        """Return how many of these bytes, within one file, lie before its next hole."""
+        """Return how many of these bytes, within one file, precede its next hole."""
         start = self.start_of(offset)
         with self._lock:
             return self._filled.length(self._descriptor(start), offset - start, length)
@@ -183,8 +192,7 @@ class FileQueue:
     def window(self, offset: int, length: int) -> tuple[pa.Buffer, int]:
         """Map `length` bytes (within one file) for reading; return them and their offset.
 
-        They live as long as the buffer. What is mapped is kept for the next window: see
-        `MappedWindow`.
+        They are valid as long as the buffer lives. See `MappedWindow`.
         """
         start = self.start_of(offset)
         first = offset - start
@@ -202,13 +210,13 @@ class FileQueue:
             except ValueError as error:
                 raise StoreDamagedError(
                     f"{self.folder / file_name(start)} is shorter than {first + length} bytes.",
-                    remedy="Restore it from a backup: files of a run never change their length.",
+                    remedy="Restore it from a backup: these files never change their length.",
                 ) from error
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Write at `offset`, within one file that exists.
+        """Write at `offset`, within one existing file. Raises FileNotFoundError.
 
-        A file that has a second name, in a snapshot, is replaced by a copy first.
+        A file with a second name, in a snapshot, is replaced by a copy first.
         """
         start = self.start_of(offset)
         with self._lock:
@@ -218,7 +226,7 @@ class FileQueue:
             io.write_at(descriptor, data, offset - start)
 
     def write_or_create(self, offset: int, data: bytes | memoryview) -> None:
-        """Write at `offset`, within one file, which is made if it is missing."""
+        """Write at `offset`, within one file, which is created if missing."""
         try:
             self.write(offset, data)
         except FileNotFoundError:
@@ -238,10 +246,10 @@ class FileQueue:
                 self._path(start), self._scratch, parts, length=self.file_bytes, time_ms=time_ms
             )
         finally:
-            self._looked_at.pop(start, None)
+            self._checked_in.pop(start, None)
 
     def _unshare(self, start: int, descriptor: int) -> int:
-        """Put a copy in a file's place, of the same time; return a descriptor of the copy."""
+        """Replace a file by a copy with the same modification time; return its descriptor."""
         time_ms = os.fstat(descriptor).st_mtime_ns // 1_000_000
         blocks = (
             (at, os.pread(descriptor, _BLOCK, at)) for at in range(0, self.file_bytes, _BLOCK)
@@ -252,19 +260,19 @@ class FileQueue:
         return self._descriptor(start)
 
     def set_time(self, start: int, ms: int) -> None:
-        """Say when the file that begins at `start` was changed last, epoch milliseconds.
+        """Set the modification time (epoch ms) of the file that begins at `start`.
 
-        RocketMQ goes by it: 4.x to look up times, every version to clean away old files. What is
-        right within a second is left alone.
+        RocketMQ uses it: 4.x to look up times, every version to delete expired files. A time that
+        is right to the second is not changed.
         """
         path = self._path(start)
         if abs(path.stat().st_mtime_ns // 1_000_000 - ms) > _TIME_SLACK_MS:
             io.set_time(path, ms)
 
     def drop_cached(self) -> None:
-        """Make memory and disk agree after an fsync that failed. Raises SyncError.
+        """Drop cached pages after a failed fsync, so that reads show the disk. Raises SyncError.
 
-        The kernel may hold as clean what never reached the disk.
+        The kernel may have marked pages as clean that never reached the disk.
         """
         for start in self.starts():
             self._sync_file(start)
@@ -275,7 +283,7 @@ class FileQueue:
                 os.close(descriptor)
 
     def zero(self, start: int, end: int) -> None:
-        """Make [start, end) read as zeros, leaving holes as they are."""
+        """Make [start, end) read as zeros; holes stay holes."""
         for first in self.starts():
             at, high = max(start, first), min(end, first + self.file_bytes)
             while at < high:
@@ -286,10 +294,10 @@ class FileQueue:
                 at += _BLOCK
 
     def remove(self, start: int) -> None:
-        """Remove the file that begins at `start`."""
+        """Delete the file that begins at `start`."""
         with self._lock:
             known = self._open.pop(start, None)
-            self._looked_at.pop(start, None)
+            self._checked_in.pop(start, None)
             self._window.drop()
         if known is not None:
             os.close(known[0])
@@ -299,7 +307,7 @@ class FileQueue:
     def sync(self, start: int, end: int) -> None:
         """Make the files that overlap [start, end) durable."""
         overlap = range(self.start_of(start), end, self.file_bytes)
-        # Of many, the first may have gone long ago.
+        # Of many files, the first may have been deleted long ago.
         for first in overlap if len(overlap) <= _FEW else self.starts():
             if first in overlap:
                 self._sync_file(first)
@@ -308,19 +316,19 @@ class FileQueue:
         try:
             descriptor = io.open_file(f"{self.folder}/{file_name(start)}", os.O_RDONLY)
         except FileNotFoundError:
-            return  # Cleaned away meanwhile.
+            return  # Deleted by cleaning in the meantime.
         try:
             io.sync_or_fail(descriptor)
         finally:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all files; they are opened again when they are used."""
         with self._lock:
             for descriptor, _ in self._open.values():
                 os.close(descriptor)
             self._open.clear()
-            self._looked_at.clear()
+            self._checked_in.clear()
             self._window.drop()
 
     def _path(self, start: int) -> Path:
@@ -332,14 +340,14 @@ class FileQueue:
 
     @naming_obstacles
     def _checked(self, start: int) -> tuple[int, int]:
-        """Return an open descriptor of the file, and how many names it has.
+        """Return an open descriptor of the file, and its number of names. Needs the thread lock.
 
-        Another process may have removed the file or put a new one in its place, while a snapshot
-        keeps the old one alive: the one at the path counts.
+        Another process may have deleted or replaced the file while a snapshot keeps the old one
+        alive: the file at the path counts.
         """
         section, known = self._section(), self._open.pop(start, None)
-        looked_in, links = self._looked_at.get(start, (0, 0))
-        if section and looked_in == section and known is not None:
+        checked_in, links = self._checked_in.get(start, (0, 0))
+        if section and checked_in == section and known is not None:
             self._open[start] = known
             return known[0], links
         path = f"{self.folder}/{file_name(start)}"
@@ -352,10 +360,10 @@ class FileQueue:
             descriptor = io.open_file(path, os.O_RDWR if self._writable else os.O_RDONLY)
             there = os.fstat(descriptor)
             known = descriptor, (there.st_dev, there.st_ino)
-        self._open[start], self._looked_at[start] = known, (section, there.st_nlink)
+        self._open[start], self._checked_in[start] = known, (section, there.st_nlink)
         if len(self._open) > _KEPT_OPEN:
             oldest, (descriptor, _) = self._open.popitem(last=False)
-            self._looked_at.pop(oldest, None)
+            self._checked_in.pop(oldest, None)
             os.close(descriptor)
         return known[0], there.st_nlink
 

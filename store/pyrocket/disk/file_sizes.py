@@ -1,8 +1,8 @@
-"""What size the files of a run have, told by the files: for a store that nobody has noted it of.
+"""The size of a store's segments, found from the files, for a store that does not record it.
 
-All files of a run are of one size, each begins where the one before it ends, and its name says
-where. So lengths and names both tell the size, and where some are odd, most are not: it is the
-size with which the fewest things are wrong. A single file tells nothing but its length.
+All segments of a queue or log have one size, each begins where the one before it ends, and its name
+is that offset. So both lengths and names show the size, and if some of them are wrong, most are
+not: it is the size with the fewest contradictions. A single file shows only its length.
 """
 
 import os
@@ -16,10 +16,10 @@ from pyrocket.disk.layout import Layout, file_name, parse_file_name
 from pyrocket.errors import StoreDamagedError
 
 Lengths = dict[int, int]
-"""The files of one folder: where each begins, ascending, and its length."""
+"""The files of one folder: start offsets, ascending, and lengths."""
 
 _CANDIDATES, _FOLDERS = 8, 64
-"""Sizes that are looked into: of many odd lengths, most are of one file each. Folders, too."""
+"""At most so many sizes are compared, in at most so many folders."""
 
 
 def log_folders(layout: Layout) -> Iterator[Path]:
@@ -28,7 +28,7 @@ def log_folders(layout: Layout) -> Iterator[Path]:
 
 
 def queue_folders(layout: Layout, *, in_order: bool = False) -> Iterator[Path]:
-    """Yield what may be the folders of queues, as they come or by name."""
+    """Yield the folders that may be queues, in directory order or by name."""
     order = _by_name if in_order else iter
     for topic in order(_entries(layout.consume_queues)):
         for queue in order(_entries(topic.path)):
@@ -40,16 +40,16 @@ def _by_name(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
 
 
 def lengths_in(folder: Path) -> Lengths:
-    """Return the files of a folder, but for foreign names."""
+    """Return the files of a folder, without foreign names."""
     return dict(sorted(_files(folder)))
 
 
 def usual_size(folders: Iterable[Path], preferred: int, *, is_size: Callable[[int], bool]) -> int:
-    """Return the size with which the least is wrong; 0 without files, or if none can be it.
+    """Return the size with the fewest contradictions; 0 without files, or if no size is valid.
 
-    Of several it is `preferred`, else what more files have, else the larger one: that a file is
-    cut short is more likely than that it has grown. The first 64 folders with files have to do:
-    whoever only reads looks at no thousands of queues for that.
+    Of several it is `preferred`, else the one that more files have, else the larger one, because a
+    file is more likely to be truncated than to have grown. Only the first 64 folders with files
+    are read: a reader should not open thousands of queues for this.
     """
     known = list(islice(filter(None, map(lengths_in, folders)), _FOLDERS))
     have = Counter(length for lengths in known for length in lengths.values())
@@ -63,10 +63,9 @@ def usual_size(folders: Iterable[Path], preferred: int, *, is_size: Callable[[in
 
 
 def other_size(folders: Iterable[Path], size: int, *, is_size: Callable[[int], bool]) -> int:
-    """Return the size that all files have, if that is surely not `size`; else 0.
+    """Return the size that all files have, if that is certainly not `size`; else 0.
 
-    No more files are looked at than needed: one that has the size is enough. A single file that
-    is too short may have been cut.
+    Stops at the first file that has `size`. A single file that is too short may be truncated.
     """
     known = []
     for folder in folders:
@@ -94,22 +93,22 @@ def _faults(folders: Sequence[Lengths], size: int) -> int:
 
 
 def check_length(path: Path, size: int, remedy: str) -> None:
-    """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file is short, long or no file."""
+    """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has another length, or is no file."""
     status = path.stat()
     if status.st_size != size or not stat.S_ISREG(status.st_mode):
         raise StoreDamagedError(
             f"{path} has {status.st_size} bytes, not {size}."
             if stat.S_ISREG(status.st_mode)
-            else f"{path} is no file.",
+            else f"{path} is not a file.",
             remedy=remedy,
             code="STORE_FILE_LENGTH",
         )
 
 
 def check_lengths(folders: Iterable[Path], size: int, remedy: str) -> None:
-    """Raise as `check_length` does, but not for last files of a folder that are empty.
+    """Raise as `check_length` does, except for empty last files of a folder.
 
-    Those never got their length, and whoever recovers the store removes them.
+    Those never got their length; recovery deletes them.
     """
     for folder in folders:
         lengths = lengths_in(folder)
@@ -120,7 +119,7 @@ def check_lengths(folders: Iterable[Path], size: int, remedy: str) -> None:
 
 
 def _files(folder: Path) -> Iterator[tuple[int, int]]:
-    """Yield where files begin, and their lengths; others may remove them meanwhile."""
+    """Yield start offsets and lengths of files; other processes may delete some meanwhile."""
     for entry in _entries(folder):
         start = parse_file_name(entry.name)
         if start is None:

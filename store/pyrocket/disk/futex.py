@@ -1,9 +1,9 @@
-"""A word in a shared file on which processes sleep until another one rings it: Linux's futex.
+"""An event that processes share through a word in a mapped file: Linux's futex.
 
-A sleeper says what it has seen last; if the word has been rung since, it does not fall asleep.
-Two that ring at once may count as one, and who dies does not ring, so nobody sleeps for long.
-Sleepers may be of 32 kinds, one bit each, so that not all of them are woken. On other systems, and
-on a full disk, there is no bell, and sleepers only look now and then.
+A waiting process passes the sequence number that it has seen; if the event was notified since, it
+does not sleep. Two notifications at once may count as one, and a process that dies sends none, so
+a sleep lasts a few ms at most. Sleepers may be of 32 kinds, one bit each, so that a notification
+wakes only some of them. On other systems, and on a full disk, there is no event and sleepers poll.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ _CALL_NUMBER = (
 
 
 class SharedEvent:
-    """The first word of an open file."""
+    """An event in the first 4 bytes of an open file."""
 
     def __init__(self, descriptor: int) -> None:
         self._map = _mapped(descriptor)
@@ -39,27 +39,27 @@ class SharedEvent:
             self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
     def sequence(self) -> int:
-        """Return what has been seen so far."""
+        """Return the number of notifications so far, modulo 2^31."""
         return 0 if self._map is None else self._words[0]
 
     def wait(
-        self, seen: int, pause: float, kind: int = ALL_KINDS, most_ns: int | None = None
+        self, seen: int, pause: float, kind: int = ALL_KINDS, max_ns: int | None = None
     ) -> None:
-        """Sleep until it is rung for this kind, or a few ms; not at all if rung since `seen`.
+        """Sleep until notified for this kind, 5 ms at most; not at all if notified since `seen`.
 
-        A kind is one bit of 32. `most_ns` is the longest sleep, if that is less than a few ms.
-        Where there is no bell, sleep for `pause` seconds.
+        A kind is one bit of 32. `max_ns` shortens the longest sleep. Without futexes, sleep for
+        `pause` seconds.
         """
         if self._map is None:
             time.sleep(pause)
             return
-        longest = _LONGEST_SLEEP_NS if most_ns is None else min(most_ns, _LONGEST_SLEEP_NS)
+        longest = _LONGEST_SLEEP_NS if max_ns is None else min(max_ns, _LONGEST_SLEEP_NS)
         until = divmod(time.monotonic_ns() + longest, 1_000_000_000)
         limit = ctypes.byref((ctypes.c_long * 2)(*until))
         _futex(self._address, _WAIT_BITSET, seen, limit, kind)
 
     def notify(self, sleepers: int = _MAX, kinds: int = ALL_KINDS) -> None:
-        """Wake so many of those of these kinds who sleep, who came first the first."""
+        """Wake up to `sleepers` processes that wait for one of these kinds, the oldest first."""
         if self._map is not None:
             self._words[0] = self._words[0] + 1 & _MAX
             _futex(self._address, _WAKE_BITSET, sleepers, None, kinds)
@@ -73,11 +73,11 @@ class SharedEvent:
 
 
 def _mapped(descriptor: int) -> mmap.mmap | None:
-    """Map the word, which is made if it is missing; None where there can be no bell."""
+    """Map the word, which is created if missing; None where futexes are not available."""
     if _CALL_NUMBER is None:
         return None
     try:
-        # Never a hole: on a full disk a store into a mapped one kills the process.
+        # Never a hole: on a full disk, writing to a mapped hole kills the process.
         if os.fstat(descriptor).st_size < _WORD_BYTES:
             io.write_at(descriptor, bytes(_WORD_BYTES), 0)
         return mmap.mmap(descriptor, _WORD_BYTES)
@@ -86,7 +86,7 @@ def _mapped(descriptor: int) -> mmap.mmap | None:
 
 
 def _futex(address: int, operation: int, value: int, limit: object, kinds: int) -> None:
-    """Sleep or wake. Whatever it returns, who slept looks again."""
+    """Sleep or wake. The result does not matter: a woken process checks again."""
     _call(_CALL_NUMBER, address, operation, value, limit, None, kinds)
 
 

@@ -28,10 +28,10 @@ _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK
 
 @naming_obstacles
 def open_file(path: str | Path, flags: int) -> int:
-    """Open a regular file, made if `flags` say so; return its descriptor.
+    """Open a regular file and return its descriptor; O_CREAT in `flags` creates it if missing.
 
-    Raises StorePermissionError, and StoreDamagedError (STORE_LINKED, STORE_FILE_KIND) for what is
-    no regular file.
+    Raises StorePermissionError, and StoreDamagedError (STORE_LINKED, STORE_FILE_KIND) for anything
+    but a regular file.
     """
     with entered(path) as (folder, name):
         descriptor = os.open(name, flags | _SAFELY, 0o666, dir_fd=folder)
@@ -74,7 +74,7 @@ def sync_or_fail(descriptor: int) -> None:
 
 @naming_obstacles
 def sync_directory(path: Path) -> None:
-    """Make names made or removed in the folder durable."""
+    """Make the names in a folder durable, after files in it were created, renamed or deleted."""
     descriptor = open_folder(path)
     try:
         os.fsync(descriptor)
@@ -84,7 +84,7 @@ def sync_directory(path: Path) -> None:
 
 @naming_obstacles
 def rename(source: Path, target: Path) -> None:
-    """Move a file or folder into place, over a file that is there."""
+    """Rename a file or folder; replaces an existing file."""
     with entered(source) as (folder, name), entered(target) as (target_folder, target_name):
         try:
             os.rename(name, target_name, src_dir_fd=folder, dst_dir_fd=target_folder)
@@ -113,23 +113,23 @@ def link(source: Path, target: Path) -> None:
 
 @naming_obstacles
 def unlink(path: Path) -> None:
-    """Remove a name if it is there; of a link that is the link."""
+    """Delete a file if it exists; of a link, the link itself."""
     with suppress(FileNotFoundError), entered(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
 
 
 @naming_obstacles
 def remove_directory(path: Path) -> None:
-    """Remove an empty folder. Raises FileNotFoundError, OSError if it is not empty."""
+    """Delete an empty folder. Raises FileNotFoundError, OSError if it is not empty."""
     with entered(path) as (folder, name):
         os.rmdir(name, dir_fd=folder)
 
 
 @naming_obstacles
 def clear_directory(path: Path) -> None:
-    """Remove all that is in a folder, through descriptors: links in it go, not what they lead to.
+    """Delete everything in a folder, through descriptors: links themselves, never their targets.
 
-    What lies in a folder in it is moved up first, so that neither its depth nor its size counts.
+    The content of each folder in it is moved up first, so that depth and size do not matter.
     """
     top = open_folder(path)
     try:
@@ -147,7 +147,7 @@ def clear_directory(path: Path) -> None:
 
 
 def _empty(name: str, top: int) -> None:
-    """Move all that is in a folder up into the folder `top` that it lies in, and remove it."""
+    """Move the content of a folder up into its parent `top`, and delete the folder."""
     folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
     try:
         for inner in os.listdir(folder):
@@ -158,19 +158,19 @@ def _empty(name: str, top: int) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and all that is in it: see `clear_directory`."""
+    """Delete a folder with everything in it: see `clear_directory`."""
     clear_directory(path)
     remove_directory(path)
 
 
 def set_length(descriptor: int, length: int) -> None:
-    """Give a new file its length; the part not written takes no space."""
+    """Set the length of a new file; unwritten parts are holes."""
     os.ftruncate(descriptor, length)
 
 
 @naming_obstacles
 def set_time(path: Path, ms: int) -> None:
-    """Give a file the modification time `ms`, epoch milliseconds; another user's file has now."""
+    """Set a file's modification time, epoch ms; for another user's file, to the current time."""
     with entered(path) as (folder, name):
         try:
             times = ms * 1_000_000, ms * 1_000_000
@@ -181,20 +181,20 @@ def set_time(path: Path, ms: int) -> None:
 
 @naming_obstacles
 def set_mode(path: Path, mode: int) -> None:
-    """Give a store's root its permissions."""
+    """Set the permissions of a store's root."""
     if path.stat().st_mode & 0o7777 != mode:
         path.chmod(mode)
 
 
 def drop_cached(descriptor: int) -> None:
-    """Forget what memory holds of a file, so that reading shows what the disk holds."""
+    """Drop a file's cached pages, so that reads return what is on disk."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 @naming_obstacles
 def make_directory(path: Path) -> None:
-    """Make a folder and its parents durable; no error if it is there."""
+    """Create a folder and its parents durably, if missing."""
     if path.is_dir() or path == path.parent:
         return
     make_directory(path.parent)
@@ -215,11 +215,11 @@ def make_directory(path: Path) -> None:
 
 
 def _share_with_group(made: int, folder: int | str | Path) -> None:
-    """Let the folder's group use the file or folder that was made in it.
+    """Give the folder's group access to a new file or folder in it.
 
-    A folder with the set-group-id bit belongs to a group, and so does what is made in it, which the
-    kernel sees to. What the group may do with it the kernel leaves to the umask: one of 022 would
-    make files that only their maker can write. What others may do is left to the umask here, too.
+    In a folder with the set-group-id bit the kernel gives new files the folder's group, but their
+    permissions depend on the umask: with 022 only the creator could write them. Permissions of
+    others are left to the umask.
     """
     given = os.stat(folder).st_mode
     if not given & stat.S_ISGID:
@@ -233,11 +233,11 @@ def _share_with_group(made: int, folder: int | str | Path) -> None:
 
 SMALL_FILE_BYTES = 64 * 1024
 MAX_FILE_BYTES = 512 * 1024 * 1024
-"""Of a file that is read whole: a table of 10,000 topics has 2 MB, of 10^6 group offsets 60 MB."""
+"""Of a file that is read whole. A table of 10,000 topics has 2 MB, of 10^6 group offsets 60 MB."""
 
 
 def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False) -> None:
-    """Make `data` the durable content of `path`.
+    """Replace the content of `path` by `data`, durably.
 
     With `backup` the old content is kept as `<name>.bak`, where RocketMQ looks for it.
     """
@@ -288,10 +288,10 @@ def install_file(
 
 
 def read_or_none(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
-    """Return the content, or None where there is no such file.
+    """Return the content of a file; None if it is missing.
 
-    Raises StorePermissionError, and StoreDamagedError where it is no file (STORE_LINKED,
-    STORE_FILE_KIND) or has more than `max_bytes`, holes among them (STORE_FILE_SIZE).
+    Raises StorePermissionError, and StoreDamagedError if it is not a file (STORE_LINKED,
+    STORE_FILE_KIND) or longer than `max_bytes`, holes included (STORE_FILE_SIZE).
     """
     try:
         descriptor = open_file(path, os.O_RDONLY)
@@ -313,7 +313,7 @@ def check_file_size(path: Path, length: int, max_bytes: int) -> None:
     if length > max_bytes:
         raise StoreDamagedError(
             f"{path} has {length} bytes; a file of its kind has at most {max_bytes}.",
-            remedy="Restore it from a backup, or move it away; `pyrocket verify` says what is"
-            " missing then.",
+            remedy="Restore it from a backup, or move it away; `pyrocket verify` then reports what"
+            " is missing.",
             code="STORE_FILE_SIZE",
         )

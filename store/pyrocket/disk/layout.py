@@ -17,12 +17,12 @@
     config/timercheck  timerlog/  timerwheel      RocketMQ 5's, for timers
     pyrocket/handed.json                          which timers those are
     pyrocket/timers/<20 digits>                   timers, by hours of due times
-    pyrocket/staging/<32 hex digits>/             rows of a query that nobody sees yet
-    pyrocket/state                                the shared words
-    pyrocket/keys                                 keys that wait for the key index
-    pyrocket/mutex  turnstile  flush              locks, each with the word that wakes who waits
-    pyrocket/clock                                a test's clock, 8 bytes; else never there
-    pyrocket/tmp/                                 files in the making
+    pyrocket/staging/<32 hex digits>/             rows of a query that are not published yet
+    pyrocket/state                                the shared state
+    pyrocket/keys                                 keys that are not in the key index yet
+    pyrocket/mutex  turnstile  flush              locks, each with an event for waiting processes
+    pyrocket/clock                                a test's clock, 8 bytes; only in tests
+    pyrocket/tmp/                                 incomplete files
 
 Java ignores `pyrocket/`. RocketMQ refuses a log or queue folder with any other name in it.
 """
@@ -42,12 +42,12 @@ def file_name(start: int) -> str:
 
 
 def parse_file_name(name: str) -> int | None:
-    """Return the start offset that a name stands for, or None for a foreign name."""
+    """Return the start offset that a file name denotes, or None for a foreign name."""
     return int(name) if len(name) == _DIGITS and name.isascii() and name.isdigit() else None
 
 
 def listed(folder: Path) -> list[Path]:
-    """Return what lies in a folder; nothing where there is none, or none any more."""
+    """Return the entries of a folder; an empty list if the folder is missing."""
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -222,18 +222,18 @@ class Layout:
 
     @cached_property
     def clock(self) -> Path:
-        """A clock that a test has put in place of the wall clock."""
+        """A test's clock, which replaces the wall clock."""
         return self.own / "clock"
 
     @cached_property
     def scratch(self) -> Path:
-        """Files in the making, on the same file system as where they go."""
+        """Incomplete files, on the same file system as their later places."""
         return self.own / "tmp"
 
     @property
     def looks_like_a_store(self) -> bool:
-        """Whether RocketMQ or pyrocket made this directory, and has finished making it."""
+        """Whether RocketMQ or pyrocket has created this directory completely."""
         if self.identity.exists():
             return True
-        in_the_making = self.own.is_dir() and not any(self.commit_log.glob("*"))
-        return self.commit_log.is_dir() and not in_the_making
+        incomplete = self.own.is_dir() and not any(self.commit_log.glob("*"))
+        return self.commit_log.is_dir() and not incomplete

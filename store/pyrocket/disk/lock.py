@@ -1,10 +1,11 @@
-"""Who may write: presence for as long as a store is open, turns for the time of one append.
+"""File locks: a writer session's lock while a store is open, the write lock for each append.
 
-Locks are open-file-description locks: they die with the process, whatever kills it, and the JVM's
-locks conflict with them both ways. A child made by fork would share its parent's locks and keep
-them after the parent's death, so it closes them at once. Acquisitions pass a turnstile (take T,
-take M, drop T): without it one busy writer starves all others. A waiting process sleeps on a
-word in the lock's file (`futex`) until the lock is released.
+These are open-file-description locks: the kernel releases them when the process dies, and they
+conflict with the JVM's locks in both directions. A forked child would share its parent's locks and
+keep them after the parent's death, so it closes them at once. The write lock is taken through a
+turnstile (lock the turnstile, lock the mutex, unlock the turnstile); without it one busy writer
+would starve all others. A waiting process sleeps on a shared event in the lock's file (`futex`)
+until the lock is released.
 """
 
 import fcntl
@@ -24,14 +25,14 @@ from pyrocket.errors import StoreDamagedError, StoreFailedError, StoreLockedErro
 
 _FLOCK = struct.Struct("hhqqi4x")
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.00005, 0.002
-_SHORT_TURN = 0.02
-"""Seconds in which most turns end: so long the next in line looks again every 0.1 ms."""
+_SHORT_SECTION = 0.02
+"""Seconds in which most exclusive sections end: until then the next process in line polls often."""
 
 _open_locks: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
 
 
 class FileLock:
-    """A lock on byte 0 of a file, which is made if it is missing; not for sharing by threads."""
+    """A lock on byte 0 of a file, created if missing. Not safe to share between threads."""
 
     def __init__(self, path: Path, content: bytes = b"") -> None:
         self.path = path
@@ -45,15 +46,15 @@ class FileLock:
         _open_locks.add(self)
 
     def try_lock(self, *, shared: bool = False) -> bool:
-        """Take the lock, or change what is held; False if somebody else stands in the way."""
+        """Take the lock, or change its kind; False if another process holds a conflicting one."""
         return self._set(fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
     def unlock(self) -> None:
-        """Let go."""
+        """Release the lock; the file stays open."""
         self._set(fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go and close the file."""
+        """Release the lock and close the file."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -72,7 +73,7 @@ class FileLock:
 
 
 class EventLock(FileLock):
-    """A lock whose waiters are woken when it is let go, by its `bell`."""
+    """A lock that wakes the processes waiting for it when it is released, through its `event`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -80,26 +81,26 @@ class EventLock(FileLock):
         self.event = SharedEvent(self._descriptor)
 
     def sequence(self) -> int:
-        """Return what to tell `sleep`; to be asked before the lock is tried."""
+        """Return the number to pass to `wait`; call it before trying the lock."""
         return self.event.sequence()
 
     def wait(self, seen: int, pause: float, kind: int = ALL_KINDS) -> None:
-        """Sleep until it may be free: see `SharedEvent.sleep`."""
+        """Sleep until the lock may be free: see `SharedEvent.wait`."""
         self.event.wait(seen, pause, kind)
 
     def release(self) -> None:
-        """Let go, and wake the one who waits longest."""
+        """Release the lock and wake the process that has waited longest."""
         self.unlock()
         self.event.notify(1)
 
     def hand_over(self, next_one: int, others: int) -> None:
-        """Let go, and wake one sleeper of the first kind before all of the second."""
+        """Release the lock; wake one sleeper of the kind `next_one`, then all of kind `others`."""
         self.unlock()
         self.event.notify(1, next_one)
         self.event.notify(kinds=others)
 
     def close(self) -> None:
-        """Let go and close the file."""
+        """Release the lock and close the file."""
         super().close()
         self.event.close()
 
@@ -119,9 +120,9 @@ _set_lock = _set_ofd_lock if sys.platform == "linux" else _set_flock
 
 
 def is_locked(path: Path) -> bool | None:
-    """Return whether a process holds a lock on byte 0 of a file; None where that cannot be told.
+    """Return whether a process holds a lock on byte 0 of a file; None if that cannot be determined.
 
-    Takes no lock: Linux answers a query on a descriptor that is open for reading.
+    Takes no lock: Linux answers the query on a read-only descriptor.
     """
     if sys.platform != "linux":
         return None
@@ -147,7 +148,10 @@ def lock_identity(path: Path) -> tuple[int, int] | None:
 
 
 class WriteLock:
-    """One at a time, threads and processes alike, in fair order."""
+    """RocketMQ's PutMessageLock, for processes and their threads: one holder at a time, in order.
+
+    `holder` returns the pid of the last process that held it, for errors.
+    """
 
     def __init__(self, mutex: Path, turnstile: Path, holder: Callable[[], int]) -> None:
         self._mutex = EventLock(mutex)
@@ -162,17 +166,17 @@ class WriteLock:
 
     @property
     def elapsed_ns(self) -> int:
-        """How long this process has had its turn."""
+        """How long this process has held the lock."""
         return time.monotonic_ns() - self._began
 
     @property
     def section(self) -> int:
-        """The number of this process's turn, from 1; 0 while it has none."""
+        """The number of this process's exclusive section, from 1; 0 outside of one."""
         return self._count if self._inside else 0
 
     @contextmanager
     def hold(self, timeout_ms: int) -> Iterator[None]:
-        """Hold the mutex. Raises StoreLockedError (LOCK_TIMEOUT) naming the holder."""
+        """Hold the lock. Raises StoreLockedError (LOCK_TIMEOUT), which names the holder."""
         deadline = time.monotonic() + timeout_ms / 1000
         if not self._threads.acquire(timeout=timeout_ms / 1000):
             raise self._late(timeout_ms)
@@ -198,8 +202,8 @@ class WriteLock:
         self._turnstile.close()
 
     def _wait(self, lock: EventLock, deadline: float, timeout_ms: int, longest: float) -> None:
-        """Take a lock; without a bell the next in line looks often, the others less and less."""
-        patient_from = time.monotonic() + _SHORT_TURN
+        """Take a lock; without shared events the next in line polls often, others less and less."""
+        patient_from = time.monotonic() + _SHORT_SECTION
         pause, seen = _SHORTEST_WAIT, lock.sequence()
         while not lock.try_lock():
             now = time.monotonic()
@@ -211,9 +215,9 @@ class WriteLock:
 
     def _late(self, timeout_ms: int) -> StoreLockedError:
         return StoreLockedError(
-            f"no turn to write {self._mutex.path.parent.parent} in {timeout_ms} ms; process"
-            f" {self._holder()} took the last one.",
-            remedy="See what that process does; lock_timeout_ms sets the wait.",
+            f"the write lock of {self._mutex.path.parent.parent} was not free within"
+            f" {timeout_ms} ms; process {self._holder()} took it last.",
+            remedy="See what that process is doing; lock_timeout_ms sets how long to wait.",
             code="LOCK_TIMEOUT",
         )
 

@@ -16,31 +16,31 @@ from pyrocket.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class DiskUsage:
-    """Bytes used, and bytes that there are for users."""
+    """Bytes used, and all bytes that users can have."""
 
     used_bytes: int
     total_bytes: int
 
     @property
     def ratio(self) -> float:
-        """The share that is used, 0 to 1."""
+        """The used share, 0 to 1."""
         return self.used_bytes / (self.total_bytes or 1)
 
     def excess_over(self, ratio: float) -> int:
-        """Return how many bytes have to be freed to come down to a ratio; none: 0 or less."""
+        """Return how many bytes must be freed to reach a ratio; 0 or less if none."""
         return self.used_bytes - int(ratio * self.total_bytes)
 
 
 def disk_usage(folders: Iterable[Path]) -> DiskUsage:
-    """Return the usage of the fullest file system that the folders are on.
+    """Return the usage of the fullest file system among those of the folders.
 
-    As df and RocketMQ count: what is reserved for root is neither used nor free.
+    Counts as df and RocketMQ do: space reserved for root is neither used nor free.
     """
     return max((_usage(folder) for folder in folders), key=lambda usage: usage.ratio)
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that users may still write where the folder is."""
+    """Return the bytes that users can still write on the folder's file system."""
     blocks = os.statvfs(folder)
     return blocks.f_bavail * blocks.f_frsize
 
@@ -51,7 +51,7 @@ def _usage(folder: Path) -> DiskUsage:
     return DiskUsage(used * blocks.f_frsize, (used + blocks.f_bavail) * blocks.f_frsize)
 
 
-# Goes on while the machine sleeps, where the system has such a clock.
+# Continues while the machine sleeps, if the system has such a clock.
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NETWORK = ("nfs", "cifs", "smb", "afs", "9p", "sshfs")
 _CLUSTER = (
@@ -63,16 +63,16 @@ _OBJECTS = (
     *("alluxio", "ossfs", "hadoop-fuse", "fuse_dfs"),
 )
 _SHARED = _NETWORK + _CLUSTER + _OBJECTS
-"""How the names of file systems begin that several machines may have mounted.
+"""Prefixes of the types of file systems that several machines can mount.
 
-9p is how virtual machines, WSL too, see their host's folders. Containers are no machines: what they
-have, such as overlay, virtiofs or a volume, is local.
+9p is how virtual machines, WSL included, see their host's folders. Containers are not machines:
+their file systems, such as overlay, virtiofs or a volume, are local.
 """
 
 
 @functools.cache
 def boot_id() -> bytes:
-    """Return 16 bytes that change with every boot: what the page cache held is gone then."""
+    """Return 16 bytes that change with every boot, after which the page cache is empty."""
     if sys.platform == "darwin":
         name = subprocess.run(
             ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"],
@@ -86,21 +86,21 @@ def boot_id() -> bytes:
 
 
 class BootTime(NamedTuple):
-    """A moment that all processes of the machine order alike, however its clock is set.
+    """A time that all processes of the machine order alike, whatever its wall clock says.
 
-    boot: of which the moment is, in hex; "" is no moment at all. ns: nanoseconds since then.
+    boot: the boot's id in hex; "" if the time is unknown. ns: nanoseconds since that boot.
     """
 
     boot: str
     ns: int
 
     def before(self, other: "BootTime") -> bool:
-        """Whether it surely was the earlier one: of moments of two boots nobody knows."""
+        """Whether this was certainly earlier; times of different boots cannot be compared."""
         return bool(self.boot) and self.boot == other.boot and self.ns < other.ns
 
 
 def boot_time() -> BootTime:
-    """Return this moment."""
+    """Return the current time since boot."""
     return BootTime(boot_id().hex(), time.clock_gettime_ns(_SINCE_BOOT))
 
 
@@ -117,7 +117,7 @@ def refuse_network_file_system(path: Path) -> None:
 
 
 def _file_system(path: Path) -> str:
-    """Return the type of the mount that holds `path`; empty where that is not told."""
+    """Return the type of the mount that holds `path`; empty if unknown."""
     try:
         table = Path("/proc/self/mountinfo").read_text()
     except OSError:
@@ -132,6 +132,6 @@ def _kind_of(device: int, table: str) -> str:
         fields = line.split()
         if fields[2] == wanted:
             kind, source = fields[fields.index("-") + 1 :][:2]
-            # Some tell their name only as what is mounted.
+            # Some give their name only as the mount's source.
             return f"fuse.{source}" if kind == "fuse" else kind
     return ""

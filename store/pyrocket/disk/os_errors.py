@@ -1,9 +1,9 @@
-"""Errors of the operating system as errors of pyrocket: what failed, where, and the way out.
+"""Translates errors of the operating system into errors of pyrocket, with a remedy.
 
-`translating_os_errors` stands where an operation on a store ends and its caller begins: no OSError
-gets past it; `translating` makes one of a public function. `naming_obstacles` is for single
-operations below that, whose callers have an answer to some errors, such as a missing file: only
-what no caller has an answer to is translated.
+`translating_os_errors` is for the boundary of an operation on a store: no OSError passes it;
+`translating` wraps a public function in one. `naming_obstacles` is for single operations below the
+boundary, whose callers handle some errors themselves, such as a missing file: it translates only
+those that no caller handles.
 """
 
 import errno
@@ -33,8 +33,8 @@ NOT_WRITTEN = "{root} could not be written: {error}. Nothing is lost by it."
 WRITE_FAILED = "a write to {root} failed: {error}. Nothing of it is visible."
 
 _PLACE = (
-    "Look at that path: what belongs there is missing, or something else lies in its place; restore"
-    " the one or move the other away"
+    "Check that path: a file is missing, or another one is in its place; restore it, or move the"
+    " other one away"
 )
 _FIRST = {
     errno.ENOSPC: "Free space",
@@ -54,7 +54,7 @@ _WRONG_KINDS = (
     *(errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EMLINK),
     *(errno.ENXIO, errno.EOPNOTSUPP),
 )
-"""What opening gives: a folder; a link that is not followed, on Linux, macOS and other BSDs; a
+"""The error of opening a folder; a link that is not followed, on Linux, macOS and other BSDs; a
 FIFO or a device without its other end, or a socket."""
 
 _KINDS = {
@@ -75,9 +75,9 @@ def translating_os_errors(
     code: str = "WRITE_FAILED",
     through: tuple[type[OSError], ...] = (),
 ) -> Iterator[None]:
-    """Turn any OSError into an error of the tree. `then` is what to do after the cause is mended.
+    """Translate any OSError. `then` is what to do once the cause is repaired.
 
-    `what` says what failed, with {root} and {error} in it. Errors of `through` are left alone.
+    `what` is the message, with {root} and {error} in it. Errors of the types `through` pass.
     Raises StorePermissionError, StoreDamagedError (STORE_LINKED, STORE_FILE_KIND), and
     StoreUnavailableError with `code` for all others:
 
@@ -95,7 +95,7 @@ def translating_os_errors(
 def translated(
     error: OSError, root: str | Path, then: str, *, what: str, code: str
 ) -> PyrocketError:
-    """Return the error of the tree for an OSError: see `translating_os_errors`."""
+    """Return pyrocket's error for an OSError: see `translating_os_errors`."""
     named = obstacle(error)
     if named is not None:
         return named
@@ -104,9 +104,9 @@ def translated(
 
 
 def translating(operation: Callable[P, R]) -> Callable[P, R]:
-    """Have a public function, or the generator it returns, raise no OSError: READ_FAILED instead.
+    """Make a public function, or the generator it returns, raise READ_FAILED instead of OSError.
 
-    What writes has said by then that it was a write that failed.
+    Errors of writing have been translated before they get here.
     """
 
     @functools.wraps(operation)
@@ -123,7 +123,7 @@ def translating(operation: Callable[P, R]) -> Callable[P, R]:
 
 
 def translating_methods(face: type[T]) -> type[T]:
-    """Have all public methods and properties of a class raise no OSError: see `translating`."""
+    """Wrap all public methods and properties of a class in `translating`."""
     for name, member in list(vars(face).items()):
         if name.startswith("_"):
             continue
@@ -149,7 +149,7 @@ def _read_failed(error: OSError) -> PyrocketError:
 
 
 def naming_obstacles(operation: Callable[P, R]) -> Callable[P, R]:
-    """Have an operation raise what `obstacle` makes of its OSErrors; others stay as they are."""
+    """Make an operation raise what `obstacle` returns for its OSErrors; others pass unchanged."""
 
     @functools.wraps(operation)
     def named(*arguments: P.args, **options: P.kwargs) -> R:
@@ -165,10 +165,10 @@ def naming_obstacles(operation: Callable[P, R]) -> Callable[P, R]:
 
 
 def obstacle(error: OSError) -> PyrocketError | None:
-    """Return the error that names what keeps a process from a file; None for other errors.
+    """Return the error that names what prevents access to a file; None for other errors.
 
-    That is missing permission (StorePermissionError), a link (StoreDamagedError, STORE_LINKED), or
-    a folder in the place of a file and the other way round (STORE_FILE_KIND).
+    That is a missing permission (StorePermissionError), a link (StoreDamagedError, STORE_LINKED),
+    or a folder in place of a file or the reverse (STORE_FILE_KIND).
     """
     if isinstance(error, StorePermissionError):
         return error
@@ -182,9 +182,9 @@ def obstacle(error: OSError) -> PyrocketError | None:
 def linked(path: str | Path) -> StoreDamagedError:
     """Return the error that names a symbolic link in a store."""
     return StoreDamagedError(
-        f"{path} is a symbolic link; nothing in a store may be one, but for its folders commitlog,"
-        " consumequeue and index, if link and target belong to the store's owner.",
-        remedy="Find out who made it. Remove it, or move what it leads to into its place.",
+        f"{path} is a symbolic link. In a store only the folders commitlog, consumequeue and index"
+        " may be links, if link and target belong to the store's owner.",
+        remedy="Find out who created it. Delete it, or move its target into its place.",
         code="STORE_LINKED",
     )
 
@@ -196,10 +196,7 @@ def os_error_remedy(error: OSError, then: str) -> str:
 
 
 def wrong_kind(path: str | Path) -> StoreDamagedError:
-    """Return the error that names a link, or what lies in the place of a file or a folder.
-
-    That is at `path`, or a file in the place of a folder above it.
-    """
+    """Return the error for a link, or another kind of file than expected, at `path` or above it."""
     path = Path(os.path.abspath(path))
     place = next((each for each in reversed(path.parents) if not os.path.isdir(each)), path)
     if os.path.islink(place):
@@ -209,13 +206,13 @@ def wrong_kind(path: str | Path) -> StoreDamagedError:
         kind = _KINDS.get(stat.S_IFMT(os.lstat(place).st_mode), kind)
     return StoreDamagedError(
         f"{place} is a {kind}; a store has a {'folder' if kind == 'file' else 'file'} there.",
-        remedy="Move it away; `pyrocket verify` says what is missing then.",
+        remedy="Move it away; `pyrocket verify` then reports what is missing.",
         code="STORE_FILE_KIND",
     )
 
 
 def permission_denied(error: PermissionError) -> StorePermissionError:
-    """Return the error that names the user, the file or folder in the way, and its owner."""
+    """Return the error that names the user, the file or folder, and its owner."""
     who = f"user {_name(pwd.getpwuid, os.geteuid())}"
     remedy = (
         "Run as the store's owner, or share the store with a group of both: chgrp -R GROUP STORE;"
@@ -228,7 +225,7 @@ def permission_denied(error: PermissionError) -> StorePermissionError:
 
 
 def _in_the_way(path: Path) -> Path:
-    """Return the first folder on the way that this user may not enter; else what is there."""
+    """Return the first folder on the path that this user may not enter, else the path itself."""
     for folder in reversed(path.parents):
         if not os.access(folder, os.X_OK, effective_ids=_EFFECTIVE):
             return folder
@@ -248,7 +245,7 @@ def _owned(path: Path) -> str:
 
 
 def _name(look_up: Callable[[int], tuple[object, ...]], number: int) -> str:
-    """Return the name of a user or group; its number where it has none, as in a container."""
+    """Return the name of a user or group; its number if it has none, as in a container."""
     try:
         return str(look_up(number)[0])
     except KeyError:

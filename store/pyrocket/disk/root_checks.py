@@ -19,7 +19,7 @@ _STORE_NAMES = frozenset(
     ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
 )
 _MAX_NAMES = 1000
-"""Names that are looked at: a folder of files may have millions."""
+"""Names that are checked: a folder of files may have millions."""
 
 _OWN_DIRECTORY = (
     "A store has a directory of its own: check the path, or name an empty or new directory for a "
@@ -52,7 +52,7 @@ def refuse_foreign(root: Path) -> None:
 
 
 def _described(root: Path, names: Collection[str]) -> tuple[str, str]:
-    """Return what a folder with these names holds, and the way out."""
+    """Return what a folder with these names holds, and the remedy."""
     stores = [name for name in sorted(names) if Layout(root / name).looks_like_a_store]
     if stores:
         return f"the store {stores[0]!r}", f"Name {root / stores[0]}."

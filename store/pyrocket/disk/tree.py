@@ -1,14 +1,14 @@
 """The directory tree of a store, walked without following symbolic links.
 
 A user who may write into the directory could link one of its names elsewhere and have the next
-writer overwrite or delete what only that writer may. So a path below a store's root is opened one
-folder at a time, each by the descriptor of the one before it (openat), and a link on the way is
-refused by name (STORE_LINKED). The path of the store itself may lead over links. So may its folders
-commitlog, consumequeue and index, which RocketMQ can be told to keep on another disk
-(`storePathCommitLog`, `storePathConsumeQueue`, `storePathIndex`): if the link and its target belong
+writer overwrite or delete a file that only that writer may change. So a path below a store's root
+is opened one folder at a time, each relative to the descriptor of its parent (openat), and a link
+is refused by name (STORE_LINKED). The path of the store itself may contain links. So may its
+folders commitlog, consumequeue and index, which RocketMQ can be configured to keep on another disk
+(`storePathCommitLog`, `storePathConsumeQueue`, `storePathIndex`), if the link and its target belong
 to the store's owner.
 
-No descriptor of a folder is kept: each would be an open file more for each store.
+No descriptor of a folder is kept open: that would be one more open file for each store.
 """
 
 import errno
@@ -21,7 +21,7 @@ from pyrocket.disk.os_errors import linked
 from pyrocket.errors import StoreDamagedError
 
 _PASS = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-"""Flags for a folder on the way, in which nothing is listed: to pass is enough."""
+"""Flags for a folder on the path, which is not listed."""
 
 _LIST = os.O_DIRECTORY | os.O_CLOEXEC | os.O_RDONLY
 _LINK_ERRORS = errno.ENOTDIR, errno.ELOOP, errno.EMLINK
@@ -32,7 +32,7 @@ _roots: set[str] = set()
 
 
 def protect(root: Path) -> None:
-    """Have paths below the root of a store be walked as described here, from now on."""
+    """Walk paths below this root of a store as described here from now on."""
     _roots.add(os.fspath(root))
 
 
@@ -40,8 +40,8 @@ def protect(root: Path) -> None:
 def entered(path: str | Path) -> Iterator[tuple[int | None, str]]:
     """Yield a descriptor of the folder that holds `path`, and the name of `path` in it.
 
-    That is None and the path itself where no folder between it and a store's root is to be walked.
-    An OSError raised inside is given the whole path.
+    Yields None and the path itself if it is not below a store's root, or directly in it. An OSError
+    raised inside gets the whole path.
     """
     path = os.fspath(path)
     at = _root_length(path)
@@ -70,10 +70,10 @@ def open_folder(path: str | Path) -> int:
 
 
 def links_of(root: Path, *, everywhere: bool) -> Iterator[Path]:
-    """Yield the links in a store that may not be there, following none.
+    """Yield the forbidden links in a store; follows none.
 
-    Looks through what is small: the fixed names at the top, and all in `config`, `pyrocket` and
-    `timerlog`; with `everywhere` through the log, the queues and the key index, too.
+    Searches what is small: the fixed names at the top, and all of `config`, `pyrocket` and
+    `timerlog`; with `everywhere` the log, the queues and the key index as well.
     """
     for name in _FIXED + _MAY_BE_LINKS:
         path = root / name
@@ -84,7 +84,7 @@ def links_of(root: Path, *, everywhere: bool) -> Iterator[Path]:
 
 
 def _is_refused(folder: Path) -> bool:
-    """Whether a folder at the top is a link that is not the owner's."""
+    """Whether a folder at the top is a link that does not belong to the store's owner."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             os.close(open_folder(folder))
@@ -107,7 +107,7 @@ def _links_below(top: Path) -> Iterator[Path]:
 
 @contextmanager
 def listed(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """Yield what `os.scandir` does of a folder. Its `path` attributes are only names."""
+    """Yield the entries of `os.scandir` for a folder. Their `path` attributes are only names."""
     descriptor = open_folder(folder)
     try:
         with os.scandir(descriptor) as entries:
@@ -117,7 +117,7 @@ def listed(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
 
 
 def _root_length(path: str) -> int:
-    """Return the length of the root of the store that holds `path`; -1 if it is in none."""
+    """Return the length of the root of the store that holds `path`; -1 outside of stores."""
     at = len(path)
     while at > 0:
         if path[:at] in _roots:
@@ -148,7 +148,7 @@ def _walk(path: str, at: int, flags: int) -> int:
 
 
 def _open_first(path: str, flags: int) -> int:
-    """Open a folder at the top of a store, which may be a link of the owner's."""
+    """Open a folder at the top of a store, which may be a link that the owner made."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW)
     except OSError as error:
@@ -157,7 +157,7 @@ def _open_first(path: str, flags: int) -> int:
     root, _, name = path.rpartition("/")
     owner = os.stat(root).st_uid
     before, target, after = os.lstat(path), os.readlink(path), os.lstat(path)
-    # What a link leads to never changes: it was read from the link that was looked at.
+    # A link's target never changes: it was read from the link that was checked.
     is_owners = _identity(before) == _identity(after) and before.st_uid == owner
     if name not in _MAY_BE_LINKS or not is_owners:
         raise linked(path)

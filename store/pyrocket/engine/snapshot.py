@@ -142,7 +142,7 @@ class _Snapshot:
         self._log = CommitLog(run)
         self._queues = QueueTable(layout, config.queue_file_bytes, writable=False)
         self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
-        self._copies = Copies(tell=self._tell) if progress else Copies()
+        self._copies = Copies(progress=self._tell) if progress else Copies()
         self._progress, self._done = progress, 0
         self._total = _size_of(layout) if progress else 0
         self._last = (0, 0)

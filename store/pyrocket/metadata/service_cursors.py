@@ -20,7 +20,7 @@ from pyrocket.disk.shared_state import (
     TIMER_READ_OFFSET,
     TIMER_READ_TIME,
     SharedState,
-    level_word,
+    level_field,
 )
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
@@ -38,7 +38,7 @@ from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.json_table import Content, JsonTable
 
-_LEVEL_WORDS = {level_word(level): level for level in range(1, MAX_DELAY_LEVELS + 1)}
+_LEVEL_WORDS = {level_field(level): level for level in range(1, MAX_DELAY_LEVELS + 1)}
 _NAMES = {
     "timed": TIMER_QUEUE_OFFSET,
     "timerDue": TIMER_READ_TIME,
@@ -127,7 +127,7 @@ def read_cursors(layout: Layout) -> dict[int, int]:
 
 def _of_java(layout: Layout) -> dict[int, int]:
     levels = DelayOffsets(layout).read()
-    known = {level_word(n): at for n, at in levels.items() if 1 <= n <= MAX_DELAY_LEVELS}
+    known = {level_field(n): at for n, at in levels.items() if 1 <= n <= MAX_DELAY_LEVELS}
     groups = GroupOffsets(layout)
     for topic, word in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
         known[word] = groups.of(TRANSACTION_GROUP, topic).get(0, 0)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pyrocket.arguments import check_texts, check_type
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import level_word
+from pyrocket.disk.shared_state import level_field
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.arrow_buffers import Ints
@@ -113,7 +113,7 @@ class PendingMessages:
         cursors = self._cursors()
         offsets = self._reader.offsets(TopicConfig(SCHEDULE_TOPIC, count, count))
         for queue_id, known in offsets.items():
-            start = max(cursors.get(level_word(queue_id + 1), 0), known.minimum)
+            start = max(cursors.get(level_field(queue_id + 1), 0), known.minimum)
             for first in range(start, known.maximum, MAX_MESSAGES):
                 end = min(first + MAX_MESSAGES, known.maximum)
                 yield PendingRange(SCHEDULE_TOPIC, queue_id, first, end)

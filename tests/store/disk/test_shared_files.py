@@ -166,7 +166,7 @@ def test_a_folder_in_a_files_place_is_named(path, folder):
     step = int(names[-1].name) - int(names[-2].name)
     names[-1].with_name(file_name(int(names[-1].name) + step)).mkdir()
     reboot(path)
-    with pytest.raises(StoreDamagedError, match="is no file"):
+    with pytest.raises(StoreDamagedError, match="is not a file"):
         Store.open(path)
 
 

@@ -9,7 +9,7 @@ from pyrocket.disk.shared_state import (
     NEVER,
     NEXT_DUE,
     TIMER_READ_TIME,
-    level_word,
+    level_field,
 )
 from pyrocket.engine.topic_admin import TopicConfig
 from pyrocket.errors import StoreDamagedError
@@ -18,7 +18,7 @@ from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.service_cursors import DelayOffsets, restore_cursors, save_cursors
 from support.stores import BY_HAND, SMALL, batch, filled, message, numbered, reboot, words
 
-LEVEL_2 = level_word(2)
+LEVEL_2 = level_field(2)
 
 
 def with_delayed(path, count=5, **options):

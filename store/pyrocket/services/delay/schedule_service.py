@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import MAX_MOVES, NEVER, level_word
+from pyrocket.disk.shared_state import MAX_MOVES, NEVER, level_field
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.undamaged import first_undamaged
@@ -86,7 +86,7 @@ class ScheduleService:
         for level in self._used_levels():
             has = self._reader.system_offsets(SCHEDULE_TOPIC, level - 1)
             # Messages before the minimum were deleted with their log files.
-            start = max(cursors.get(level_word(level), 0), has.minimum)
+            start = max(cursors.get(level_field(level), 0), has.minimum)
             if start < has.maximum:
                 yield level, start, has.maximum
 
@@ -168,7 +168,7 @@ class _Delivery:
 
     def put(self, level: int, start: int, copies: Copies) -> None:
         self.batches += copies.batches
-        self.moves[level_word(level)] = start + copies.taken
+        self.moves[level_field(level)] = start + copies.taken
         self.messages += copies.taken
         self.bytes += sum(batch.data.size for batch in copies.batches)
 

@@ -21,7 +21,7 @@ from pyrocket.disk.shared_state import (
     MAX_DELAY_LEVELS,
     PUBLISHED,
     SharedState,
-    level_word,
+    level_field,
 )
 from pyrocket.engine.hooks import Recovered
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
@@ -96,7 +96,7 @@ def skip_delivered(store: Recovered) -> None:
     for level, (start, end) in pending.items():
         pieces = scanner.slices(queues.get(SCHEDULE_TOPIC, level - 1), start, end, in_place=True)
         try:
-            page[level_word(level)] = max(start, _end_of_delivered(delivered, pieces))
+            page[level_field(level)] = max(start, _end_of_delivered(delivered, pieces))
         except (StoreDamagedError, OffsetOutOfRangeError) as error:
             _log.warning("messages of delay level %d may be delivered twice: %s", level, error)
 
@@ -109,7 +109,7 @@ def _pending(
         if topic == SCHEDULE_TOPIC and queue_id < MAX_DELAY_LEVELS:
             queue = queues.get(topic, queue_id)
             end = queue.max_offset(WHOLE_LOG)
-            start = max(page[level_word(queue_id + 1)], queue.min_offset(log_start, end))
+            start = max(page[level_field(queue_id + 1)], queue.min_offset(log_start, end))
             if start < end:
                 yield queue_id + 1, (start, end)
 
