@@ -55,7 +55,7 @@ def test_offsets_are_not_given_again_where_the_last_files_went(path):
     files = queue_files(path)
     before = readable(path)
     for _ in range(2):
-        with pytest.raises(StoreDamagedError, match="no record follows"):
+        with pytest.raises(StoreDamagedError, match="there is no record at"):
             Store.open(path, config=SMALL)
     assert queue_files(path) == files
     assert readable(path) == before
@@ -67,6 +67,6 @@ def test_unsound_entries_are_not_cut_where_the_log_lacks_their_messages(path):
     overwrite(last_but_two, b"\xff" * 8, 40)
     before = readable(path)
     reboot(path)
-    with pytest.raises(StoreDamagedError, match="no record follows"):
+    with pytest.raises(StoreDamagedError, match="there is no record at"):
         Store.open(path, config=SMALL)
     assert readable(path) == before

@@ -1,7 +1,7 @@
 """The CommitLog: all topics in one sequence of fixed-size files.
 
-A record never straddles files. At least eight bytes stay free behind a record, so that a blank
-record can say that the rest of the file is padding (`CommitLog.doAppend`).
+A record never straddles files. At least eight bytes stay free after a record, so that a blank
+record can mark the rest of the file as padding (`CommitLog.doAppend`).
 """
 
 import itertools
@@ -21,9 +21,9 @@ from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the records of one batch go: `offsets` of each, and the log's end behind them.
+    """Where the records of one batch are written: their `offsets`, and the log's end after them.
 
-    `blanks` are positions where a blank record closes a file on the way.
+    `blanks` are the positions of blank records that fill the files in between.
     """
 
     offsets: Ints
@@ -34,7 +34,7 @@ class Placement:
 class CommitLog:
     """Reads and writes records at log offsets. Knows no queues, takes no locks.
 
-    `sealed` tells which records must have a checksum of their own.
+    `sealed` returns the ranges in which records must have a checksum of the whole record.
     """
 
     def __init__(self, run: FileQueue, sealed: Sealed = not_sealed) -> None:
@@ -47,14 +47,14 @@ class CommitLog:
 
     @property
     def max_record_bytes(self) -> int:
-        """Size of the longest record that a file can hold: a blank one follows it."""
+        """Size of the longest record that a file can hold, leaving room for a blank one."""
         return self.file_bytes - BLANK_BYTES
 
     def first_offset(self) -> int:
-        """Return where the oldest file begins; one file size for a log without files.
+        """Return where the oldest file begins; the file size for a log without files.
 
-        A new log does not begin at 0, because Java takes pre-blank queue entries, which point at
-        0, for messages in a log that does.
+        A new log does not begin at 0, because there Java would take pre-blank queue entries, which
+        point at 0, for messages.
         """
         starts = self.run.starts()
         return starts[0] if starts else self.file_bytes
@@ -76,7 +76,7 @@ class CommitLog:
         return self.run.window(offset, size)
 
     def filled_window(self, offset: int, size: int) -> tuple[pa.Buffer, int]:
-        """Return the same, or a copy where there is a hole, which must not be touched in a map."""
+        """Return the same, but a copy if it has a hole, which must not be touched in a mapping."""
         if self.run.filled(offset, size) < size:
             data = self.read(offset, size)
             if len(data) == size:
@@ -84,7 +84,7 @@ class CommitLog:
         return self.window(offset, size)
 
     def ends_at(self, end: int) -> bool:
-        """Whether the files look as if the log ended there: a glance, not a proof."""
+        """Whether the log seems to end there: a quick check, not a proof."""
         starts = self.run.starts()
         if not starts:
             return end == self.first_offset()
@@ -101,7 +101,7 @@ class CommitLog:
             )
 
     def place(self, start: int, sizes: Ints) -> Placement:
-        """Return where records of these sizes go, the first at `start` or in the next file."""
+        """Return where to write records of these sizes, from `start` or the next file on."""
         if len(sizes) == 1 and start + int(sizes[0]) <= self.file_end(start) - BLANK_BYTES:
             return Placement(np.array([start]), start + int(sizes[0]), ())
         ends = np.cumsum(sizes)
@@ -127,7 +127,7 @@ class CommitLog:
     def write(self, placement: Placement, data: pa.Buffer, bounds: Ints) -> None:
         """Write placed records (record i is data[bounds[i]:bounds[i+1]]) and the blanks.
 
-        Raises StoreDamagedError (STORE_FILE_MISSING) if a file that has begun is gone.
+        Raises StoreDamagedError (STORE_FILE_MISSING) if a file that already has records is missing.
         """
         view = memoryview(data)
         for blank in placement.blanks:
@@ -144,22 +144,21 @@ class CommitLog:
             self.run.write_or_create(offset, data)
 
     def check_whole(self, end: int) -> None:
-        """Raise StoreDamagedError unless all files until `end` are there, each of its length."""
+        """Raise StoreDamagedError unless all files up to `end` exist with their full length."""
         self.check_holds(end)
         self.run.check_whole()
 
     def check_holds(self, end: int) -> None:
-        """Raise StoreDamagedError (STORE_FILE_MISSING) if the file is gone in which the log ends.
+        """Raise StoreDamagedError (STORE_FILE_MISSING) if the file where the log ends is missing.
 
-        `end` is where the log ends for sure, in a file that has begun or at the start of the next.
+        `end` is the certain end of the log: in a file with records, or at the start of the next.
         """
         start = self.run.start_of(end)
         if start < end and not os.path.exists(f"{self.run.folder}/{file_name(start)}"):
             raise StoreDamagedError(
-                f"{self.run.folder} lacks the file {file_name(start)}: the log goes on until"
-                f" {end}.",
-                remedy="Restore it from a backup; nothing has been changed. To give up what it"
-                " held, remove `pyrocket/state` and make an empty file `abort` in the store.",
+                f"{self.run.folder} lacks the file {file_name(start)}: the log ends at {end}.",
+                remedy="Restore it from a backup; nothing has been changed. To give up its"
+                " messages, delete `pyrocket/state` and create an empty file `abort` in the store.",
                 code="STORE_FILE_MISSING",
             )
 
@@ -171,8 +170,8 @@ class CommitLog:
         return list(itertools.pairwise([0, *cuts.tolist(), len(placement.offsets)]))
 
     def truncate(self, start: int, end: int) -> None:
-        """Make [start, end) unwritten: files wholly beyond go, the rest reads as zeros; durable."""
-        # From the last on: a crash in between must not leave a hole.
+        """Truncate [start, end) durably: delete files in it, make the rest read as zeros."""
+        # From the last file back: a crash in between must not leave a gap.
         for first in reversed(self.run.starts()):
             if first >= start and first > self.run.start_of(start):
                 self.run.remove(first)

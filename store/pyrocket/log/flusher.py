@@ -47,18 +47,18 @@ from pyrocket.log.commit_log import CommitLog
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
 _KINDS, _GATHERING = 31, 1 << 31
-"""Who sleeps waits for one of 31 fsyncs in turn, or, the leader of the next, for its group.
+"""A sleeping process waits for one of 31 fsyncs in rotation; the next leader, for its group.
 
-The word SYNCING is an end of the log times 31 plus the number of the fsync: one word, so that
-nobody sees the one without the other.
+SYNCING is an end of the log times 31 plus the number of the fsync: one field, so that no process
+reads one without the other.
 """
 
 _GATHER_POLL_SECONDS = 0.0001
 _LONGEST_GATHER_NS = 50_000_000
 
 AfterSync = Callable[[int, int, Mapping[int, int]], None]
-"""Told the durable end of the log, a store time, whatever is older than which lies before it, and
-the services' cursors, whose deliveries lie before it too."""
+"""Called with the durable end of the log; a store time, all messages older than which precede that
+end; and the services' cursors, whose deliveries precede it, too."""
 
 
 class Flusher:
@@ -75,7 +75,7 @@ class Flusher:
     def flush(self, timeout_ms: int | None = None) -> None:
         """Return when everything published before the call is durable.
 
-        Raises StoreLockedError (FLUSH_DISK_TIMEOUT) if others' fsyncs keep it from that for
+        Raises StoreLockedError (FLUSH_DISK_TIMEOUT) if fsyncs of other callers take longer than
         `timeout_ms`, StoreFailedError if an fsync failed.
         """
         target = self._page[PUBLISHED]
@@ -90,7 +90,7 @@ class Flusher:
                     self._led.notify_all()
 
     def notify_appended(self) -> None:
-        """Wake the leader who waits for appends, if there are enough now."""
+        """Wake the leader if it waits for appends and there are enough now."""
         if 0 < self._page[WANTED] <= self._page[APPENDS]:
             self._lock.event.notify(1, _GATHERING)
 
@@ -99,7 +99,7 @@ class Flusher:
         self._lock.close()
 
     def _become_leader(self, target: int, deadline: float, wait_ms: int) -> bool:
-        """Be the one thread of this process that flushes; False if there is no need any more."""
+        """Become the thread of this process that flushes; False if no flush is needed any more."""
         with self._led:
             while self._page[FLUSHED] < target:
                 if not self._leading:
@@ -118,7 +118,7 @@ class Flusher:
                 self._lock.hand_over(_kind(number + 1), _kind(number))
 
     def _take_lock(self, target: int, deadline: float, wait_ms: int) -> bool:
-        """Take the flush lock; False if there is no need any more."""
+        """Take the flush lock; False if no flush is needed any more."""
         while self._page[FLUSHED] < target:
             seen = self._lock.sequence()
             if self._lock.try_lock():
@@ -134,7 +134,7 @@ class Flusher:
         return _kind(number + (target > end))
 
     def _pause(self) -> float:
-        """Return how long to wait before looking again: an eighth of an fsync, in seconds."""
+        """Return how long to wait before polling again: an eighth of an fsync, in seconds."""
         return min(max(self._page[SYNC_NS] / 8e9, _SHORTEST_POLL), _LONGEST_POLL)
 
     def _sync(self) -> None:
@@ -144,9 +144,9 @@ class Flusher:
         if page[FLUSHED] >= page[PUBLISHED]:
             return
         self._gather()
-        # In this order: an append in progress sets its time before it publishes, and moves cursors
-        # after that. What follows a delivery that the cursors don't know is no older than `stored`,
-        # so a recovery begins before it and finds it (`redelivery`).
+        # In this order: an append in progress sets its time before it publishes, and cursors after
+        # that. A delivery that the cursors do not include yet is not older than `stored`, so
+        # recovery begins before it and finds it (`skip_delivered`).
         stored = page[STORE_TIME]
         cursors = page.cursors()
         appends, end = page[APPENDS], page[PUBLISHED]
@@ -164,7 +164,7 @@ class Flusher:
         self._after_sync(end, stored, cursors)
 
     def _gather(self) -> None:
-        """Wait for as many appends as the last group had, or half as many if they are slow."""
+        """Wait for as many appends as the last group had, or half of them if they are slow."""
         page = self._page
         group = page[GROUP]
         if group * page[APPEND_NS] > page[SYNC_NS]:
@@ -187,15 +187,15 @@ def _kind(number: int) -> int:
 
 def _late(wait_ms: int) -> StoreLockedError:
     return StoreLockedError(
-        f"the log has been flushed by others for {wait_ms} ms. What was appended is stored; how"
-        " much of it is durable is not known yet.",
+        f"other processes have been flushing the log for {wait_ms} ms. The messages are stored;"
+        " whether they are durable is not known yet.",
         remedy="The disk is very slow or stuck. flush_timeout_ms sets the wait.",
         code="FLUSH_DISK_TIMEOUT",
     )
 
 
 def fsync_failed(error: OSError) -> StoreFailedError:
-    """Return the error of the one whose fsync failed."""
+    """Return the error for the caller whose fsync failed."""
     return StoreFailedError(
         f"fsync of the log failed: {error}.",
         remedy="Check the disk, close the store everywhere and open it again.",
@@ -203,16 +203,16 @@ def fsync_failed(error: OSError) -> StoreFailedError:
 
 
 def failed_before() -> StoreFailedError:
-    """Return the error for any write after a failed one."""
+    """Return the error for every write after a failed one."""
     return StoreFailedError(
-        "a write or fsync of this store failed; what is durable is unknown.",
+        "a write or fsync of this store failed; how much is durable is unknown.",
         remedy="Close it everywhere and open it again: that recovers it.",
     )
 
 
 @contextmanager
 def failing_on_sync_error(page: SharedState) -> Iterator[None]:
-    """Let nobody write any more if an fsync of the indexes fails."""
+    """Mark the store as failed, which stops all writers, if an fsync of the indexes fails."""
     try:
         yield
     except SyncError as error:
@@ -236,20 +236,20 @@ class FlushPolicy:
 
     @classmethod
     def of(cls, config: StoreConfig) -> "FlushPolicy":
-        """Return what the configuration says."""
+        """Return the policy of a configuration."""
         return cls(
             config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms
         )
 
     def is_due(self, dirty_bytes: int, elapsed_ms: float) -> bool:
-        """Whether to flush so many bytes, so long after the last flush or the first of them."""
+        """Whether to flush so many bytes, so long after the last flush or the first dirty byte."""
         if dirty_bytes <= 0 or elapsed_ms < self.interval_ms:
             return False
         return elapsed_ms >= self.thorough_ms or dirty_bytes >= self.least_pages * PAGE_BYTES
 
 
 class FlushService:
-    """One thread of one open store; `flush` is called in it."""
+    """A thread of one open store that calls `flush`."""
 
     def __init__(self, policy: FlushPolicy, page: SharedState, flush: Callable[[], None]) -> None:
         self._policy, self._page, self._flush = policy, page, flush
@@ -258,7 +258,7 @@ class FlushService:
         self._starting = threading.Lock()
 
     def wake(self) -> None:
-        """Say that something was appended; the first call starts the thread."""
+        """Call after an append; the first call starts the thread."""
         if self._thread is None:
             with self._starting:
                 if self._thread is None and not self._stop.is_set():
@@ -269,7 +269,7 @@ class FlushService:
         self._dirty.set()
 
     def close(self) -> None:
-        """End the thread; what is dirty stays so. To be called before the page is closed."""
+        """End the thread without flushing. Call this before the shared state is closed."""
         self._stop.set()
         self._dirty.set()
         if self._thread is not None:
@@ -293,7 +293,7 @@ class FlushService:
                 began = time.monotonic()
 
     def _tried(self) -> bool:
-        """Flush. A failure is not lost: it is in the words, and the next append raises it."""
+        """Flush. A failure is kept in the shared state, and the next append raises it."""
         try:
             self._flush()
         except StoreUnavailableError as error:

@@ -1,7 +1,7 @@
-"""Record after record: what roll-forward and recovery see of the log.
+"""Walks the log record by record, for recovery and for rolling forward.
 
-The chain of sizes can only be followed one record at a time; everything else about the records is
-looked at in columns (`RecordFields`). Behind the last record lies a hole, which no map may touch.
+Only sizes and magic numbers have to be read one record at a time; everything else is read in
+columns (`RecordFields`). A hole follows the last record, which must not be touched in a mapping.
 """
 
 from collections.abc import Iterator
@@ -28,10 +28,9 @@ _MAX_BESIDE_BODY = 1 << 17
 
 
 def walk(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
-    """Yield the records in [start, end) in runs, stopping at the first that is no record.
+    """Yield the records in [start, end) in runs, up to the first place without a record.
 
-    Where a run ends tells where the walk stopped: `end_of`. Only sizes and magic numbers have been
-    looked at.
+    `end_of` the last run is where the walk stopped. Only sizes and magic numbers are checked.
     """
     position = start
     while position < end:
@@ -47,25 +46,30 @@ def walk(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
 
 
 def walk_all(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
-    """Yield the records in [start, end), all of them. Raises StoreDamagedError at a bad one."""
+    """Yield all records in [start, end). Raises StoreDamagedError where one is missing."""
     reached = start
     for run in walk(log, start, end):
         yield run
         reached = end_of(run)
     if reached != end:
-        raise StoreDamagedError(
-            f"corrupt log: it should go on until {end}, but no record follows {reached}.",
-            remedy="Restore the log from a backup.",
-        )
+        raise record_missing(reached, end)
+
+
+def record_missing(reached: int, end: int) -> StoreDamagedError:
+    """Return the error for a log that has no record at `reached`, before its end."""
+    return StoreDamagedError(
+        f"corrupt log: it ends at {end}, but there is no record at {reached}.",
+        remedy="Restore the log from a backup.",
+    )
 
 
 def end_of(run: RecordFields) -> int:
-    """Return the log offset behind the last record of a run."""
+    """Return the log offset after the last record of a run."""
     return int(run.base + run.starts[-1] + run.sizes[-1])
 
 
 def run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None, bool]:
-    """Return the records from `position` on that one window holds, and if a blank follows."""
+    """Return the records from `position` on in one window, and whether a blank record follows."""
     try:
         buffer, base = _filled(log, position, min(WINDOW_BYTES, end - position))
     except FileNotFoundError:
@@ -85,9 +89,9 @@ def run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None
 
 
 def _single(log: CommitLog, position: int, size: int) -> RecordFields | None:
-    """Return the one record at `position`, which is longer than a window.
+    """Return the record at `position`, which is longer than a window; None if its size is wrong.
 
-    A wrong size may reach far behind the log's end: its body's length tells.
+    A wrong size may reach far beyond the log's end; the length of the body reveals it.
     """
     head = log.read(position, _HEAD_BYTES)
     if len(head) < _HEAD_BYTES or not read_header(head).is_message:

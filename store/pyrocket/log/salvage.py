@@ -34,15 +34,12 @@ _HEAD_BYTES = 36
 _REASON_BYTES = 1 << 16
 
 Progress = Callable[[int, str], None]
-"""Told how many bytes have been looked at since the last call, and of what."""
+"""Called with the number of bytes read since the last call, and the file's name."""
 
 
 @dataclass(frozen=True)
 class DamagedRange:
-    """[start, end) of the log holds no whole record; behind it others follow, or nothing does.
-
-    `before` counts the whole records before it.
-    """
+    """[start, end) of the log holds no whole record; `before` counts the whole ones before it."""
 
     start: int
     end: int
@@ -51,10 +48,10 @@ class DamagedRange:
 
 
 class LogCheck:
-    """Follows the records of one log, and keeps where they are not whole.
+    """Walks the records of one log, and collects the damaged ranges in `bad`.
 
-    With `end_is_known` everything up to there has to be records; otherwise zeros end the log.
-    Placeholders count as whole records; they are kept apart as well.
+    With `end_is_known` everything up to the end must be records; otherwise zeros end the log.
+    Placeholders count as whole records, and are also collected in `placeholders`.
     """
 
     def __init__(self, log: CommitLog, progress: Progress, *, end_is_known: bool) -> None:
@@ -68,7 +65,7 @@ class LogCheck:
     def runs(self, start: int, end: int) -> Iterator[RecordFields]:
         """Yield the whole records in [start, end), window by window.
 
-        What is no whole record goes to `bad`; `end` of this becomes where the last one ends.
+        Everything else is added to `bad`; `self.end` becomes the end of the last whole record.
         """
         position = self.end = start
         while position < end:
@@ -80,15 +77,15 @@ class LogCheck:
             if run and position == end_of(run):
                 position = file_end if blank else position
             else:
-                position = file_end if blank and not run else self._behind(position, end)
+                position = file_end if blank and not run else self._skip_damage(position, end)
             name = file_name(self._log.run.start_of(before))
             self._progress(min(position, end) - before, f"commitlog/{name}")
 
     def _examine(self, run: RecordFields) -> tuple[RecordFields, int]:
-        """Return the whole records, and up to where the chain can be believed."""
+        """Return the whole records, and the offset up to which sizes can be trusted."""
         position = end_of(run)
         if whole_records(run) < len(run):
-            run, position = self._sort_out(run)
+            run, position = self._separate_damaged(run)
         if len(run):
             self.end = end_of(run)
             self.records += len(run)
@@ -100,10 +97,10 @@ class LogCheck:
             )
         return run, position
 
-    def _sort_out(self, run: RecordFields) -> tuple[RecordFields, int]:
-        """Note the records that are not whole; return the others.
+    def _separate_damaged(self, run: RecordFields) -> tuple[RecordFields, int]:
+        """Collect the damaged records; return the others.
 
-        The chain itself is believed, but for the last record where nothing follows it.
+        Sizes are trusted, except that of the last record if nothing follows it.
         """
         view = memoryview(run.buffer)
         good = np.ones(len(run), bool)
@@ -113,21 +110,21 @@ class LogCheck:
             where = run.base + start
             fault = record_fault(view[start : start + size], where, run.sealed())
             good[at] = not fault
-            if fault and at == len(run) - 1 and not self._goes_on(where + size):
+            if fault and at == len(run) - 1 and not self._continues_at(where + size):
                 position = where
             elif fault:
                 before = self.records + int(good[:at].sum())
                 self.bad.append(DamagedRange(where, where + size, fault, before))
         return RecordFields(run.buffer, run.base, run.starts[good], run.sizes[good]), position
 
-    def _goes_on(self, position: int) -> bool:
-        """Whether a record or a blank one begins there."""
+    def _continues_at(self, position: int) -> bool:
+        """Whether a record or a blank record begins there."""
         data = self._log.read(position, _HEAD_BYTES)
         is_blank = len(data) >= BLANK_BYTES and read_header(data).is_blank
         return is_blank or find_record(data, position) == 0
 
-    def _behind(self, position: int, end: int) -> int:
-        """Note the bad place at `position`; return where the next record begins, or `end`."""
+    def _skip_damage(self, position: int, end: int) -> int:
+        """Collect the damaged range at `position`; return where the next record begins or `end`."""
         found = self._next_record(position + 1, end)
         reason = self._reason(position)
         if found < end or reason or self._end_is_known:
@@ -136,7 +133,7 @@ class LogCheck:
         return found
 
     def _reason(self, position: int) -> str:
-        """Return what is at a place where a record should be; empty if there are only zeros."""
+        """Return why there is no record at `position`; empty if there are only zeros."""
         try:
             length = min(_REASON_BYTES, self._log.file_end(position) - position)
             rest = self._log.read(position, length)
@@ -149,7 +146,7 @@ class LogCheck:
         )
 
     def _next_record(self, position: int, end: int) -> int:
-        """Return where the next record in this or a later file begins; `end` if there is none."""
+        """Return where the next record begins, in this file or a later one; `end` if none does."""
         first = self._log.run.start_of(position)
         for start in self._log.run.starts():
             if start < first or start >= end:
@@ -176,12 +173,12 @@ class LogCheck:
         return -1
 
     def tail(self) -> tuple[int, int]:
-        """Return [first, last) of the bytes behind the log's end that are not zero; else empty."""
+        """Return [first, last) of the nonzero bytes after the log's end, or (end, end)."""
         return written_after(self._log, self.end)
 
 
 def written_after(log: CommitLog, end: int) -> tuple[int, int]:
-    """Return [first, last) of the bytes at or behind `end` that are not zero, or (end, end)."""
+    """Return [first, last) of the nonzero bytes at or after `end`, or (end, end)."""
     first = last = end
     for position, data in _written(log, end):
         kept = data.rstrip(b"\0")
@@ -212,9 +209,9 @@ _log = logging.getLogger(__name__)
 
 
 def check_tail(log: CommitLog, end: int, durable: Durable) -> int:
-    """Return how many bytes that were durable are missing from a log that is valid up to `end`.
+    """Return how many durable bytes are missing from a log that is valid up to `end`.
 
-    Raises StoreDamagedError (LOG_DAMAGED) if whole records that were durable follow there.
+    Raises StoreDamagedError (LOG_DAMAGED) if whole records that were durable follow.
     """
     starts = log.run.starts()
     limit = starts[-1] + log.file_bytes if starts else end
@@ -224,12 +221,12 @@ def check_tail(log: CommitLog, end: int, durable: Durable) -> int:
         whole, lost = whole + len(run), lost + int(durable.cover(run).sum())
     if lost:
         start, before = log.run.start_of(end), [bad for bad in check.bad if bad.start < check.end]
-        reason = before[0].reason if before else "it does not go on where its queue was."
+        reason = before[0].reason if before else "it does not continue its queue."
         unreadable = sum(place.end - place.start for place in before)
         raise StoreDamagedError(
             f"corrupt log: the record at byte {end - start} of commitlog/{file_name(start)} is"
             f" damaged: {reason} {unreadable} bytes cannot be read, and {whole} whole records"
-            f" follow, of which {lost} were durable for sure.",
+            f" follow, {lost} of which were certainly durable.",
             remedy=KEEP_WHAT_FOLLOWS,
             code="LOG_DAMAGED",
         )
@@ -299,7 +296,7 @@ def cut_messages(path: Path) -> Iterator[StoredMessage]:
     if not _NAME.fullmatch(path.name):
         raise InvalidInputError(
             f"{path} is not a file that was cut off a log.",
-            remedy="Name a file `pyrocket/cut-<time>-<offset>` of a store.",
+            remedy="Name a file `pyrocket/cut-<time>-<offset>` in a store.",
         )
     base, position = _time_and_offset(path)[1], 0
     with pa.memory_map(str(path)) as file:

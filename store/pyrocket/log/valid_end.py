@@ -45,15 +45,16 @@ _TORN = "its properties are torn"
 TRUSTED_WHOLLY = 2**63 - 1
 
 Dense = Callable[[RecordFields], int]
-"""Told runs of whole records in log order; says how many of each, the first ones, are dense."""
+"""Called with runs of whole records in log order; returns how many of them, from the first on,
+continue their queues without a gap."""
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def recovery_start(log: CommitLog, checkpoint: Checkpoint, *, clean: bool) -> int:
-    """Return the start of the first file that has to be looked at.
+    """Return the start of the first file that recovery has to read.
 
-    After no clean end it begins with a whole record: a log never ends where a file begins.
+    After an unclean shutdown it begins with a whole record: a log never ends where a file begins.
     """
     starts = log.run.starts()
     if not starts:
@@ -71,11 +72,11 @@ def recovery_start(log: CommitLog, checkpoint: Checkpoint, *, clean: bool) -> in
 
 @dataclass(frozen=True)
 class Durable:
-    """Which records were durable for sure: below the log offset `end`, or stored by `time_ms`.
+    """Which records were certainly durable: below the log offset `end`, or stored by `time_ms`.
 
-    The second is not said of records stored before `since_ms`: store times never decrease along a
-    log, so such a record is left over from an earlier end, which a Java broker has truncated
-    without overwriting it.
+    The latter does not hold for records stored before `since_ms`: store times never decrease along
+    a log, so such a record remains from an earlier end, which a Java broker truncated without
+    overwriting it.
     """
 
     end: int = 0
@@ -95,10 +96,10 @@ ALL_DURABLE = Durable()
 def valid_end(
     log: CommitLog, start: int, dense: Dense, durable: Durable = ALL_DURABLE
 ) -> tuple[int, int]:
-    """Return where the valid log ends, seen from the file at `start`, and its last store time.
+    """Return where the valid log ends, beginning with the file at `start`, and its last store time.
 
-    A record that does not go on in its queue ends it too. Raises StoreDamagedError (QUEUE_GAP) if
-    that record was durable.
+    A record that does not continue its queue ends the log, too. Raises StoreDamagedError
+    (QUEUE_GAP) if that record was durable.
     """
     starts = log.run.starts()
     limit = starts[-1] + log.file_bytes if starts else start
@@ -219,9 +220,11 @@ _TAIL_BYTES = 2 * _LONGEST
 
 
 def is_cut(path: Path, start: int) -> bool:
-    """Whether a file of the log, which begins at log offset `start`, has lost its end.
+    """Whether a file of the log, which begins at log offset `start`, is truncated.
 
-    A file that ends in zeros is taken to be whole: nothing was lost. Reads 4 KiB of most files.
+    A record never straddles files, and a blank record says how far its file extends: a record that
+    begins in a file and ends after it was truncated. A file that ends in zeros counts as whole, as
+    nothing was lost. Reads 4 KiB of most files.
     """
     with os.fdopen(io.open_file(path, os.O_RDONLY), "rb") as file:
         length = file.seek(0, 2)

@@ -48,7 +48,7 @@ from pyrocket.index.keys.key_items import KeyItems, key_items
 from pyrocket.index.keys.pending_keys import MAX_NOTES, PendingKeys
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.record_walk import end_of, walk
+from pyrocket.log.record_walk import end_of, record_missing, walk
 
 _HEAD_BYTES = 8
 
@@ -350,8 +350,5 @@ class IndexBuilder:
             if reached - start >= SLICE_BYTES:
                 return reached
         if reached != end:
-            raise StoreDamagedError(
-                f"corrupt log: it should go on until {end}, but no record follows {reached}.",
-                remedy="Restore the log from a backup.",
-            )
+            raise record_missing(reached, end)
         return reached

@@ -24,7 +24,7 @@ from pyrocket.index.keys.key_items import KeyItems, key_items
 from pyrocket.index.keys.pending_keys import PendingKeys
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.record_walk import end_of, walk
+from pyrocket.log.record_walk import end_of, record_missing, walk
 
 MAX_FOLLOWED = 1 << 16
 """Items of a file that are read one by one before the file is read as a whole."""
@@ -190,7 +190,7 @@ class UnindexedTail:
         if end not in (reached, WHOLE_LOG):
             first = self._log.first_offset()
             if first <= start:
-                raise _torn(reached, end)
+                raise record_missing(reached, end)
             return self.search(wanted, first, end, None)  # The start was cleaned away.
         self._known = known
         return np.concatenate((known.offsets[among(known.hashes, wanted)], *behind))
@@ -238,13 +238,6 @@ _NO_OFFSETS = np.zeros(0, np.int64)
 
 def _nothing(mark: int | None, start: int) -> _Known:
     return _Known(mark, start, start, np.zeros(0, np.int32), _NO_OFFSETS)
-
-
-def _torn(reached: int, end: int) -> StoreDamagedError:
-    return StoreDamagedError(
-        f"corrupt log: it should go on until {end}, but no record follows {reached}.",
-        remedy="Restore the log from a backup.",
-    )
 
 
 def _whole(run: RecordFields) -> RecordFields:
