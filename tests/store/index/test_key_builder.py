@@ -131,7 +131,7 @@ def test_a_damaged_log_is_indexed_up_to_the_damage(open_store, path, caplog):
     store = open_store()
     overwrite(log_files(path)[damaged // 4096 - 1], b"\xff" * 8, damaged % 4096)
     store.close()
-    assert "stays incomplete" in caplog.text
+    assert "is incomplete" in caplog.text
     assert not (path / "abort").exists()
     store = open_store()
     with pytest.raises(StoreDamagedError):

@@ -161,7 +161,7 @@ def test_a_writer_closes_where_files_never_count(path, monkeypatch, caplog):
     monkeypatch.setattr(IndexCoverage, "_is_true", lambda self, file: False)
     with Store.open(path) as store:
         store.append(message(b"one more", keys=["k"]))
-    assert "stays incomplete" in caplog.text
+    assert "is incomplete" in caplog.text
     assert not (path / "abort").exists()
     with Store.open(path, read_only=True) as store:
         assert [one.body for one in store.query("t", "k")] == [b"one more"]

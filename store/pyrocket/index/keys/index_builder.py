@@ -54,9 +54,9 @@ _HEAD_BYTES = 8
 
 
 class IndexFiles:
-    """The files of one store that is open for writing; all but `have_changed` need the turn.
+    """The index files of a store that is open for writing. Needs the write lock but in one method.
 
-    `names` are those that counted at the last look, and those made since.
+    That is `have_changed`. `names` are the files that counted at the last check, and newer ones.
     """
 
     def __init__(
@@ -69,23 +69,23 @@ class IndexFiles:
         self.names: list[str] = []
 
     def after_recovery(self, *, clean: bool) -> None:
-        """Begin after a recovery; whoever wrote last has gone.
+        """Begin after a recovery: no other writer is left.
 
-        After an unclean end only files that were surely durable are kept. What is missing then is
-        built again as the store is used.
+        After an unclean shutdown only files that were certainly durable are kept. The rest is
+        rebuilt as the store is used.
         """
-        files = self._sound()
+        files = self._valid()
         if not clean:
             files = files[: self.index.count_durable(read_checkpoint(self._layout).index_timestamp)]
         self._begin(files)
 
     def attach(self) -> None:
-        """Begin where nothing had to be recovered."""
-        self._begin(self._ours(self._sound()))
+        """Begin without a recovery."""
+        self._begin(self._ours(self._valid()))
 
     def check(self) -> None:
-        """Remove files that do not count; INDEXED goes back if one of ours is gone."""
-        files = self._ours(self._sound())
+        """Delete files that do not count; lower INDEXED if one of ours is missing."""
+        files = self._ours(self._valid())
         made = self._page[KEY_FILE], self._page[KEY_FILE_INODE]
         if made in map(_identity, files) or (made == _NONE and not files):
             self._keep(files)
@@ -93,7 +93,7 @@ class IndexFiles:
             self._begin(files)
 
     def have_changed(self) -> bool:
-        """Whether files may have come or gone since the last look."""
+        """Whether files may have been created or deleted since the last check."""
         return self._last_change() != self._changed
 
     def _last_change(self) -> int:
@@ -103,11 +103,11 @@ class IndexFiles:
             return 0
 
     def append(self, items: KeyItems, now_ms: int) -> None:
-        """Append to the files that count; see `KeyIndex.append`."""
+        """Append items to the files that count: see `KeyIndex.append`."""
         self.names = self.index.append(items, now_ms, self.names)
 
-    def _sound(self) -> list[IndexFileInfo]:
-        """Return the first files, as far as they agree with the log."""
+    def _valid(self) -> list[IndexFileInfo]:
+        """Return the first files that agree with the log."""
         self._changed = self._last_change()
         files = self._span.contiguous_prefix(self.index.valid_prefix(self._page[DISPATCHED]))
         while files and not self._is_record(files[-1].header.end_offset):
@@ -115,7 +115,7 @@ class IndexFiles:
         return files
 
     def _ours(self, files: list[IndexFileInfo]) -> list[IndexFileInfo]:
-        """Return the first files, up to one that is not full; that one only if it is ours."""
+        """Return the full files up to the first that is not, and that one if we created it."""
         made = self._page[KEY_FILE], self._page[KEY_FILE_INODE]
         for count, file in enumerate(files):
             if not self.index.is_full(file.header):
@@ -123,7 +123,7 @@ class IndexFiles:
         return files
 
     def _begin(self, files: list[IndexFileInfo]) -> None:
-        """Keep these files as ours and go on behind them: the last record may lack items."""
+        """Keep these files and continue after them: their last record may lack items."""
         self._keep(files)
         self._lower_checkpoint()
         made = _identity(files[-1]) if files else _NONE
@@ -145,9 +145,9 @@ class IndexFiles:
         return len(head) == _HEAD_BYTES and read_header(head).is_message
 
     def _lower_checkpoint(self) -> None:
-        """Take back what the checkpoint says about files that are gone.
+        """Lower the checkpoint's time for the index to that of the files that are left.
 
-        Those built in their place end at the same times, but are not durable yet.
+        New files in place of deleted ones end at the same times, but are not durable yet.
         """
         until = self.index.full_until()
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
@@ -169,13 +169,13 @@ _log = logging.getLogger(__name__)
 CATCH_UP_BYTES = 64 * 1024 * 1024
 PUT_ITEMS = 128 * 1024
 SLICE_BYTES = 8 * 1024 * 1024
-"""A turn ends after the run of the log, 16 MiB at most, in which it gets so far."""
+"""An exclusive section ends after the run of the log, 16 MiB at most, that reaches this size."""
 
 AT_ONCE_BYTES = 64 * 1024 * 1024
-"""Then the append returns, and the next one goes on; unless it was longer itself."""
+"""After so many bytes the append returns and the next one continues; after more if it was longer."""
 
 _MAX_AGAIN = 3
-"""So often a slice is built that was there before, until it is clear that none of them counts."""
+"""So often a slice is built again, before it is clear that its files never count."""
 
 
 class IndexBuilder:
@@ -203,13 +203,13 @@ class IndexBuilder:
         self._files.after_recovery(clean=clean)
 
     def attach(self) -> None:
-        """Begin where nothing had to be recovered, and set INDEXED; the caller has the turn."""
+        """Begin without a recovery, and set INDEXED. Needs the write lock."""
         self._files.attach()
 
     def note(self, start: int, appended: Sequence[Appended]) -> None:
-        """Note the keys of what has just been appended at `start`; the caller has the turn.
+        """Note the keys of the batches just appended at `start`. Needs the write lock.
 
-        Never raises: what is not noted is found in the log.
+        Never raises: keys that are not noted are read from the log.
         """
         if not self._enabled:
             return
@@ -225,17 +225,17 @@ class IndexBuilder:
                 start, page[DISPATCHED], b"".join(notes), keep=page[INDEXED] < start
             )
         except OSError as error:
-            _log.warning("the keys of an append to %s are left: %s", self._layout.root, error)
+            _log.warning("the keys of an append to %s were not noted: %s", self._layout.root, error)
 
     def defer(self, size: int) -> None:
-        """Leave so many bytes, just appended with more keys than can be noted, to `catch_up`."""
+        """Let `catch_up` index so many bytes, just appended with more keys than can be noted."""
         self._left = size
 
     def catch_up(self, turn: Callable[[], AbstractContextManager[None]]) -> None:
-        """Index slice after slice, a turn each, while the index is far behind.
+        """Index slice after slice, one exclusive section each, while the index is far behind.
 
-        What fails is tried again with the next append: the messages are there all the same. A
-        store without `abort` is one whose index was made durable, so it is left as it is.
+        A failure is retried with the next append: it does not affect messages. A store without
+        `abort` has a durable index, which is not changed.
         """
         page, before, done = self._page, -1, 0
         most, self._left = max(AT_ONCE_BYTES, self._left), 0
@@ -251,7 +251,7 @@ class IndexBuilder:
                     done += self._build_slice()
         except PyrocketError as error:
             if error.code != "LOCK_TIMEOUT":
-                _log.warning("the key index of %s stays behind: %s", self._layout.root, error)
+                _log.warning("the key index of %s is behind: %s", self._layout.root, error)
 
     def _is_behind(self) -> bool:
         if not self._enabled:
@@ -260,10 +260,10 @@ class IndexBuilder:
         return behind > CATCH_UP_BYTES or (behind > 0 and self._noted >= PUT_ITEMS)
 
     def complete(self) -> int:
-        """Index all that is readable, durably; the caller has the turn.
+        """Index all readable messages, durably. Needs the write lock.
 
-        Returns what the checkpoint may say of it: the store time at which the last full file ends.
-        A damaged log is indexed up to the damage, which queries will name. Raises
+        Returns the checkpoint's time for the index: the store time at which the last full file
+        ends. A damaged log is indexed up to the damage, which queries report. Raises
         StoreUnavailableError (WRITE_FAILED), SyncError.
         """
         root, what = self._layout.root, "the key index of {root} could not be completed: {error}."
@@ -273,7 +273,7 @@ class IndexBuilder:
                 self._files.check()
                 self._build_all()
             except StoreDamagedError as error:
-                _log.warning("the key index of %s stays incomplete: %s", root, error)
+                _log.warning("the key index of %s is incomplete: %s", root, error)
         self._index.sync()
         self._notes.remove()
         return self._index.full_until()
@@ -281,26 +281,26 @@ class IndexBuilder:
     def sync_full(self, since: int) -> int:
         """Make full files durable that end at the store time `since` (ms) or later.
 
-        Returns the time at which the last full file ends, or `since` if none ends later. Needs no
-        turn: full files do not change. Raises SyncError.
+        Returns the time at which the last full file ends, or `since` if none ends later. Works
+        without the write lock: full files do not change. Raises SyncError.
         """
         return self._index.sync_full(since)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the file of noted keys."""
         self._notes.close()
 
     def remove_below(self, log_start: int) -> int:
-        """Remove index files that only know messages before `log_start`; returns how many.
+        """Delete index files that only have messages before `log_start`; return how many.
 
-        The caller has the turn.
+        Needs the write lock.
         """
         return self._index.remove_below(log_start)
 
     def _build_all(self) -> None:
-        """Index what is dispatched. Raises StoreDamagedError if files never last.
+        """Index up to the dispatched end. Raises StoreDamagedError if new files never count.
 
-        A broker may remove some meanwhile, but not each time.
+        A broker may delete some meanwhile, but not each time.
         """
         again = 0
         while self._enabled and self._page[INDEXED] < self._page[DISPATCHED]:
@@ -310,11 +310,11 @@ class IndexBuilder:
             if again == _MAX_AGAIN:
                 raise StoreDamagedError(
                     f"index files that were just built up to {before} do not count.",
-                    remedy="Queries read the log instead; see what `pyrocket verify` says.",
+                    remedy="Queries read the log instead; run `pyrocket verify`.",
                 )
 
     def _build_slice(self) -> int:
-        """Index what follows, from the notes or the log; return how many bytes of the log."""
+        """Index the next slice, from the notes or the log; return its length in the log."""
         self._files.check()
         start, noted, end = self._next_offset(), self._notes.header(), self._page[DISPATCHED]
         if start < noted.end <= end:
@@ -324,12 +324,12 @@ class IndexBuilder:
         return self._index_log(start, end) - start
 
     def _next_offset(self) -> int:
-        """Return from where on to index: from the beginning if there are no files, or no more."""
+        """Return where indexing continues: at the start of the log if there are no files."""
         first = self._log.first_offset()
         return max(self._page[INDEXED] if self._files.names else self._keyless_until, first)
 
     def _put_notes(self, noted: NotesHeader, start: int) -> bool:
-        """Put the notes from the log's `start` on; False if they are not all there."""
+        """Add the notes from log offset `start` on; False if some are missing."""
         items = self._notes.items(noted)
         if items is None:
             return False
@@ -339,7 +339,7 @@ class IndexBuilder:
         return True
 
     def _index_log(self, start: int, end: int) -> int:
-        """Index a slice of the log's [start, end); return how far it goes."""
+        """Index a slice of the log's [start, end); return its end."""
         reached, keyless = start, not self._files.names
         for run in walk(self._log, start, end):
             self._files.append(key_items(run), self._clock())

@@ -1,9 +1,9 @@
-"""Which files of the key index count: those that together know the log from its start on.
+"""Which index files count: those that together cover the log from its start on.
 
-Each knows all keys from its first record to its last. That nothing is missing between two of them
-is looked up in the log: RocketMQ leaves such gaps, because after an unclean end it removes files
-and goes on where it recovers from, and does so before it finds our lock. So are the times at which
-a file says that it begins and ends.
+Each file has all keys from its first record to its last. The log shows whether keys are missing
+between two files: RocketMQ leaves such gaps, because after an unclean shutdown it deletes files and
+continues from where it recovers, before it meets our lock. The begin and end times of the files are
+compared with the log as well.
 """
 
 from collections.abc import Sequence
@@ -25,62 +25,62 @@ _NOTHING_MISSING = -1
 
 
 class IndexCoverage:
-    """Compares files with one log. Safe to share between threads.
+    """Compares index files with one log. Safe to share between threads.
 
-    What lies between two files is looked at once: neither the log nor where a file begins changes.
+    The gap between two files is checked once: neither the log nor the start of a file changes.
     """
 
     def __init__(self, log: CommitLog, index: KeyIndex) -> None:
         self._log, self._index = log, index
         self._missing: dict[tuple[_Place, _Place], int] = {}
-        self._true: dict[_Place, IndexFileInfo] = {}
+        self._confirmed: dict[_Place, IndexFileInfo] = {}
 
     def contiguous_prefix(self, files: Sequence[IndexFileInfo]) -> list[IndexFileInfo]:
-        """Return the first of the files, up to the first before which keys are missing.
+        """Return the first files, up to the first one before which keys may be missing.
 
-        Where the log cannot be read they may be missing.
+        They may be missing where the log cannot be read.
         """
         while True:
             first = self._log.first_offset()
             count = self._contiguous_count(first, files)
             if count == len(files) or self._log.first_offset() == first:
                 return list(files[:count])
-            # The start of the log was cleaned away meanwhile.
+            # The start of the log was deleted meanwhile.
 
     def _contiguous_count(self, first: int, files: Sequence[IndexFileInfo]) -> int:
         for count, file in enumerate(files):
             begin, before = file.header.begin_offset, files[:count]
             end = before[-1].header.end_offset if before else 0
-            if not end <= begin <= file.header.end_offset or not self._is_true(file):
+            if not end <= begin <= file.header.end_offset or not self._has_right_times(file):
                 return count
-            # The record at which the one before ended may go on in this one.
-            goes_on = bool(before) and begin == end
-            if not goes_on and begin > first and self._lacks(before, file, first):
+            # A record's items may continue from one file to the next.
+            continues = bool(before) and begin == end
+            if not continues and begin > first and self._lacks(before, file, first):
                 return count
         return len(files)
 
-    def _is_true(self, file: IndexFileInfo) -> bool:
-        """Whether the records at which a file begins and ends were stored when its header says.
+    def _has_right_times(self, file: IndexFileInfo) -> bool:
+        """Whether the header's times are those of the records at which the file begins and ends.
 
-        Where the log does not tell, the times have to be as far apart as the items are.
+        Where the log has no such record, the times must be as far apart as the items'.
         """
         header, place = file.header, _place(file)
-        known = self._true.get(place)
+        known = self._confirmed.get(place)
         if known is file or known == file:
             return True
-        said = (
+        ends = (
             (header.begin_offset, header.begin_timestamp),
             (header.end_offset, header.end_timestamp),
         )
-        for offset, time in said if header.count > 1 else ():
+        for offset, time in ends if header.count > 1 else ():
             stored = self._stored(offset)
             if not file.times_agree if stored is None else stored != time:
                 return False
-        self._true[place] = file
+        self._confirmed[place] = file
         return True
 
     def _stored(self, offset: int) -> int | None:
-        """Return the store time of the record at `offset`; None where none begins."""
+        """Return the store time of the record at `offset`; None if there is none."""
         try:
             return read_store_timestamp(self._log.read(offset, FIXED_BYTES)) or None
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class IndexCoverage:
         return missing != _NOTHING_MISSING
 
     def _first_missing(self, before: Sequence[IndexFileInfo], begin: int, first: int) -> int:
-        """Return where the first record lies of which keys are missing, or _NOTHING_MISSING."""
+        """Return the log offset of the first record with missing keys, or _NOTHING_MISSING."""
         if not before:
             return self._first_keyed(first, begin)
         last = before[-1].header.end_offset
@@ -116,9 +116,9 @@ class IndexCoverage:
         return self._first_keyed(end_of(record), begin)
 
     def _first_keyed(self, start: int, end: int) -> int:
-        """Return where the first record of the log's [start, end) with a key lies.
+        """Return the log offset of the first record in [start, end) with a key.
 
-        Usually that is the first record, or there is none: little is read at first.
+        That is usually the first record, or there is none, so the first read is short.
         """
         look = _FIRST_LOOK
         while start < end:

@@ -44,14 +44,14 @@ from pyrocket.index.keys.key_items import KeyItems
 
 REBUILD_KEYS = (
     "If a broker made it, set index_slots and index_items to its maxHashSlotNum and maxIndexNum."
-    " Otherwise close the store everywhere and run `pyrocket repair` on its directory: it builds"
-    " the index anew from the log."
+    " Otherwise close the store everywhere and run `pyrocket repair` on its directory: it rebuilds"
+    " the index from the log."
 )
-"""The way out where the log is good and the key index is not."""
+"""The remedy if the log is intact and the key index is not."""
 
 SLACK_MS = 1000
-"""Items know times to the second, and so does the header itself where nothing else tells when the
-file begins: the log's record may be gone. What is found is compared with its record."""
+"""Items have times to the second, and so has a header whose first record is no longer in the log.
+Results are compared with their records."""
 
 Fields = tuple[int, int, int, int]
 """Hash, log offset, seconds and previous item of an item."""
@@ -60,7 +60,7 @@ _PAGE_BYTES = 4096
 
 
 class IndexFile:
-    """The open file at `path`; to be closed. Raises StoreDamagedError (KEY_INDEX_DAMAGED)."""
+    """An open index file. Raises StoreDamagedError (KEY_INDEX_DAMAGED), FileNotFoundError."""
 
     def __init__(self, path: Path, geometry: Geometry, *, writable: bool = False) -> None:
         self.path, self._geometry = path, geometry
@@ -97,7 +97,7 @@ class IndexFile:
         )
 
     def slots(self) -> npt.NDArray[np.void]:
-        """Return what all slots hold."""
+        """Return all slots."""
         length = SLOT_BYTES * self._geometry.slots
         return np.frombuffer(os.pread(self._descriptor, length, HEADER_BYTES), SLOT)
 
@@ -108,14 +108,14 @@ class IndexFile:
         return key_hash, offset, seconds, previous
 
     def slot(self, slot: int) -> int:
-        """Return what one slot holds."""
+        """Return one slot: the number of its newest item, 0 if it has none."""
         data = os.pread(self._descriptor, SLOT_BYTES, self._geometry.slot_position(slot))
         return int.from_bytes(data, "big", signed=True)
 
     # Writing
 
     def put(self, items: KeyItems) -> int:
-        """Write as many of the items as fit, in order, and return how many did."""
+        """Write as many of the items as fit, in order; return how many."""
         header = self.header()
         items = items[: self._geometry.items - header.count]
         if not len(items):
@@ -134,7 +134,7 @@ class IndexFile:
         previous[order] = before
         seconds = seconds_after(header.begin_timestamp, items.times)
         if header.count == 1:
-            # The file begins with its first item, but that one still counts from what was before.
+            # The file begins with its first item, whose own time still counts from the file before.
             seconds[1:] = seconds_after(int(items.times[0]), items.times[1:])
         built = build_items(items.hashes, items.offsets, seconds, previous)
         io.write_at(self._descriptor, built.tobytes(), self._geometry.item_position(header.count))
@@ -144,22 +144,22 @@ class IndexFile:
         return len(items)
 
     def _before(self, heads: Ints, count: int, slots: Ints, numbers: Ints) -> Ints:
-        """Return what the slots held before: items below `count`, or 0.
+        """Return what the slots held before: numbers of items below `count`, or 0.
 
-        `numbers` are the first items that the slots are about to get. A slot that points to an
-        item that does not count was written by somebody who then died; what it held before is
-        what the first of his items points to, and that is the same item.
+        `numbers` are the first items that the slots are about to get. A slot that points to an item
+        that does not count was written by a process that died; its former value is what the first
+        of that process's items points to, and that is the same item.
         """
         held = np.where((heads > 0) & (heads < self._geometry.items), heads, 0)
         ahead = np.flatnonzero(held >= count)
         if len(ahead):
             numbers = numbers[ahead]
             left = self.items(count, int(numbers.max()) + 1)[numbers - count]
-            his = (numbers <= held[ahead]) & (
+            same = (numbers <= held[ahead]) & (
                 left["key_hash"] % self._geometry.slots == slots[ahead]
             )
             older = (left["previous"] > 0) & (left["previous"] < count)
-            held[ahead] = np.where(his & older, left["previous"], 0)
+            held[ahead] = np.where(same & older, left["previous"], 0)
         return held
 
     def sync(self) -> None:
@@ -167,7 +167,7 @@ class IndexFile:
         io.sync_or_fail(self._descriptor)
 
     def trailing(self, offset: int) -> int:
-        """Return how many of the last items are of the record at `offset`."""
+        """Return how many of the last items belong to the record at `offset`."""
         count = self.header().count
         found, step = 0, 8
         while found < count - 1:
@@ -192,10 +192,10 @@ def _by_slot(hashes: Ints, slots: int) -> tuple[Ints, Ints]:
 
 
 class _SlotPages:
-    """The pages of a file that hold some slots: read whole, changed, written in runs."""
+    """The pages of a file that hold some slots: read whole, changed, and written in runs."""
 
     def __init__(self, descriptor: int, geometry: Geometry, slots: Ints) -> None:
-        """Read the pages of `slots`, which ascend and differ; those of items are left alone."""
+        """Read the pages of `slots`, which ascend and differ; pages of items are not touched."""
         self._descriptor = descriptor
         positions = HEADER_BYTES + SLOT_BYTES * slots.astype(np.int64)
         pages = positions // _PAGE_BYTES
@@ -218,15 +218,15 @@ class _SlotPages:
 
     @property
     def values(self) -> Ints:
-        """What the slots hold."""
+        """The values of the slots."""
         return self._all[self._at].astype(np.int64)
 
     def write(self, values: Ints) -> None:
-        """Write what the slots are to hold."""
+        """Write the values of the slots."""
         self._all[self._at] = values
         view, at = self._data.data, 0
         for first, length in zip(self._firsts.tolist(), self._lengths, strict=True):
-            # The header, on the first page, is written last and apart.
+            # The header, on the first page, is written last, on its own.
             skip = HEADER_BYTES if first == 0 else 0
             io.write_at(self._descriptor, view[at + skip : at + length], first + skip)
             at += length
@@ -241,7 +241,7 @@ def _read_into(descriptor: int, view: memoryview, position: int) -> None:
 
 
 def _grown(header: IndexHeader, items: KeyItems, new_slots: int) -> IndexHeader:
-    """Return the header behind the items."""
+    """Return the header after these items were appended."""
     first = header.count == 1
     return IndexHeader(
         begin_timestamp=int(items.times[0]) if first else header.begin_timestamp,
@@ -305,19 +305,17 @@ def _header_error(header: IndexHeader, first: np.void, last: np.void) -> str:
     if header.count == 1:
         moved = header.begin_offset != header.end_offset
         moved |= header.begin_timestamp != header.end_timestamp
-        return (
-            "it says that it has no items, and yet goes on from where it begins." if moved else ""
-        )
+        return "its header has no items, but an end after its begin." if moved else ""
     begin, end = int(first["physical_offset"]), int(last["physical_offset"])
     if header.begin_offset != begin:
-        return f"it says that it begins at {header.begin_offset}, and its first item at {begin}."
+        return f"its header begins at {header.begin_offset}, but its first item at {begin}."
     if header.end_offset != end:
-        return f"it says that it ends at {header.end_offset}, and its last item at {end}."
+        return f"its header ends at {header.end_offset}, but its last item at {end}."
     return ""
 
 
 def _times_fit(header: IndexHeader, seconds: int) -> bool:
-    """Whether the last item is as much later as the header says; RocketMQ counts none from 0."""
+    """Whether the header's times agree with the last item; RocketMQ counts none from 0."""
     begin, end = header.begin_timestamp, header.end_timestamp
     if header.count == 1:
         return True

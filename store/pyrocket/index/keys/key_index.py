@@ -1,7 +1,7 @@
-"""The key index: a run of index files, the newest of which grows.
+"""The key index: a sequence of index files, the newest of which grows.
 
-Only whoever has the turn appends. The files say themselves how far they go; whether one goes on
-where the one before it ended tells `IndexCoverage`. Source: `IndexService`.
+Appending needs the write lock. Each file's header says how far it goes; whether a file continues
+where the one before ends is checked by `IndexCoverage`. Source: `IndexService`.
 """
 
 import os
@@ -31,11 +31,11 @@ Created = Callable[[str, int], None]
 
 
 class IndexChangedError(Exception):
-    """A file that was to be looked through has gone: look again which there are."""
+    """A file to be searched was deleted: list the files again."""
 
 
 class KeyIndex:
-    """The index files of one store. Holds nothing open. Safe to share between readers."""
+    """The index files of one store. Keeps no file open. Safe to share between readers."""
 
     def __init__(self, layout: Layout, geometry: Geometry, created: Created | None = None) -> None:
         self._folder, self._scratch = layout.index, layout.scratch
@@ -43,7 +43,7 @@ class KeyIndex:
         self._known_files: dict[tuple[str, int], IndexFileInfo] = {}
 
     def names(self) -> list[str]:
-        """Return the names of the files, oldest first; others in the folder are none of ours."""
+        """Return the names of the files, oldest first; other names in the folder are ignored."""
         return [name for name, _ in self._listed()]
 
     @naming_obstacles
@@ -58,7 +58,7 @@ class KeyIndex:
     def files(self) -> Iterator[IndexFileInfo]:
         """Yield the files, oldest first. Raises StoreDamagedError at one that cannot be used.
 
-        What is full no longer changes, and is opened once. A file may go meanwhile.
+        A full file does not change, and is opened once. Files may be deleted meanwhile.
         """
         keys = self._listed()
         known = self._known_files
@@ -78,7 +78,7 @@ class KeyIndex:
         return None
 
     def path(self, name: str) -> Path:
-        """Return where a file is."""
+        """Return the path of a file."""
         return self._folder / name
 
     def open(self, name: str, *, writable: bool = False) -> IndexFile:
@@ -91,11 +91,11 @@ class KeyIndex:
             return file.header()
 
     def is_full(self, header: IndexHeader) -> bool:
-        """Whether a file with this header is one that no longer changes."""
+        """Whether a file with this header is full, and so never changes."""
         return header.count >= self._geometry.items
 
     def end(self, trusted: int | None = None) -> int:
-        """Return the log offset of the last record with items, some of which may be missing.
+        """Return the log offset of the last record with items; some of its items may be missing.
 
         All records before it are indexed. 0 without files. Only the first `trusted` files count.
         """
@@ -111,11 +111,11 @@ class KeyIndex:
         return 0
 
     def append(self, items: KeyItems, now_ms: int, names: Sequence[str] | None = None) -> list[str]:
-        """Append the items of consecutive records but for those that are there already.
+        """Append the items of consecutive records, without those that are in the files already.
 
-        Java skips records before endPhyOffset; of the record there, which a dead writer may have
-        left unfinished, we add what is missing. `names` are the files that count, all unless they
-        are given. Returns what there is then.
+        Java skips records before endPhyOffset; of the record at endPhyOffset, which a dead writer
+        may have left incomplete, we add the missing items. `names` are the files that count, by
+        default all. Returns the names of the files afterwards.
         """
         names = self.names() if names is None else list(names)
         items = items[self._known(items, names) :]
@@ -142,7 +142,7 @@ class KeyIndex:
         return before + min(self.count_last(names, last), of_last)
 
     def count_last(self, names: Sequence[str], offset: int) -> int:
-        """Return how many items the record at `offset`, the last in these files, has there."""
+        """Return how many items the record at `offset`, the last one, has in these files."""
         present = 0
         for name in reversed(names):
             with self.open(name) as file:
@@ -153,7 +153,7 @@ class KeyIndex:
         return present
 
     def _create(self, previous: IndexHeader, previous_name: str, now_ms: int) -> str:
-        """Make the file behind a full one, with whose end it begins; return its name."""
+        """Create the file after a full one, beginning at its end; return its name."""
         name = table_name(now_ms)
         if name <= previous_name:
             name = name_after(previous_name)
@@ -187,10 +187,10 @@ class KeyIndex:
     ) -> Iterator[Ints]:
         """Yield log offsets of messages that may have keys with these hashes, part by part.
 
-        Newest file first; those of a single hash newest first, perhaps repeated. Others can have
-        the same hash, and times are known to the second: compare with the record. `files` are
-        those that count, all unless they are given. Raises IndexChangedError where one of them is
-        missing, StoreDamagedError.
+        Newest file first; those of a single hash newest first, perhaps repeated. Other keys may
+        have the same hash, and times are exact to the second: compare with the record. `files` are
+        those that count, by default all. Raises IndexChangedError if one of them is missing,
+        StoreDamagedError.
         """
         files = list(self.files()) if files is None else files
         for known in in_time(files, begin_ms, end_ms):
@@ -199,7 +199,7 @@ class KeyIndex:
                 yield from found.parts(known.header.count)
 
     def _reopen(self, known: IndexFileInfo) -> IndexFile:
-        """Open a file that somebody has looked at. Raises IndexChangedError."""
+        """Open a file that was inspected before. Raises IndexChangedError."""
         with suppress(FileNotFoundError):
             file = self.open(known.name)
             if file.inode == known.inode:
@@ -208,11 +208,11 @@ class KeyIndex:
         raise IndexChangedError
 
     def remove_below(self, log_start: int) -> int:
-        """Remove the files that `names_below` names; return how many. The caller has the turn."""
+        """Delete the files of `names_below`; return how many. Needs the write lock."""
         return self._remove(self.names_below(log_start))
 
     def names_below(self, log_start: int) -> list[str]:
-        """Return the leading files that only know records before `log_start`, never the last.
+        """Return the first files that only have records before `log_start`, never the last file.
 
         Raises StoreDamagedError (KEY_INDEX_DAMAGED).
         """
@@ -220,15 +220,15 @@ class KeyIndex:
         return list(older)
 
     def keep_only(self, names: Sequence[str]) -> int:
-        """Remove all files but these, the newest first; return how many."""
+        """Delete all files but these, newest first; return how many."""
         gone = [name for name in self.names() if name not in names]
         return self._remove(gone[::-1])
 
     def valid_prefix(self, log_end: int, *, strict: bool = False) -> list[IndexFileInfo]:
-        """Return the first files, as far as they make sense for a log that ends at `log_end`.
+        """Return the first files that are valid for a log that ends at `log_end`.
 
-        None counts behind one that is not full, at which the next one is made. Raises
-        StoreDamagedError for one that cannot be used if `strict`; else it ends them.
+        No file counts after one that is not full. An unusable file ends the list, or, if `strict`,
+        raises StoreDamagedError.
         """
         found: list[IndexFileInfo] = []
         with nullcontext() if strict else suppress(StoreDamagedError):
@@ -243,12 +243,12 @@ class KeyIndex:
         return found
 
     def count_durable(self, index_timestamp: int) -> int:
-        """Return how many of the first files outlive a machine that stopped.
+        """Return how many of the first files were durable when the machine stopped.
 
-        A checkpoint names the store time of the last item of what was then the last full file,
-        when all full files were durable. Store times never decrease, so a full file that ends
-        before that time was among them. Of several that end at that time the first was. A file
-        that is not full was not, whatever times it has. RocketMQ keeps all that end by then.
+        A checkpoint has the store time of the last item of what was then the last full file, at a
+        time when all full files were durable. Store times never decrease, so a full file that ends
+        before that time was among them. Of several that end at that time, the first one was. A file
+        that is not full was not, whatever its times. RocketMQ keeps all that end by then.
         """
         kept = 0
         with suppress(StoreDamagedError):
@@ -270,8 +270,8 @@ class KeyIndex:
     def sync_full(self, since: int) -> int:
         """Make full files durable that end at the store time `since` (ms) or later.
 
-        Returns the time at which the last full file ends, at least `since`. Files may be cleaned
-        away meanwhile. Raises SyncError.
+        Returns the time at which the last full file ends, at least `since`. Files may be deleted
+        meanwhile. Raises SyncError.
         """
         until = since
         for name in reversed(self.names()):
@@ -293,9 +293,9 @@ class KeyIndex:
 
 
 def in_time(files: Sequence[IndexFileInfo], begin_ms: int, end_ms: int) -> Iterator[IndexFileInfo]:
-    """Yield the files that may know messages stored in [begin_ms, end_ms], newest first."""
+    """Yield the files that may have messages stored in [begin_ms, end_ms], newest first."""
     for known in reversed(files):
-        # The last one may have grown since it was looked at.
+        # The last file may have grown since it was inspected.
         over = known is not files[-1] and known.header.end_timestamp + SLACK_MS < begin_ms
         if not over and known.header.begin_timestamp - SLACK_MS <= end_ms:
             yield known

@@ -1,6 +1,6 @@
-"""What the key index holds of a run of the log: an item for each key of each message.
+"""The items of the key index for a run of the log: one for each key of each message.
 
-Of each message its UNIQ_KEY first, then the words of its KEYS; rolled back messages have none.
+For each message its UNIQ_KEY first, then the words of its KEYS; rolled-back messages have none.
 Half and delayed messages are found under the topic they are stored in. Source:
 `IndexService.buildIndex`.
 """
@@ -21,7 +21,7 @@ from pyrocket.formats.record_fields import RecordFields
 
 @dataclass(frozen=True)
 class KeyItems:
-    """Key hashes, log offsets and store times (ms), one element an item, in the log's order."""
+    """Key hashes, log offsets and store times (ms), one element per item, in log order."""
 
     hashes: Ints
     offsets: Ints
@@ -35,7 +35,7 @@ class KeyItems:
 
 
 def key_items(run: RecordFields) -> KeyItems:
-    """Return the items of the records. Raises StoreDamagedError for what is no whole record."""
+    """Return the items of the records. Raises StoreDamagedError if a record is damaged."""
     run.check_structure()
     properties = PropertyColumns(run.properties())
     unique, words = properties.column(UNIQ_KEY), properties.column(KEYS)
@@ -53,7 +53,7 @@ def key_items(run: RecordFields) -> KeyItems:
     names = to_text(topics.dictionary)
     names = names[0] if len(names) == 1 else names.take(topics.indices.take(pa.array(rows)))
     hashes = key_hashes(names, keys)
-    order = np.argsort(rows, kind="stable")  # Unique ids stand before the words.
+    order = np.argsort(rows, kind="stable")  # Unique ids come before the words.
     order = order[(run.sys_flag[rows[order]] & SYS_TRANSACTION_MASK) != SYS_ROLLBACK]
     rows = rows[order]
     return KeyItems(hashes[order], run.physical_offset[rows], run.store_timestamp[rows])

@@ -27,7 +27,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, record_missing, walk
 
 MAX_FOLLOWED = 1 << 16
-"""Items of a file that are read one by one before the file is read as a whole."""
+"""Items of a file that are followed before the whole file is read."""
 
 _BLOCK_ITEMS = 1 << 20
 _SLOT_READS = 3
@@ -37,7 +37,7 @@ _FAR_MS = 1 << 62
 
 
 def among(hashes: Ints, wanted: Ints) -> npt.NDArray[np.int64]:
-    """Return which of many hashes are among a few, ascending."""
+    """Return the positions of the hashes that are among a few `wanted` ones, ascending."""
     if len(wanted) == 1:
         return np.flatnonzero(hashes == wanted[0])
     may_be = np.zeros(_LOW_BITS + 1, bool)
@@ -49,7 +49,7 @@ def among(hashes: Ints, wanted: Ints) -> npt.NDArray[np.int64]:
 class KeySearch:
     """Searches an open file of this geometry for keys with the hashes `wanted`.
 
-    Only items stored in [begin_ms, end_ms] count; times are known to two seconds: see `SLACK_MS`.
+    Only items stored in [begin_ms, end_ms] count; times are exact to two seconds: see `SLACK_MS`.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class KeySearch:
     def parts(self, count: int) -> Iterator[Ints]:
         """Yield log offsets of messages that may have one of the keys, perhaps repeated.
 
-        Those of a single hash come newest first; the parts grow, so that a consumer which stops
-        early has not read much more than it needed. `count` is the number of the next item at an
-        earlier look: later ones may be missing.
+        Those of a single hash come newest first. The parts grow, so that a caller that stops early
+        has not read much more than it needs. `count` is the number of the next item when the file
+        was inspected: later items may be missing.
         """
         found, length = list[int](), 1
         for read, (key_hash, offset, stored_ms) in enumerate(self._followed()):
@@ -89,7 +89,7 @@ class KeySearch:
             number, item = self._head(slot)
             while item is not None:
                 key_hash, offset, seconds, previous = item
-                # The first item's time counts from before the file.
+                # The first item's time counts from the file before.
                 stored_ms = 1000 * seconds if number > 1 else 0
                 if stored_ms <= self._after:
                     break
@@ -101,7 +101,7 @@ class KeySearch:
     def _head(self, slot: int) -> tuple[int, Fields | None]:
         """Return the newest item of a slot and its number.
 
-        A slot may be read while it is being written: it is read again where it is invalid.
+        A slot may be read while it is being written, so an invalid one is read again.
         """
         number, item = 0, None
         for _ in range(_SLOT_READS):
@@ -112,7 +112,7 @@ class KeySearch:
         return number, item
 
     def _item(self, number: int, slot: int) -> Fields | None:
-        """Return the item if it is one of the slot."""
+        """Return the item if it belongs to the slot."""
         if not 0 < number < self._geometry.items:
             return None
         item = self._file.item(number)
@@ -120,7 +120,7 @@ class KeySearch:
         return item if valid else None
 
     def _all_items(self, count: int) -> Iterator[Ints]:
-        """Yield the same from reading all items, the newest first."""
+        """Yield the same by reading all items, newest first."""
         for last in range(count, 1, -_BLOCK_ITEMS):
             first = max(1, last - _BLOCK_ITEMS)
             items = self._file.items(first, last)
@@ -133,12 +133,12 @@ class KeySearch:
 
 
 KEPT_ITEMS = 4 * 1024 * 1024
-"""About 50 MB. A store without an index has more: they are looked for in the log each time."""
+"""About 50 MB. A store without an index has more; those are searched in the log each time."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """The items of [start, end), as long as the store's `mark` stays what it is."""
+    """The items of [start, end), valid while the store's `mark` stays the same."""
 
     mark: int | None
     start: int
@@ -147,21 +147,21 @@ class _Known:
     offsets: Ints
 
     def since(self, start: int) -> "_Known":
-        """Return what is known of [start, end)."""
+        """Return the items from `start` on."""
         first = int(self.offsets.searchsorted(start))
         return _Known(self.mark, start, self.end, self.hashes[first:], self.offsets[first:])
 
     def until(self, end: int, items: KeyItems) -> "_Known":
-        """Return the same with the items that follow, up to `end`."""
+        """Return these and the items that follow, up to `end`."""
         hashes = np.concatenate((self.hashes, items.hashes))
         offsets = np.concatenate((self.offsets, items.offsets))
         return _Known(self.mark, self.start, end, hashes, offsets)
 
 
 class UnindexedTail:
-    """Looks through one log. Safe to share between threads: what is known is replaced whole.
+    """Searches the end of one log. Safe to share between threads: its cache is replaced whole.
 
-    `notes` is where writers note keys.
+    `notes` is the file in which writers note keys.
     """
 
     def __init__(self, log: CommitLog, notes: Path | None = None) -> None:
@@ -171,8 +171,8 @@ class UnindexedTail:
     def search(self, wanted: Ints, start: int, end: int, mark: int | None) -> Ints:
         """Return log offsets of messages in [start, end) that may have a key, in log order.
 
-        The keys are those with one of the hashes. Where `end` is not known (WHOLE_LOG) the first
-        record that is not whole ends the log. Another `mark`, or None, means that the log may have
+        The keys are those with one of the hashes. If `end` is unknown (WHOLE_LOG), the log ends
+        before the first damaged record. Another `mark`, or None, means that the log may have
         changed. Raises StoreDamagedError.
         """
         known = self._known
@@ -191,12 +191,12 @@ class UnindexedTail:
             first = self._log.first_offset()
             if first <= start:
                 raise record_missing(reached, end)
-            return self.search(wanted, first, end, None)  # The start was cleaned away.
+            return self.search(wanted, first, end, None)  # The start was deleted.
         self._known = known
         return np.concatenate((known.offsets[among(known.hashes, wanted)], *behind))
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
-        """Yield the items of the log's [start, end) part by part, and where each part ends."""
+        """Yield the items of the log's [start, end) in parts, with the end of each part."""
         reached, noted = start, self._noted(start, end)
         if noted is not None:
             first, last, items = noted
@@ -210,7 +210,7 @@ class UnindexedTail:
         yield from self._logged(reached, end)
 
     def _logged(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
-        """Read the log; where `end` is not known, up to the first record that is not whole."""
+        """Read the log; if `end` is unknown, up to the first damaged record."""
         for run in walk(self._log, start, end):
             whole = run if end != WHOLE_LOG else _whole(run)
             if len(whole):
@@ -219,7 +219,7 @@ class UnindexedTail:
                 return
 
     def _noted(self, start: int, end: int) -> tuple[int, int, KeyItems] | None:
-        """Return a part [first, last) of [start, end) that is noted, and its items."""
+        """Return the part [first, last) of [start, end) that is noted, and its items."""
         if self._notes is None or end == WHOLE_LOG:
             return None
         # Opened each time: after a recovery there is another file.
@@ -241,7 +241,7 @@ def _nothing(mark: int | None, start: int) -> _Known:
 
 
 def _whole(run: RecordFields) -> RecordFields:
-    """Return the first records of the run, up to one that is not whole."""
+    """Return the records of the run before the first damaged one."""
     good, bad = 0, len(run) + 1
     while bad - good > 1:
         middle = (good + bad) // 2

@@ -1,12 +1,12 @@
-"""Keys of messages just appended, noted for the key index: one file that all writers share.
+"""Keys of appended messages that are not in the key index yet: one file that all writers share.
 
-Putting a batch into an index file costs a pass over its slots, 20 MB as RocketMQ sizes them, for a
-thousand messages as for a hundred thousand. So every append only notes its keys, behind those of
-the append before, whoever made that, and they are put together (`IndexBuilder`). Nothing is ever
-said that is not so: notes count once the header, written after them, says so, and the header is
-made empty before others take their place. Whoever dies, or cannot write, leaves notes that end
-too early; the next append sees that they do not reach up to it and begins anew, and what lies in
-between is indexed from the log.
+Adding a batch to an index file costs a pass over its slots, 20 MB in RocketMQ's default size, for
+a thousand messages as for a hundred thousand. So each append only notes its keys, after those of
+the previous append of any process, and they are added together (`IndexBuilder`). The file is
+crash-safe: notes become valid only when the header that counts them is written, and the header is
+cleared before notes are overwritten. A writer that dies or fails leaves notes that end too early;
+the next append sees that they do not reach its start and starts over, and the keys in between are
+indexed from the log.
 """
 
 import os
@@ -29,7 +29,7 @@ _NOTHING = NotesHeader(0, 0, 0)
 
 
 class PendingKeys:
-    """The notes of one store. Only whoever has the turn writes; anybody may read."""
+    """The noted keys of one store. Writing needs the write lock, reading does not."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
         self._path, self._writable = path, writable
@@ -43,16 +43,13 @@ class PendingKeys:
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Remove the file; only for whoever has the store alone."""
+        """Delete the file. Needs the store exclusively."""
         self.close()
         self._last = _NOTHING
         io.unlink(self._path)
 
     def header(self) -> NotesHeader:
-        """Return what is noted; nothing, of an empty range, where there is no whole header.
-
-        Raises OSError.
-        """
+        """Return the header; an empty one if it is missing or invalid. Raises OSError."""
         try:
             found = NotesHeader.decode(os.pread(self._file(), HEADER_BYTES, 0))
         except FileNotFoundError:
@@ -62,10 +59,10 @@ class PendingKeys:
     def add(self, start: int, end: int, notes: bytes, *, keep: bool) -> int:
         """Note all keys of the log's [start, end); return how many notes there are now.
 
-        Older notes go unless they are to be kept, reach up to `start` and are not too many. Raises
-        OSError.
+        Older notes are dropped unless `keep`, they end at `start`, and there is room for both.
+        Raises OSError.
         """
-        # Where our own notes end, nobody has appended since, so nobody has noted anything.
+        # If our own last notes end at `start`, no other process has appended or noted since.
         known = self._last if self._last.end == start else self.header()
         count = len(notes) // NOTE_BYTES
         if not keep or known.end != start or known.total + count > MAX_NOTES:
@@ -78,10 +75,7 @@ class PendingKeys:
         return grown.total
 
     def items(self, header: NotesHeader) -> KeyItems | None:
-        """Return what `header` says is noted; None if other notes have taken its place meanwhile.
-
-        Raises OSError.
-        """
+        """Return the notes that `header` counts; None if they were overwritten. Raises OSError."""
         length = header.total * NOTE_BYTES
         data = os.pread(self._file(), length, note_position(0)) if length else b""
         now = self.header()

@@ -34,7 +34,7 @@ _LEVEL = r"^[0-9]{1,9}$"
 
 
 def tags_codes(run: RecordFields, delay_levels_ms: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return the tagsCode of each record; level n waits `delay_levels_ms[n - 1]`."""
+    """Return the tagsCode of each record; level n is delayed by `delay_levels_ms[n - 1]`."""
     properties = PropertyColumns(run.properties())
     codes = tags_hashes(properties)
     delayed = pc.equal(run.topics(), SCHEDULE_TOPIC.encode()).to_numpy(zero_copy_only=False)
@@ -48,11 +48,12 @@ def tags_codes(run: RecordFields, delay_levels_ms: Sequence[int]) -> npt.NDArray
 def underivable(
     run: RecordFields, entries: Entries, found: Entries, *, ours_too: bool = False
 ) -> Bools:
-    """Return which of the entries found are right though their tags code is not `entries`'.
+    """Return which of the entries found are right although their tags codes differ.
 
-    They are a broker's, of the same messages, which are by delay level: when those are due it has
-    told by levels that it keeps nowhere. A code that is no whole seconds after the store time is
-    damage. `entries` are of records of the run. With `ours_too` our levels are not known either.
+    They are a broker's entries of the same messages, which have delay levels: the broker computed
+    due times with its own levels, which it stores nowhere. A code that is not whole seconds after
+    the store time is damaged. `entries` belong to records of the run. With `ours_too` the levels of
+    our own entries are unknown as well.
     """
     records = run.part(np.searchsorted(run.physical_offset, entries["physical_offset"]))
     same = np.asarray(found["physical_offset"] == entries["physical_offset"], bool)
@@ -65,20 +66,21 @@ def underivable(
 
 
 def _levels(text: pa.StringArray) -> npt.NDArray[np.int64]:
-    """Return the delay levels; 0 where there is none."""
+    """Return the delay levels; 0 for none."""
     number = pc.if_else(pc.match_substring_regex(text, _LEVEL), text, pa.scalar("0"))
     return pc.fill_null(number, "0").cast(pa.int64()).to_numpy()
 
 
 WHOLE_LOG = 2**63 - 1
-"""As a bound: every entry that has been written counts."""
+"""The bound at which every written entry counts."""
 
 FirstOffset = Callable[[str, int], int]
-"""Where a queue without files begins: 0, or where a deleted topic of that name ended."""
+"""Returns the first offset of a queue without files: 0, or where a deleted topic of that name
+ended."""
 
 
 class Dispatcher:
-    """Brings the queues up to date with runs of the log. The caller holds the mutex."""
+    """Writes the queue entries for runs of the log. Needs the write lock."""
 
     def __init__(
         self, queues: QueueTable, first_offset: FirstOffset, delay_levels_ms: Sequence[int]
@@ -108,7 +110,7 @@ class Dispatcher:
         """
         for run in runs:
             run.check_structure()
-            # Entries of records before this run have been written, if not by the dead, by us.
+            # Entries of records before this run were written, if not by a dead writer, by us.
             below = max(dispatched, int(run.physical_offset[0]))
             for part in queue_parts(run, self._levels):
                 if only is not None and part.queue not in only:
@@ -123,24 +125,24 @@ class Dispatcher:
         queue = self._queues.get(part.topic, part.queue_id)
         reached, begin = queue.reached(below), self.first_offset(*part.queue)
         if not reached:
-            # What lies before belongs to a deleted topic of that name.
+            # Earlier records belong to a deleted topic of that name.
             part = part.since(begin)
         part = part.since_restart(begin)
         if not len(part.offsets):
             return
         _check_dense(part)
         first, place = int(part.offsets[0]), int(part.entries[0]["physical_offset"])
-        # All that it has may be entries of records cleaned away, and not even all of those.
+        # It may only have entries of deleted records, and not even all of those.
         lacks_old = whole and reached == queue.reached(dispatched) < first
         if (first == 0 or lacks_old) and queue.drop_if_older(place):
             reached = 0
-        if part.topic not in complete:  # Older log files have been cleaned away.
+        if part.topic not in complete:  # Older log files have been deleted.
             begin = max(begin, first)
         self.changed.add(*part.queue)
         queue.put(first, part.entries, reached or begin, again=True)
 
     def _keep_due_times(self, run: RecordFields, part: "QueuePart") -> "QueuePart":
-        """Return a part of a level queue with the due times that its entries have already."""
+        """Return a part of a level queue with the due times of its existing entries."""
         queue = self._queues.get(*part.queue)
         first = int(part.offsets.min())
         there = queue.entries(first, int(part.offsets.max()) + 1)
@@ -150,19 +152,19 @@ class Dispatcher:
         return part.keeping(found, underivable(run, part.entries, found))
 
     def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:
-        """Write the entries of queue offsets from `first` on, the queue's next."""
+        """Write entries from queue offset `first` on, which is the queue's end."""
         self.changed.add(topic, queue_id)
         self._queues.get(topic, queue_id).put(first, entries, first)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset that the queue's next entry has."""
+        """Return the queue offset of the next entry."""
         last = self._queues.get(topic, queue_id).max_offset(WHOLE_LOG)
         return last or self.first_offset(topic, queue_id)
 
 
 @dataclass(frozen=True)
 class QueuePart:
-    """The records of one queue in a run: their queue offsets, and the entries they should have."""
+    """The records of one queue in a run: their queue offsets and the entries for them."""
 
     topic: str
     queue_id: int
@@ -175,7 +177,7 @@ class QueuePart:
         return self.topic, self.queue_id
 
     def keeping(self, found: Entries, rows: Bools) -> "QueuePart":
-        """Return the part with the tags codes of other entries in these rows."""
+        """Return the part with the tags codes of `found` in these rows."""
         if not rows.any():
             return self
         entries = self.entries.copy()
@@ -187,9 +189,9 @@ class QueuePart:
         return self._of(self.offsets >= offset) if offset else self
 
     def since_restart(self, begin: int) -> "QueuePart":
-        """Return the records behind the last restart of a queue that began at `begin`.
+        """Return the records after the last restart of a queue that began at `begin`.
 
-        Java begins a topic that was deleted and made again at 0, in the middle of the log.
+        Java begins a topic that was deleted and created again at 0, in the middle of the log.
         """
         zeros = np.flatnonzero(self.offsets == 0)
         if begin or not len(zeros) or not zeros[-1]:
@@ -205,7 +207,7 @@ KeepDueTimes = Callable[[RecordFields, QueuePart], QueuePart]
 
 
 def queue_parts(run: RecordFields, delay_levels_ms: Sequence[int]) -> Iterator[QueuePart]:
-    """Yield what each queue has in the run, whose structure has been checked, in log order."""
+    """Yield the part of each queue in a run whose structure has been checked, in log order."""
     codes = tags_codes(run, delay_levels_ms)
     entries = build_entries(run.physical_offset, run.sizes, codes)
     for (topic, queue_id), rows in queue_rows(run):
@@ -213,7 +215,7 @@ def queue_parts(run: RecordFields, delay_levels_ms: Sequence[int]) -> Iterator[Q
 
 
 def queue_rows(run: RecordFields) -> Iterator[tuple[tuple[str, int], Ints]]:
-    """Yield each queue that has records with entries in the run, and which these are."""
+    """Yield each queue with entries for records of the run, and the rows of these records."""
     chosen = np.flatnonzero(_has_entry(run.sys_flag))
     topics = run.topics().take(pa.array(chosen)).dictionary_encode()
     names = topics.dictionary.to_pylist()
