@@ -172,7 +172,7 @@ SLICE_BYTES = 8 * 1024 * 1024
 """An exclusive section ends after the run of the log, 16 MiB at most, that reaches this size."""
 
 AT_ONCE_BYTES = 64 * 1024 * 1024
-"""After so many bytes the append returns and the next one continues; after more if it was longer."""
+"""After so many bytes the append returns and the next one continues, unless it was longer."""
 
 _MAX_AGAIN = 3
 """So often a slice is built again, before it is clear that its files never count."""

@@ -281,9 +281,10 @@ class IndexFileInfo:
 
 
 def inspect(name: str, file: IndexFile, known: IndexFileInfo | None = None) -> IndexFileInfo:
-    """Look at an open file, one with `known`'s header only at that. Raises StoreDamagedError.
+    """Return what is known of an open file: `known` if its header has not changed.
 
-    A header may be read while it is being written: an invalid one is read again.
+    A header may be read while it is being written, so an invalid one is read again. Raises
+    StoreDamagedError.
     """
     looks = 0
     while True:
