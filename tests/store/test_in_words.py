@@ -26,8 +26,8 @@ def test_a_record_that_is_too_short_is_said_to_be(size):
         (b"7", "it is JSON, but"),
         (b'{"topicConfigTable":{"t":{}}}', "'readQueueNums' is missing"),
         (b'{"topicConfigTable":[]}', "it is JSON, but"),
-        (b"{", "it is no JSON: "),
-        (b"\xff\xff", "byte 0 is no UTF-8"),
+        (b"{", "it is not JSON: "),
+        (b"\xff\xff", "byte 0 is not UTF-8"),
     ],
 )
 @pytest.mark.parametrize("name", ["config/topics.json", "pyrocket/topics.json"])

@@ -1,4 +1,4 @@
-"""Runs of bytes inside a buffer as Arrow arrays, in one pass and without touching the gaps."""
+"""Runs of bytes in a buffer as Arrow arrays, in one pass and without touching the gaps."""
 
 import sys
 from functools import cache
@@ -16,14 +16,14 @@ Ints = npt.NDArray[np.integer[Any]]
 _BINARY, _BINARY_VIEW, _TEXT = pa.binary(), pa.binary_view(), pa.string()
 
 _VIEW = np.dtype([("length", "i4"), ("prefix", "i4"), ("buffer", "i4"), ("offset", "i4")])
-"""An element of Arrow's binary view: https://arrow.apache.org/docs/format/Columnar.html. Casts do
-not look at the prefix."""
+"""An element of Arrow's binary view: https://arrow.apache.org/docs/format/Columnar.html. Casts
+ignore the prefix."""
 
 _INLINE_BYTES = 12
-"""Views of up to so many bytes have them in the place of prefix, buffer and offset."""
+"""Views of up to so many bytes hold them in place of prefix, buffer and offset."""
 
 _EVENS = 1 << 15
-"""As many indices are kept at least: slices of a scan have fewer rows."""
+"""At least so many indices are cached: slices of a scan have fewer rows."""
 
 
 def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArray[np.generic]:
@@ -34,7 +34,7 @@ def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArr
 
 
 def runs_equal(data: npt.NDArray[np.uint8], starts: Ints, word: bytes) -> npt.NDArray[np.bool_]:
-    """Return whether each run data[starts[i]:][:len(word)] is `word`; all must lie inside."""
+    """Return whether each run data[starts[i]:][:len(word)] is `word`; all must be inside `data`."""
     return begin_with(gather(data, starts, f"V{len(word)}"), word)
 
 
@@ -43,9 +43,9 @@ def begin_with(runs: npt.NDArray[np.generic], word: bytes) -> npt.NDArray[np.boo
     if not word:
         return np.ones(len(runs), bool)
     width = next((width for width in (8, 4, 2) if len(word) >= width), 1)
-    # The last step overlaps the one before where the width does not divide the length.
+    # The last step overlaps the one before if the width does not divide the length.
     steps = sorted({*range(0, len(word) - width + 1, width), len(word) - width})
-    # A few integers are compared much faster than all the bytes.
+    # Comparing a few integers is much faster than comparing all bytes.
     wanted = [int.from_bytes(word[step : step + width], sys.byteorder) for step in steps]
     equal = part_of(runs, steps[0], f"u{width}") == wanted[0]
     for step, part in zip(steps[1:], wanted[1:], strict=True):
@@ -62,17 +62,18 @@ def part_of(runs: npt.NDArray[np.generic], at: int, kind: str) -> npt.NDArray[np
 def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
     """Return the runs [starts[i], ends[i]) of `buffer` as binary, copied once.
 
-    They have to lie inside, ascend and not overlap: Arrow aborts the process on offsets that run
-    backwards, so callers prove that first of what they read from disk.
+    They must be inside the buffer, ascend and not overlap: Arrow aborts the process if offsets
+    decrease, so callers first check what they have read from disk.
 
     Long runs are copied from an array of views, for which Arrow allocates exactly their bytes. A
-    view of up to 12 bytes holds them itself, so where one run is that short, `text_runs` cuts all.
+    view of up to 12 bytes holds them itself, so if one run is that short, all are copied as in
+    `text_runs`.
     """
     lengths = ends - starts
     if not len(starts) or lengths.min() <= _INLINE_BYTES:
         return _every_second(buffer, starts, ends, _BINARY)
     if starts[0] < 0 or ends[-1] > buffer.size:
-        # Arrow would read whatever lies there.
+        # Arrow would read outside of the buffer.
         raise IndexError(f"runs from {starts[0]} to {ends[-1]} in a buffer of {buffer.size} bytes")
     views = np.zeros(len(starts), _VIEW)
     views["length"], views["offset"] = lengths, starts
@@ -81,18 +82,18 @@ def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
 
 
 def text_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.StringArray:
-    """Return runs of a buffer of well-formed UTF-8 as strings, under the terms of `binary_runs`.
+    """Return runs of a buffer of well-formed UTF-8 as strings, with the rules of `binary_runs`.
 
-    For short runs that lie close to each other this takes less time than views.
+    For short runs close to each other this takes less time than views.
     """
     return _every_second(buffer, starts, ends, _TEXT)
 
 
 def _every_second(buffer: pa.Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> pa.Array:
-    """Return the runs by taking every second element of an array of runs and gaps in turn.
+    """Return the runs as every second element of an array in which runs and gaps alternate.
 
-    That array needs no copy. Arrow allocates the mean of runs and gaps for each run, and twice as
-    much again if they need more.
+    That array needs no copy. Arrow allocates the mean of runs and gaps for each run, and doubles
+    that if it is too little.
     """
     count = len(starts)
     if count == 0:
@@ -133,7 +134,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def text_bytes(text: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the bytes behind a string or binary array, those of a slice only."""
+    """Return the data bytes of a string or binary array; for a slice, only its own."""
     data = text.buffers()[2]
     if len(text) == 0 or data is None:
         return np.zeros(0, np.uint8)

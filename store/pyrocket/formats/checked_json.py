@@ -1,10 +1,10 @@
-"""Our own small files: JSON with a checksum, which RocketMQ's have not, and a version.
+"""Our own small files: JSON with a version, and a checksum, which RocketMQ's files lack.
 
     {"crc32": 1421215926, "content": {"release": "0.1.0", "timed": 7, "version": 1}}
 
 A flipped bit in a number is still JSON, and a cursor that is too large would lose messages. The
-checksum is of `content` with sorted keys and nothing but a space behind `,` and `:`. The earliest
-files are the content alone. A content that is not an object has version 1 (`pyrocket.versions`).
+checksum is of `content` with sorted keys and one space after `,` and `:`. The earliest files are
+the content alone. A content that is not an object has version 1 (`pyrocket.versions`).
 """
 
 import json
@@ -23,9 +23,9 @@ _END_BYTES = 64
 
 
 def encode_own(path: Path, content: Any) -> bytes:
-    """Return the file at `path` that says this. An object also says its version and our release.
+    """Return the bytes of the file `path` with this content.
 
-    All keys are text: numbers would be sorted in another order.
+    An object also gets version and release. All keys are text, as numbers would sort differently.
     """
     if isinstance(content, dict):
         content = {**content, _RELEASE: RELEASE, _VERSION: VERSIONS[path.name]}
@@ -34,9 +34,9 @@ def encode_own(path: Path, content: Any) -> bytes:
 
 
 def decode_own(path: Path, data: bytes) -> Any:
-    """Return what the file at `path` says, without its version.
+    """Return the content of the file `path`, without version and release.
 
-    Raises ValueError if that is not what was written, UnsupportedError (STORE_NEWER).
+    Raises ValueError if it is damaged, UnsupportedError (STORE_NEWER).
     """
     content = _checked(data)
     if isinstance(content, dict):
@@ -45,9 +45,9 @@ def decode_own(path: Path, data: bytes) -> Any:
 
 
 def check_own_version(path: Path, data: bytes) -> None:
-    """Raise UnsupportedError (STORE_NEWER) if the file is of a later version; says nothing else.
+    """Raise UnsupportedError (STORE_NEWER) if the file has a later version.
 
-    Files that say no version, or end with one that is read, are not decoded.
+    A file without a version, or whose last field is a known one, is not decoded.
     """
     if b'"version"' not in data:
         return
@@ -57,13 +57,13 @@ def check_own_version(path: Path, data: bytes) -> None:
     try:
         decode_own(path, data)
     except ValueError:
-        return  # Damaged: reading the file says so, if it is ever read.
+        return  # Damaged: reading the file raises an error, if it is ever read.
 
 
 def _checked(data: bytes) -> Any:
     head = _HEAD.match(data)
     try:
-        # As we write it, the content is the very text that the checksum is of.
+        # As we write it, the checksum is that of the content's text.
         if head and data[-1:] == b"}" and int(head[1]) == crc32(data[head.end() : -1]):
             return json.loads(data[head.end() : -1].decode())
         known = json.loads(data.decode())

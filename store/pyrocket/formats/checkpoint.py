@@ -1,4 +1,4 @@
-"""What was surely on disk, and when: the file `checkpoint`.
+"""The file `checkpoint`: what was certainly durable, by store time.
 
     offset  size  field
     0       8     physicMsgTimestamp   store time of the last log record that is durable, ms
@@ -16,14 +16,14 @@ _CLOCK_SLACK_MS = 3000
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Store times, epoch milliseconds; 0 = nothing is known to be durable."""
+    """Store times in epoch milliseconds; 0 if nothing is known to be durable."""
 
     log_timestamp: int = 0
     queue_timestamp: int = 0
     index_timestamp: int = 0
 
     def least(self, other: "Checkpoint") -> "Checkpoint":
-        """Return what both say."""
+        """Return what both guarantee: the smaller of each time."""
         return Checkpoint(
             min(self.log_timestamp, other.log_timestamp),
             min(self.queue_timestamp, other.queue_timestamp),
@@ -32,7 +32,7 @@ class Checkpoint:
 
     @property
     def safe_timestamp(self) -> int:
-        """Log and queues agree up to this store time."""
+        """Log and queues are durable up to this store time."""
         return max(0, min(self.log_timestamp, self.queue_timestamp) - _CLOCK_SLACK_MS)
 
 

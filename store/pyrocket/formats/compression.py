@@ -1,6 +1,6 @@
-"""Compressed bodies: deflated by senders, stored as they come, inflated by readers.
+"""Compressed bodies: deflated by senders, stored as received, inflated by readers.
 
-sysFlag 0x001 says that a body is compressed and bits 0x700 how: none or 0x300 zlib (RFC 1950),
+sysFlag 0x001 marks a compressed body, and bits 0x700 the method: none or 0x300 zlib (RFC 1950),
 0x100 an LZ4 frame, 0x200 Zstandard. We write zlib at level 5, as RocketMQ's clients do from 4.9.4.
 """
 
@@ -23,11 +23,11 @@ from pyrocket.formats.record import (
 try:
     _inflater: Any = import_module("zlib_ng.zlib_ng")  # Up to five times as fast.
 except ImportError:
-    # A checkout or zip whose interpreter lacks it: slower, and the same bytes.
+    # Missing in a checkout or zip: zlib is slower and gives the same bytes.
     _inflater = zlib
 
 MAX_INFLATED_BYTES = 128 * 1024 * 1024
-"""Brokers can be set to take bodies beyond 4 MiB, but a damaged one must not fill the memory."""
+"""Brokers can be configured for bodies over 4 MiB, but a damaged one must not fill the memory."""
 
 _PIECE_BYTES = 1024 * 1024
 
@@ -37,7 +37,7 @@ _CODECS = {SYS_LZ4: "lz4", SYS_ZSTD: "zstd"}
 
 
 def deflate(body: bytes) -> bytes:
-    """Return the body as a compressing client stores it."""
+    """Return the body as a compressing client sends it."""
     return zlib.compress(body, COMPRESS_LEVEL)
 
 
@@ -69,10 +69,10 @@ def inflates(body: bytes, sys_flag: int) -> bool:
 
 
 def lacks_flag(body: bytes, sys_flag: int) -> bool:
-    """Return whether the body is compressed, the sysFlag says how, but not that it is.
+    """Return whether a compressed body's sysFlag has the method, but not the flag for compression.
 
-    No checksum covers the sysFlag. Senders set both from 4.9.4 on, or neither; before, they gave
-    no kind, and the flag's loss cannot be told.
+    bodyCRC does not cover the sysFlag. From 4.9.4 on senders set both or neither; before, they set
+    no method, and a lost flag cannot be detected.
     """
     if sys_flag & SYS_COMPRESSED or not sys_flag & SYS_COMPRESSION_MASK:
         return False
@@ -80,9 +80,9 @@ def lacks_flag(body: bytes, sys_flag: int) -> bool:
 
 
 def _read_stream(body: bytes, codec: str) -> bytes:
-    """Return the plain body, cut behind MAX_INFLATED_BYTES.
+    """Return the plain body, truncated after MAX_INFLATED_BYTES.
 
-    In buffers: the memory of a `read` that fails is never freed.
+    Reads into buffers: the memory of a failed `read` is never freed.
     """
     pieces, left = [], MAX_INFLATED_BYTES + 1
     with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:

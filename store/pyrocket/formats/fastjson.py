@@ -13,31 +13,31 @@ from collections.abc import Mapping
 from typing import Any
 
 PARSE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
-"""What is raised where a text is no JSON, or its values are not those of a table."""
+"""The errors of parsing a text that is not JSON, or not a table."""
 
 
 def describe_error(error: Exception) -> str:
-    """Return what is wrong, of an error of `PARSE_ERRORS`, as its reader would say it."""
+    """Return what an error of `PARSE_ERRORS` means, for people."""
     if isinstance(error, UnicodeDecodeError):
-        return f"byte {error.start} is no UTF-8"
+        return f"byte {error.start} is not UTF-8"
     if isinstance(error, json.JSONDecodeError):
-        return f"it is no JSON: {error}"
+        return f"it is not JSON: {error}"
     if isinstance(error, KeyError):
         return f"{error.args[0]!r} is missing" if error.args else "something is missing"
     if isinstance(error, AttributeError | TypeError):
-        return "it is JSON, but has other values than it should, such as a list for an object"
+        return "it is JSON, but with values of the wrong type, such as a list for an object"
     return str(error)
 
 
-# A text that never ends is taken up to the end of the file: begun again at each of its quotes, the
-# search would take quadratic time.
+# An unterminated string extends to the end of the file: starting again at each of its quotes would
+# take quadratic time.
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|(?<=[{,\s])(-?\d+)(?=\s*:)', re.DOTALL)
 
 
 def loads(text: str) -> Any:
-    """Parse; integer keys come back as strings of digits. Raises ValueError.
+    """Parse; integer keys are returned as strings of digits. Raises ValueError.
 
-    Only tables with integer keys are no JSON, and take seven times as long.
+    Only tables with integer keys are not JSON; they take seven times as long.
     """
     try:
         try:
@@ -53,7 +53,7 @@ def _quote_key(match: re.Match[str]) -> str:
 
 
 def int_keys(table: Mapping[str, Any]) -> dict[int, int]:
-    """Return a map of integers as `dumps` wants it. Raises ValueError, TypeError, OverflowError."""
+    """Return a map of integers for `dumps`. Raises ValueError, TypeError, OverflowError."""
     return {int(key): java_long(table[key]) for key in table}
 
 
@@ -63,10 +63,10 @@ def text_keys(table: Mapping[int, Any]) -> dict[str, Any]:
 
 
 def java_long(value: Any) -> int:
-    """Return the integer, which has 64 bits. Raises the same."""
+    """Return an integer of 64 bits. Raises ValueError, TypeError, OverflowError."""
     number = int(value)
     if not -(2**63) <= number < 2**63:
-        raise OverflowError(f"{number} is no number of 64 bits")
+        raise OverflowError(f"{number} is not a number of 64 bits")
     return number
 
 
@@ -103,8 +103,8 @@ def _is_flat(value: Any) -> bool:
 def _table(value: dict[str, dict[str, Any]], level: int) -> str:
     """Return the text of a map of flat beans, of which there may be ten thousand.
 
-    The encoder in C, ten times as fast, writes all of it with separators that have line breaks.
-    Those in texts are escaped, so that they tell where beans begin and end.
+    The C encoder, ten times as fast, writes all of it with separators that contain line breaks.
+    Line breaks in strings are escaped, so those of separators show where beans begin and end.
     """
     bean, inner = _line(level + 1), _line(level + 2)
     text = json.JSONEncoder(ensure_ascii=False, separators=(f",{inner}", ":\n")).encode(value)

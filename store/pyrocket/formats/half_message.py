@@ -1,11 +1,11 @@
-"""What the records of RocketMQ's transactions say: half messages, and the ops that decide them.
+"""The records of RocketMQ's transactions: half messages, and the op messages that end them.
 
-A half message lies in the half topic, without transaction bits, and names in its properties where
-it is to go (REAL_TOPIC, REAL_QID), whom to ask (PGROUP) and how often that was done
-(TRANSACTION_CHECK_TIMES). It is put back as a copy each time it is looked at. An op message has the
-tags `d`, and in its body queue offsets of half messages that are decided: one in decimal, as 4.x
-writes and reads it, or several, each with a comma behind, as from 5.1 on. Source:
-`TransactionalMessageBridge`, `TransactionalMessageServiceImpl`.
+A half message is stored in the half topic, without transaction bits. Its properties are its
+destination (REAL_TOPIC, REAL_QID), the producer group to ask (PGROUP) and how often it was asked
+(TRANSACTION_CHECK_TIMES). Each check re-appends it as a copy. An op message has the tag `d`, and
+its body lists queue offsets of half messages that have ended: one in decimal, as 4.x writes and
+reads it, or several, each followed by a comma, since 5.1. Source: `TransactionalMessageBridge`,
+`TransactionalMessageServiceImpl`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.formats.record_fields import RecordFields
 
 OP_TAGS = "d"
-"""Of an op message: what it names is removed from the half messages."""
+"""The tag of an op message: the half messages that it lists have ended."""
 
 _NAMES = (
     *(UNIQ_KEY, PGROUP, REAL_TOPIC, REAL_QID, TRANSACTION_CHECK_TIMES),
@@ -42,7 +42,7 @@ _DELAYS = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfMessage:
-    """A half message: where it lies, where it is to go, and whom to ask. Times are epoch ms.
+    """A half message: its place, its destination, and the group to ask. Times are epoch ms.
 
     group, transaction_id (its UNIQ_KEY), topic: "" where the record names none.
     queue_id: of the topic; -1 where the record names none.
@@ -68,14 +68,14 @@ class HalfMessage:
 
     @property
     def identity(self) -> tuple[str, int, tuple[int, int]] | None:
-        """What all copies of one half message have in common; None if it has no id."""
+        """What all copies of a half message share; None if it has no id."""
         if not self.transaction_id:
             return None
         return self.transaction_id, self.born_timestamp, self.content
 
 
 def read_halves(run: RecordFields) -> Iterator[HalfMessage]:
-    """Yield the records of a checked run of the half topic's queue."""
+    """Yield the half messages of a checked run of the half topic's queue."""
     properties = PropertyColumns(run.properties())
     fields = zip(
         *(run.queue_offset.tolist(), run.physical_offset.tolist(), run.sizes.tolist()),
@@ -89,7 +89,7 @@ def read_halves(run: RecordFields) -> Iterator[HalfMessage]:
 
 
 def half_of(record: Record) -> HalfMessage:
-    """Return what one record of the half topic says."""
+    """Return the half message of one record of the half topic."""
     own = decode_properties(record.properties)
     return _half(
         *(record.queue_offset, record.physical_offset, record.size),
@@ -148,7 +148,7 @@ def _named(body: bytes) -> tuple[int, ...]:
 
 
 def parse_java_long(text: str | None) -> int | None:
-    """Return what Java's `Long.parseLong` makes of it, -1 where that fails, None for None."""
+    """Return the result of Java's `Long.parseLong`, -1 where that fails, None for None."""
     if text is None:
         return None
     digits = text[1:] if text[:1] in ("-", "+") else text
@@ -158,15 +158,15 @@ def parse_java_long(text: str | None) -> int | None:
 
 
 def wants_delay(properties: Mapping[str, str]) -> bool:
-    """Whether a message with these properties is to be delivered later, once it is committed."""
+    """Whether a message with these properties is delivered later, once it is committed."""
     return any(name in properties for name in _DELAYS)
 
 
 def change_properties(
     block: bytes, changes: Mapping[str, str], without: tuple[str, ...] = ()
 ) -> bytes:
-    """Return a properties block with some set and others gone; all else keeps its bytes."""
-    gone = tuple(f"{name}\x01".encode() for name in (*changes, *without))
-    kept = [one for one in block.split(b"\x02") if one and not one.startswith(gone)]
+    """Return a properties block with some names set and others removed; the rest is unchanged."""
+    removed = tuple(f"{name}\x01".encode() for name in (*changes, *without))
+    kept = [one for one in block.split(b"\x02") if one and not one.startswith(removed)]
     new = [f"{name}\x01{value}".encode() for name, value in changes.items()]
     return b"".join(one + b"\x02" for one in (*kept, *new))

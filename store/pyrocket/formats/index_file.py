@@ -15,8 +15,9 @@
     item 12     4     timeDiff         whole seconds from beginTimestamp to its store time
     item 16     4     prevIndex        the item before it in the chain of its slot, 0 at the end
 
-An item belongs in slot keyHash % S. S and N are the configuration's, no file says them; all files
-have their full length. A file's name is the local time of its creation, yyyyMMddHHmmssSSS.
+An item belongs in slot keyHash % S. S and N come from the configuration and are not in the file;
+all files have their full length. A file's name is the local time of its creation,
+yyyyMMddHHmmssSSS.
 Source: `IndexHeader`, `IndexFile`, `IndexService`, `UtilAll.timeMillisToHumanString`.
 """
 
@@ -49,7 +50,7 @@ ITEM = np.dtype(
     [("key_hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
 ITEM_FIELDS = struct.Struct(">iqii")
-"""The same fields as in `ITEM`, for where items are read one by one."""
+"""The fields of `ITEM`, for reading items one by one."""
 
 assert HEADER.itemsize == HEADER_BYTES
 assert SLOT.itemsize == SLOT_BYTES
@@ -58,7 +59,7 @@ assert ITEM.itemsize == ITEM_FIELDS.size == ITEM_BYTES
 _INT_MAX = 2**31 - 1
 _NAME_DIGITS = 17
 _LAST_MS = 253_402_128_000_000
-"""30 December 9999 in every time zone: a later year has no place in a name."""
+"""30 December 9999 in every time zone: a name has four digits for the year."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +75,16 @@ class Geometry:
         return self.item_position(self.items)
 
     def slot_position(self, slot: int) -> int:
-        """Return where a slot lies in the file."""
+        """Return the position of a slot in the file."""
         return HEADER_BYTES + SLOT_BYTES * slot
 
     def item_position(self, item: int) -> int:
-        """Return where an item lies in the file."""
+        """Return the position of an item in the file."""
         return HEADER_BYTES + SLOT_BYTES * self.slots + ITEM_BYTES * item
 
     @staticmethod
     def guess(file_bytes: int) -> "Geometry | None":
-        """Return the geometry with four items a slot, RocketMQ's ratio, if one has this length."""
+        """Return the geometry of this length with RocketMQ's four items a slot, or None."""
         slots, rest = divmod(file_bytes - HEADER_BYTES, SLOT_BYTES + 4 * ITEM_BYTES)
         return None if rest or slots < 1 else Geometry(slots, 4 * slots)
 
@@ -119,7 +120,7 @@ def key_hash(topic: str, key: str) -> int:
 def key_hashes(
     topics: pa.StringArray | pa.StringScalar, keys: pa.StringArray
 ) -> npt.NDArray[np.int32]:
-    """Return the keyHash of each key of one topic, or of a topic each; there are no nulls."""
+    """Return the keyHash of each key; `topics` is one topic, or one for each key. No nulls."""
     if isinstance(topics, pa.StringScalar):
         return _absolute(java_hash_column(keys, java_hash(f"{topics.as_py()}#")))
     return _absolute(java_hash_column(pc.binary_join_element_wise(topics, keys, "#")))
@@ -138,7 +139,7 @@ def seconds_after(begin_timestamp: int, times: Ints) -> npt.NDArray[np.int64]:
 
 
 def build_items(hashes: Ints, offsets: Ints, seconds: Ints, previous: Ints) -> npt.NDArray[np.void]:
-    """Return items ready to be written (shape: the arguments')."""
+    """Return items for writing (shape: that of the arguments)."""
     items = np.empty(len(hashes), ITEM)
     items["key_hash"], items["physical_offset"] = hashes, offsets
     items["seconds"], items["previous"] = seconds, previous
@@ -146,7 +147,7 @@ def build_items(hashes: Ints, offsets: Ints, seconds: Ints, previous: Ints) -> n
 
 
 def table_name(created_ms: int) -> str:
-    """Return the name of a file created at that time, or as near to it as a name can say."""
+    """Return the name of a file created at that time (epoch ms)."""
     seconds, milliseconds = divmod(min(max(created_ms, 0), _LAST_MS), 1000)
     return time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{milliseconds:03d}"
 
@@ -157,5 +158,5 @@ def is_table_name(name: str) -> bool:
 
 
 def name_after(name: str) -> str:
-    """Return the next name in order: two files may begin in one millisecond."""
+    """Return the next name in order, for two files created in one millisecond."""
     return f"{int(name) + 1:0{_NAME_DIGITS}d}"

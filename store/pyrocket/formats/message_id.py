@@ -2,7 +2,7 @@
 
 offset id   upper-case hex of the store host's address (4 or 16 bytes), its port (i32) and the
             physical offset (i64): 32 or 56 characters. `MessageDecoder.createMessageId`.
-UNIQ_KEY    made by the sender, see `services.unique_ids`.
+UNIQ_KEY    made by the sender: see `engine.unique_ids`.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ def offset_message_id(host: bytes, port: int, physical_offset: int) -> str:
 
 
 def parse_offset_message_id(text: str) -> tuple[bytes, int, int] | None:
-    """Return host, port and physical offset of a broker's id, or None if it is none."""
+    """Return host, port and physical offset of a broker's id; None for any other text."""
     if len(text) not in _OFFSET_ID_LENGTHS or not _HEX_DIGITS.issuperset(text):
         return None
     data = bytes.fromhex(text)

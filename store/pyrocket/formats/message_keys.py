@@ -1,6 +1,6 @@
-"""What messages are found by, as their senders know it: the hashes that the key index will hold.
+"""The keys of messages to be appended, as the hashes that the key index will hold.
 
-Of each message its UNIQ_KEY first, then the words of its KEYS, which one space separates. Source:
+For each message its UNIQ_KEY first, then the words of its KEYS, separated by one space. Source:
 `IndexService.buildIndex`.
 """
 
@@ -19,7 +19,7 @@ _SPACE = 32
 
 @dataclass(frozen=True)
 class MessageKeys:
-    """The keys of a batch in RocketMQ's order: each one's row, from 0, and its keyHash."""
+    """The keys of a batch in RocketMQ's order: the row of each, from 0, and its keyHash."""
 
     rows: Ints
     hashes: Ints
@@ -29,7 +29,7 @@ class MessageKeys:
 
 
 def keys_of_message(topic: str, unique_id: str, words: Sequence[str]) -> MessageKeys:
-    """Return the keys of one message; empty words are none."""
+    """Return the keys of one message; empty words do not count."""
     hashes = [key_hash(topic, word) for word in (unique_id, *words) if word]
     return MessageKeys(np.zeros(len(hashes), np.int64), np.array(hashes, np.int64))
 
@@ -43,7 +43,7 @@ def keys_of_batch(
     words, word_rows = _words(keys) if keys is not None else (None, _NO_ROWS)
     if words is None or not len(words):
         return MessageKeys(np.arange(len(ids)), ids)
-    # A word stands behind the words before it, and behind the ids up to its own message's.
+    # A word follows the words before it, and the ids up to its own message's.
     at = np.arange(len(word_rows)) + word_rows + 1
     rows, hashes = np.empty(len(ids) + len(at), np.int64), np.empty(len(ids) + len(at), np.int32)
     is_id = np.ones(len(rows), bool)

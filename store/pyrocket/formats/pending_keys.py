@@ -1,9 +1,9 @@
-"""The bytes of `pyrocket/keys`: keys that have been appended to the log but wait for the index.
+"""The file `pyrocket/keys`: keys of appended messages that are not in the index yet.
 
     offset     size  field
     0          8     start   log offset from which on all keys are noted
-    8          8     end     log offset up to which they are
-    16         8     total   notes that count
+    8          8     end     log offset up to which they are noted
+    16         8     total   number of valid notes
     24         8     check   CRC-32 of the 24 bytes before
     32         24·n  notes, in the order of the index's items: log offset, store time (ms), keyHash
 
@@ -38,7 +38,7 @@ class NotesHeader(NamedTuple):
 
     @staticmethod
     def decode(data: bytes) -> "NotesHeader | None":
-        """Return the header that `data` is, or None if it is torn or none."""
+        """Return the header; None if it is missing or torn."""
         if len(data) != HEADER_BYTES:
             return None
         start, end, total, check = _HEADER.unpack(data)
@@ -48,12 +48,12 @@ class NotesHeader(NamedTuple):
 
 
 def note_position(number: int) -> int:
-    """Return where a note lies; the first is 0."""
+    """Return the position of a note in the file, counted from 0."""
     return HEADER_BYTES + NOTE_BYTES * number
 
 
 def encode_notes(offsets: Ints, time_ms: int, hashes: Ints) -> bytes:
-    """Return the notes of messages that were stored at one time."""
+    """Return the notes of messages with one store time."""
     notes = np.empty((len(hashes), 3), "<i8")
     notes[:, 0], notes[:, 1], notes[:, 2] = offsets, time_ms, hashes
     return notes.tobytes()

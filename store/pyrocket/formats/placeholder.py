@@ -1,15 +1,16 @@
-"""A record that a repair writes over damaged bytes, so that the log can be followed again.
+"""A record that repair writes over damaged bytes, so that the log can be walked again.
 
-It is a sound record of exactly as many bytes, of the topic, queue and queue offset of the message
-that was lost, so that every scanner, a Java broker's too, goes on after it and queues stay
-complete. A bit of sysFlag that RocketMQ does not use marks it: our readers raise an error in the
-place of the message. A Java broker's consumers get it as a message, with the property
-PYROCKET_DAMAGED where there is room for it. Where it is not known which message was there, the
-topic is DAMAGED_TOPIC and the record looks rolled back, so that it gets no queue entry.
+It is a valid record of the same length, with topic, queue and queue offset of the lost message, so
+that every scanner, a Java broker's included, continues after it and queues stay complete. A bit of
+sysFlag that RocketMQ does not use marks it: our readers raise an error in place of the message.
+Consumers of a Java broker get it as a message, with the property PYROCKET_DAMAGED if there is room.
+If the lost message is unknown, the topic is DAMAGED_TOPIC and the record is marked as rolled back,
+so that it gets no queue entry.
 
-    0   88   the header; body of the bytes that were there before
-    88  n    what was there before, unchanged
-        …    topic, properties
+    offset  size  field
+    0       88    the header; its body are the bytes that were there before
+    88      n     those bytes, unchanged
+            …     topic, properties
 """
 
 from dataclasses import dataclass
@@ -41,14 +42,14 @@ class LostMessage:
 
 
 def min_bytes(lost: LostMessage | None) -> int:
-    """Return how long a record in the place of a message is at least; None: of no known one."""
+    """Return the minimum length of a placeholder for a message; None is an unknown one."""
     return FIXED_BYTES + len((lost.topic if lost else DAMAGED_TOPIC).encode())
 
 
 def encode_placeholder(
     damaged: bytes, offset: int, lost: LostMessage | None, store_timestamp: int
 ) -> bytes:
-    """Return a record for the bytes that lie at a log offset: `min_bytes` of them, or more."""
+    """Return the placeholder for damaged bytes at a log offset, at least `min_bytes` of them."""
     room = len(damaged) - min_bytes(lost)
     properties = next(known for known in (_MARK + _CRC_ROOM, _CRC_ROOM, b"") if len(known) <= room)
     place = lost or LostMessage(DAMAGED_TOPIC, 0, 0)

@@ -1,4 +1,4 @@
-"""The properties block of a record, and which property names are RocketMQ's own.
+"""The properties block of a record, and the property names that RocketMQ reserves.
 
     name \\x01 value \\x02 name \\x01 value \\x02 …
 
@@ -24,24 +24,24 @@ WAIT = "WAIT"
 
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QID = "REAL_QID"
-"""Where a message in a system topic is to go: topic name and queue id in decimal."""
+"""The destination of a message in a system topic: topic name, and queue id in decimal."""
 
 DELAY = "DELAY"
 """Delay level in decimal."""
 
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
-"""Due time in epoch milliseconds, as the sender wants it."""
+"""Due time in epoch milliseconds, as the sender set it."""
 
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
-"""Other ways to say when: so long after the store time. The order of precedence in RocketMQ is
-TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS; a DELAY above 0 goes before all."""
+"""Delay after the store time. RocketMQ's order of precedence is DELAY above 0, TIMER_DELAY_SEC,
+TIMER_DELAY_MS, TIMER_DELIVER_MS."""
 
 TIMER_OUT_MS = "TIMER_OUT_MS"
-"""Due time in epoch milliseconds of a message in the timer topic, as the broker took it."""
+"""Due time in epoch milliseconds of a message in the timer topic, as the broker set it."""
 
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
-"""On a message in the timer topic: do not deliver the one with this unique id."""
+"""On a message in the timer topic: cancels the message with this unique id."""
 
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
@@ -51,7 +51,7 @@ TRAN_MSG = "TRAN_MSG"
 """`true` on a half message."""
 
 PGROUP = "PGROUP"
-"""Producer group, which is asked about a half message."""
+"""The producer group that is asked about a half message."""
 
 TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
@@ -59,13 +59,13 @@ TRAN_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 TRANSACTION_ID = "__transactionId__"
 
 CRC32 = "__CRC32#"
-"""Checksum over the whole record, see `property_crc`."""
+"""Checksum of the whole record: see `record_crc`."""
 
 NULL_BODY_PROPERTY = "pyrocketNull"
-"""`body` on a message of 0 bytes that stands for a null body, such as a tombstone of Kafka."""
+"""`body` on a message of 0 bytes whose body is null, such as a tombstone of Kafka."""
 
 KEY_ENCODING_PROPERTY = "pyrocketKey"
-"""`base64` on a message whose KEYS are one key of any bytes, in base64; none for an empty key."""
+"""`base64` on a message whose KEYS are one binary key in base64; missing KEYS are an empty key."""
 
 RESERVED_PROPERTIES = frozenset(
     [
@@ -130,11 +130,11 @@ RESERVED_PROPERTIES = frozenset(
         CRC32,
     ]
 )
-"""Names that brokers and clients give a meaning (5.x `MessageConst` is a superset of 4.x's)."""
+"""Names that brokers and clients use (5.x `MessageConst` is a superset of 4.x's)."""
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Return the block; names and values are taken as they are, see `find_illegal_property`."""
+    """Return the block; names and values are not checked: see `find_illegal_property`."""
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
 
 

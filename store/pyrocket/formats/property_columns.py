@@ -25,11 +25,11 @@ _NAME_END = bytes([NAME_END])
 
 
 class PropertyColumns:
-    """Looks into n properties blocks (a binary array of length n, no nulls)."""
+    """Reads n properties blocks (a binary array of length n, no nulls)."""
 
     def __init__(self, blocks: pa.BinaryArray) -> None:
         self._count = len(blocks)
-        # Text cut at separators, which are ASCII, is text: one check serves all names and values.
+        # Text cut at ASCII separators is text: one check covers all names and values.
         blocks = to_text(blocks)
         self._buffer = blocks.buffers()[2] or pa.py_buffer(b"")
         offsets = np.frombuffer(blocks.buffers()[1], np.int32, self._count + 1, blocks.offset * 4)
@@ -42,7 +42,7 @@ class PropertyColumns:
 
     @cached_property
     def _closed(self) -> Ints:
-        """Where values end that are closed."""
+        """Where the values with a separator after them end."""
         first = int(self._row_starts[0]) if self._count else 0
         return np.flatnonzero(self._data[first:] == VALUE_END) + first
 
@@ -50,11 +50,11 @@ class PropertyColumns:
     def _alike(self) -> dict[str, tuple[Ints, Ints]] | None:
         """Where values begin and end in each record, by name, if all have the first one's names.
 
-        One producer's messages usually have the same names in the same order. Then only the ends of
-        values have to be found, and comparing names is much cheaper than collecting them.
+        Messages of one producer usually have the same names in the same order. Then only the ends
+        of values must be found, and comparing names is much cheaper than collecting them.
         """
         width, rest = divmod(len(self._closed), max(self._count, 1))
-        # Where a record's last value ends with the record, it has as many as the first.
+        # If a record's last value ends with the record, it has as many values as the first.
         if rest or not width or (self._closed[width - 1 :: width] != self._row_ends - 1).any():
             return None
         found: dict[str, tuple[Ints, Ints]] = {}
@@ -74,7 +74,7 @@ class PropertyColumns:
 
     @cached_property
     def _entries(self) -> tuple[Ints, Ints, Ints]:
-        """Where the name begins, the name ends and the value ends, of all entries that count."""
+        """Where name begin, name end and value end of all valid entries lie."""
         first = int(self._row_starts[0]) if self._count else 0
         marks = np.flatnonzero(self._data[first:] <= VALUE_END) + first
         starts: Ints
@@ -93,7 +93,7 @@ class PropertyColumns:
         return starts, name_ends, ends
 
     def _is_regular(self, marks: Ints) -> bool:
-        """Whether names and values take turns and every record closes its last value."""
+        """Whether names and values alternate, and a separator ends each record."""
         if len(marks) % 2:
             return False
         # Compared in pairs, which halves the work.
@@ -116,7 +116,7 @@ class PropertyColumns:
         unclosed = filled[data[filled - 1] != VALUE_END]
         step = np.ones(len(ends), np.int64)
         if len(unclosed):
-            # A row's end closes an entry but is no byte of it: the next one starts right there.
+            # A row's end also ends an entry, without a separator: the next one starts right there.
             ends = np.concatenate((ends, unclosed))
             step = np.concatenate((step, np.zeros(len(unclosed), np.int64)))
             order = np.lexsort((step, ends))
@@ -134,7 +134,7 @@ class PropertyColumns:
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
     def column(self, name: str) -> pa.StringArray:
-        """Return the property of each record; null where a record has none, the last if several."""
+        """Return the property of each record: null if it has none, the last one if several."""
         if self._alike is not None:
             if name not in self._alike:
                 return pa.nulls(self._count, pa.string())
@@ -152,7 +152,7 @@ class PropertyColumns:
         return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), text)
 
     def as_map(self, *, reserved: bool) -> pa.MapArray:
-        """Return RocketMQ's own properties, or the user's, as name → value of each record."""
+        """Return RocketMQ's reserved properties, or the user's, as name → value of each record."""
         if self._alike is not None:
             return self._map_of_alike(self._alike, reserved)
         codes, names = self._coded
@@ -166,7 +166,7 @@ class PropertyColumns:
         return pa.MapArray.from_arrays(bounds, keys, values)
 
     def _map_of_alike(self, alike: dict[str, tuple[Ints, Ints]], reserved: bool) -> pa.MapArray:
-        """Return the same where all records have the same names: only values are cut out."""
+        """Return the same if all records have the same names: only values are copied."""
         kept = [name for name in alike if (name in RESERVED_PROPERTIES) is reserved]
         offsets = np.arange(self._count + 1, dtype=np.int32) * np.int32(len(kept))
         starts, ends = (_row_by_row([alike[name][at] for name in kept]) for at in (0, 1))
@@ -186,7 +186,7 @@ class PropertyColumns:
 
 
 def _in_turn(names: list[str], count: int) -> pa.StringArray:
-    """Return the names one after the other, `count` times."""
+    """Return the sequence of names, `count` times."""
     raw = [name.encode() for name in names]
     starts = np.cumsum([0, *map(len, raw)], dtype=np.int32)
     bounds = np.add.outer(np.arange(count + 1, dtype=np.int32) * starts[-1], starts[:-1]).ravel()
@@ -195,7 +195,7 @@ def _in_turn(names: list[str], count: int) -> pa.StringArray:
 
 
 def _row_by_row(columns: list[Ints]) -> Ints:
-    """Return the first element of all columns, then the second of all, and so on."""
+    """Return the first elements of all columns, then the second ones, and so on."""
     return columns[0] if len(columns) == 1 else np.array(columns, np.int64).T.ravel()
 
 
@@ -212,7 +212,7 @@ _QUEUE_ID = "^[0-9]{1,9}$"
 
 @dataclass(frozen=True)
 class RealPlaces:
-    """Of each message, the place of its topic in `names`, and its queue; -1 where it has none."""
+    """For each message the index of its real topic in `names`, and its real queue; -1 for none."""
 
     names: list[str]
     codes: npt.NDArray[np.int32]
@@ -220,7 +220,7 @@ class RealPlaces:
 
 
 def real_places(properties: PropertyColumns) -> RealPlaces:
-    """Return where the messages with these properties are to go."""
+    """Return the destinations REAL_TOPIC and REAL_QID of messages in a system topic."""
     topics = properties.column(REAL_TOPIC).dictionary_encode()
     codes = pc.fill_null(topics.indices, -1).to_numpy()
     return RealPlaces(
@@ -229,6 +229,6 @@ def real_places(properties: PropertyColumns) -> RealPlaces:
 
 
 def numbers(text: pa.StringArray, pattern: str) -> Ints:
-    """Return what matches `pattern`, whole numbers, and -1 where nothing does."""
+    """Return as integers the texts that match `pattern`; -1 for the others."""
     number = pc.if_else(pc.match_substring_regex(text, pattern), text, pa.scalar("-1"))
     return pc.fill_null(number, "-1").cast(pa.int64()).to_numpy()

@@ -1,12 +1,12 @@
-"""What the log says of the batches that were published whole: messages of SINK_TOPIC, queue 0.
+"""Publish records: messages of SINK_TOPIC, queue 0, one for each batch that was published whole.
 
-Each is found by its KEYS, the key of its query. The body is JSON. The tag BEGIN is for the first
-record of a batch; then follow, up to `end`, exactly `rows` records. FENCE says only that another
-run of the query has come, which found the batch published.
+Each is found by its KEYS, the key of its query. The body is JSON. A record with the tag BEGIN
+starts a batch; exactly `rows` records follow, up to `end`. One with the tag FENCE says that another
+run of the query found the batch published.
 
-Version 2 records have a content sum (`formats.content_sum`), and batches without rows are noted
-beside the ledger. In version 1, which is not named, `content` was a sum over stored bodies, and the
-first ones lack `boot` and `began`.
+Records of version 2 have a content sum (`formats.content_sum`), and batches without rows are noted
+beside the ledger. Records of version 1 do not name their version; their `content` is a sum of
+stored bodies, and the first ones lack `boot` and `began`.
 """
 
 import json
@@ -32,19 +32,19 @@ _PLACES = ("start", "end")
 _ADDED: dict[str, str | int] = {"version": 1, "boot": "", "began": 0, "content_bytes": 0}
 
 RECORD_VERSION = 2
-"""From this version on records have a content sum."""
+"""Since this version records have a content sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkRecord:
-    """One batch, or the coming of a run.
+    """One batch, or the start of a run.
 
-    key: of the query, with `identity` and `target` in clear text beside it.
-    batch, run: of the batch; see `SinkBatch`. rows, bytes: of its records.
-    boot, began: when work on it began, nanoseconds after that boot; "" and 0 if that is not known.
-    content_bytes, content: a `ContentSum` of its rows, from version 2 on.
-    start, end: where it lies in the log, this record included.
-    offset, time_ms: where this record lies and when it was stored, as read from the log.
+    key: the query's, with `identity` and `target` as plain text beside it.
+    batch, run: see `SinkBatch`. rows, bytes: of the batch's records.
+    boot, began: when work on it began, in nanoseconds after that boot; "" and 0 if unknown.
+    content_bytes, content: a `ContentSum` of its rows, since version 2.
+    start, end: the batch's range in the log, including this record.
+    offset, time_ms: this record's log offset and store time, as read from the log.
     """
 
     kind: str
@@ -72,14 +72,14 @@ class SinkRecord:
         return f"the query {self.identity!r}{target}"
 
     def at(self, start: int, end: int) -> "SinkRecord":
-        """Return it for a batch that lies there; its record is as long as this one's."""
+        """Return the record for a batch at this range of the log; its length does not change."""
         return replace(self, start=start, end=end)
 
 
 def encode_sink_record(record: SinkRecord, born_ms: int) -> EncodedBatch:
-    """Return the message, ready but for its place."""
+    """Return the encoded message, without offsets and store time."""
     content = {name: value for name, value in asdict(record).items() if name in _IN_BODY}
-    # As long for every place: where a batch ends depends on how long this record is.
+    # Of fixed width: where a batch ends depends on the length of this record.
     content |= {name: f"{content[name]:0{_DIGITS}d}" for name in _PLACES}
     properties = {KEYS: record.key, TAGS: record.kind}
     data = encode_record(
@@ -106,7 +106,7 @@ _IN_BODY = [name for name in SinkRecord.__dataclass_fields__ if name not in ("of
 
 
 def decode_sink_records(records: RecordFields) -> Iterator[SinkRecord]:
-    """Yield what the records of a checked run of SINK_TOPIC say. Raises StoreDamagedError."""
+    """Yield the decoded records of a checked run of SINK_TOPIC. Raises StoreDamagedError."""
     places = zip(
         records.bodies().to_pylist(),
         records.physical_offset.tolist(),
@@ -116,12 +116,12 @@ def decode_sink_records(records: RecordFields) -> Iterator[SinkRecord]:
     for body, offset, time_ms in places:
         try:
             content = json.loads(body)
-            told = {name: (_ADDED | content)[name] for name in _IN_BODY}
-            told |= {name: int(told[name]) for name in _PLACES}
+            fields = {name: (_ADDED | content)[name] for name in _IN_BODY}
+            fields |= {name: int(fields[name]) for name in _PLACES}
         except (ValueError, KeyError, TypeError) as error:
             raise StoreDamagedError(
                 f"the record of {SINK_TOPIC} at {offset} cannot be parsed"
                 f" ({describe_error(error)}).",
                 remedy="Restore the log from a backup.",
             ) from error
-        yield SinkRecord(**told, offset=offset, time_ms=time_ms)
+        yield SinkRecord(**fields, offset=offset, time_ms=time_ms)

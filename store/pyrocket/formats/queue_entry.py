@@ -5,9 +5,9 @@
     8       4     size             bytes of the record; 0 marks the end of the queue
     12      8     tagsCode         String.hashCode(TAGS) sign-extended, 0 without tags
 
-Entry number q of a queue lies at byte 20·q of the run of its files. A queue that does not begin
-at 0 fills the part of its first file before its first entry with pre-blank entries
-(0, 0x7FFFFFFF, 0). Source: `ConsumeQueue.putMessagePositionInfo`, `fillPreBlank`.
+Entry q of a queue is at byte 20·q of its files together. In a queue that does not begin at 0,
+pre-blank entries (0, 0x7FFFFFFF, 0) fill its first file up to the first entry. Source:
+`ConsumeQueue.putMessagePositionInfo`, `fillPreBlank`.
 """
 
 import struct
@@ -21,7 +21,7 @@ from pyrocket.formats.arrow_buffers import Ints
 ENTRY_BYTES = 20
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-"""One entry as it lies on disk."""
+"""One entry as stored."""
 
 _ENTRY = struct.Struct(">qiq")
 
@@ -34,7 +34,7 @@ Entries = npt.NDArray[np.void]
 
 
 def build_entries(physical_offsets: Ints, sizes: Ints, tags_codes: Ints) -> Entries:
-    """Return entries (shape: the arguments') ready to be written."""
+    """Return entries for writing (shape: that of the arguments)."""
     entries = np.empty(len(physical_offsets), ENTRY)
     entries["physical_offset"] = physical_offsets
     entries["size"] = sizes
@@ -43,7 +43,7 @@ def build_entries(physical_offsets: Ints, sizes: Ints, tags_codes: Ints) -> Entr
 
 
 def iter_entries(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the entries in `data`, whole ones: where there are few, they are sooner read so."""
+    """Yield the whole entries in `data`: for a few this is faster than `parse_entries`."""
     return _ENTRY.iter_unpack(data)
 
 
@@ -55,5 +55,5 @@ def pre_blank(count: int) -> bytes:
 
 
 def parse_entries(data: bytes) -> Entries:
-    """Return the whole entries in `data`, as they lie there."""
+    """Return the whole entries in `data`, without a copy."""
     return np.frombuffer(data, ENTRY, count=len(data) // ENTRY_BYTES)

@@ -46,8 +46,8 @@ SYS_LZ4 = 0x100
 SYS_ZSTD = 0x200
 SYS_ZLIB = 0x300
 SYS_DAMAGED = 0x40000000
-"""On disk: never change. Compression type 0 is zlib too (clients before 4.9.4). SYS_DAMAGED is not
-RocketMQ's: see `placeholder`."""
+"""On disk: never change. Compression type 0 is zlib as well (clients before 4.9.4). SYS_DAMAGED is
+not RocketMQ's: see `placeholder`."""
 
 HEADER_BYTES = 88
 """Bytes before the body of a record with IPv4 hosts."""
@@ -62,7 +62,7 @@ HOST_V6_EXTRA = 12
 MAX_TOPIC_BYTES = 127
 
 STORE_HOST = (bytes((127, 0, 0, 1)), 10911)
-"""What a record written without a server carries as both hosts."""
+"""Both hosts of a record that is written without a server."""
 
 PREFIX = struct.Struct(">iIIiiqqiq")
 HOST_V4, HOST_V6 = struct.Struct(">4si"), struct.Struct(">16si")
@@ -76,7 +76,7 @@ assert PREFIX.size + 2 * HOST_V4.size + LONG.size + SUFFIX.size == HEADER_BYTES
 
 @dataclass(frozen=True)
 class RecordHeader:
-    """The first words of a record: enough to walk the log."""
+    """The first two fields of a record: enough to walk the log."""
 
     size: int
     magic: int
@@ -93,12 +93,12 @@ class RecordHeader:
 
 
 def read_header(data: bytes | memoryview, position: int = 0) -> RecordHeader:
-    """Return the header of whatever starts at `position`."""
+    """Return the header at `position`, whatever begins there."""
     return RecordHeader(*_HEAD.unpack_from(data, position))
 
 
 def encode_blank(left: int) -> bytes:
-    """Return the first bytes of a blank record that fills `left` bytes."""
+    """Return the header of a blank record that fills `left` bytes."""
     return _HEAD.pack(left, BLANK_MAGIC)
 
 
@@ -200,10 +200,10 @@ def offset_of(field: str) -> int:
 
 
 def follow(view: memoryview, position: int) -> tuple[list[int], int]:
-    """Return where the whole records begin that follow each other from `position` on, and end.
+    """Return where the consecutive whole records from `position` on begin, and where they end.
 
-    Only sizes and magic numbers are looked at. A plain loop over two words a record: nothing else
-    of the log can be found without it, so it does nothing else.
+    Only sizes and magic numbers are checked. This is a plain loop over two fields per record: there
+    is no other way to find records, so it does nothing else.
     """
     starts: list[int] = []
     add, unpack, last = starts.append, _HEAD.unpack_from, len(view) - BLANK_BYTES
@@ -213,7 +213,7 @@ def follow(view: memoryview, position: int) -> tuple[list[int], int]:
             break
         add(position)
         position += size
-    if position > len(view):  # The last one is not all there.
+    if position > len(view):  # The last one is incomplete.
         position = starts.pop()
     return starts, position
 
@@ -221,7 +221,7 @@ def follow(view: memoryview, position: int) -> tuple[list[int], int]:
 def find_record(data: bytes | memoryview, base: int) -> int:
     """Return the position of the first record in `data`, whose byte 0 is log byte `base`; else -1.
 
-    A record is known by its magic number and by its own place in the log, which it names.
+    A record is recognized by its magic number and by its physical offset.
     """
     found = [_find(bytes(data), base, magic) for magic in (MAGIC_V1, MAGIC_V2)]
     return min((at for at in found if at >= 0), default=-1)

@@ -39,25 +39,25 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.send_columns import SendColumns
 
 ENCODE_BYTES = 32 * 1024 * 1024
-"""Records of about this many bytes are joined at a time: offsets stay far below 2³¹."""
+"""Records of about this many bytes are joined at a time, so that offsets stay far below 2³¹."""
 
 _HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
 
 _SORTED_IN_MS = 5000
 
 _HEAD_BYTES = 8
-"""Size and magic: a record without them is the end of the log for everybody."""
+"""Size and magic: for every reader a record without them is the end of the log."""
 
 
 @dataclass(frozen=True)
 class EncodedBatch:
-    """Records of one topic, ready but for their places.
+    """Encoded records of one topic that still lack offsets and store time.
 
-    `bounds` (n + 1) are the records' offsets in `data`; rows of one queue lie together, in order.
-    `keys` is None where nobody has looked for them. With `born_v6` some were born on IPv6
-    hosts. Records of delay levels have `delays`, how long after their store time they are due, in
-    ms; of those with due times of their own, `due` is the earliest, in epoch ms. With `crc_room`
-    some have room for a checksum over the whole record.
+    `bounds` (n + 1) are the records' offsets in `data`; rows of one queue are adjacent, in order.
+    `keys` is None if they were not extracted. With `born_v6` some have IPv6 born hosts. Records
+    with delay levels have `delays`, from store time to due time, in ms; for records with due times
+    of their own, `due` is the earliest, in epoch ms. With `crc_room` some have room for a checksum
+    of the whole record.
     """
 
     topic: str
@@ -80,37 +80,36 @@ class EncodedBatch:
         return self.bounds[1:] - self.bounds[:-1]
 
     def load(self) -> "EncodedBatch":
-        """Return itself: it is read already."""
+        """Return this batch: it is in memory already."""
         return self
 
     def withhold_head(self) -> bytes:
-        """Make the size and magic of the first record zero, and return what they were."""
+        """Set size and magic of the first record to zero, and return their bytes."""
         head = ctypes.string_at(self.data.address, _HEAD_BYTES)
         ctypes.memset(self.data.address, 0, _HEAD_BYTES)
         return head
 
     def stored(self, row: int) -> bytes:
-        """Return a record as it was placed, its head included."""
+        """Return a placed record, including size and magic."""
         first, last = self.bounds[row : row + 2].tolist()
         head = (last - first).to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big")
         return head + self.data[first + _HEAD_BYTES : last].to_pybytes()
 
     def writable(self) -> npt.NDArray[np.uint8]:
-        """Return the bytes of `data`, to be written in place.
+        """Return the bytes of `data` for writing in place.
 
-        That is legal while the batch is being made and placed: the buffer came from a join that
-        nobody else has seen.
+        That is legal while the batch is being encoded and placed: its buffer is not shared yet.
         """
         raw = (ctypes.c_ubyte * self.data.size).from_address(self.data.address)
         return np.frombuffer(raw, np.uint8)
 
     def headers(self) -> npt.NDArray[np.void]:
-        """Return a header at each byte of `data`, to be written in place."""
+        """Return a header view at each byte of `data`, for writing in place."""
         data = self.writable()
         return np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER, data, strides=(1,))
 
     def place(self, physical_offsets: Ints, queue_offsets: Ints, store_timestamp: int) -> None:
-        """Write where and when the records are stored into them, and when they are due."""
+        """Write offsets and store time into the records, and set due times and checksums."""
         every, starts = self.headers(), self.bounds[:-1]
         every["queue_offset"][starts] = queue_offsets
         every["physical_offset"][starts] = physical_offsets
@@ -124,10 +123,10 @@ class EncodedBatch:
             write_crcs(self.writable(), self.bounds)
 
     def earliest_due(self, store_timestamp: int) -> int | None:
-        """Return when a service has to look at them if they are stored at that time, or None.
+        """Return when a service has work with these records if stored at that time, or None.
 
-        That is when the first is due; for timers before that, too: they are sorted in, many at
-        once, so that there is little to do when one is due.
+        That is when the first one is due, or earlier for timers, which are indexed in bulk ahead
+        of their due times.
         """
         if self.delays is not None:
             return store_timestamp + int(self.delays.min())
@@ -191,9 +190,9 @@ def encode_batch(
     delays: Ints | None = None,
     dues: Ints | None = None,
 ) -> Iterator[EncodedBatch]:
-    """Yield the rows as records, in runs of about ENCODE_BYTES. Raises MessageError.
+    """Yield the rows as records, in batches of about ENCODE_BYTES. Raises MessageError.
 
-    `delays` and `dues` have one element a row, see `EncodedBatch`.
+    `delays` and `dues` have one element per row: see `EncodedBatch`.
     """
     properties = _join_properties(columns, unique_ids)
     lengths = pc.binary_length(columns.body).to_numpy().astype(np.int64)
@@ -267,7 +266,7 @@ def _tags_codes(rows: SendColumns) -> Ints:
 
 
 def _checksums(rows: SendColumns, body: pa.BinaryArray, sys_flags: Ints) -> Ints:
-    """Return the CRC-32 of the bodies as stored; known ones are of those that are not deflated."""
+    """Return the CRC-32 of the bodies as stored; known CRCs are those of plain bodies."""
     if rows.body_crc is None:
         return crc32_of_values(body)
     crcs = rows.body_crc.to_numpy()
@@ -279,9 +278,9 @@ def _checksums(rows: SendColumns, body: pa.BinaryArray, sys_flags: Ints) -> Ints
 
 
 def _compress(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int32]]:
-    """Return the bodies as stored and the sysFlag that says so of each.
+    """Return the bodies as stored, and the sysFlag of each.
 
-    A body that deflating does not make shorter stays as it is.
+    A body that does not get shorter is not deflated.
     """
     lengths = pc.binary_length(body).to_numpy()
     chosen = lengths >= COMPRESS_BODY_FROM_BYTES
@@ -312,9 +311,9 @@ def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.Bin
     row = pc.index(pc.greater(lengths, MAX_PROPERTIES_BYTES), True).as_py()
     if row >= 0:
         raise MessageError(
-            f"row {row} has {lengths[row]} bytes of properties, the message id, keys and tags"
-            f" included; {MAX_PROPERTIES_BYTES} is the most.",
-            remedy="Move what is long into the body.",
+            f"row {row} has {lengths[row]} bytes of properties, including message id, keys and"
+            f" tags; the maximum is {MAX_PROPERTIES_BYTES}.",
+            remedy="Move long values into the body.",
             code="PROPERTIES_SIZE_EXCEEDED",
         )
     return blocks.cast(pa.binary())
@@ -322,13 +321,13 @@ def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.Bin
 
 _ROOM = crc_tails(np.zeros(1, np.int64)).tobytes()
 _ENDINGS = pa.array([b"", _ROOM, b"\x02" + _ROOM], pa.binary())
-"""Where it does not fit; behind properties that end with \\x02, or are none; behind others."""
+"""If it does not fit; after properties that end with \\x02, or are empty; after others."""
 
 
 def with_crc_room(batch: EncodedBatch, file_bytes: int) -> EncodedBatch:
-    """Return the records with room, but for those that become too long by it.
+    """Return the records with room for a checksum, except those that would become too long.
 
-    They are for log files of `file_bytes`.
+    `file_bytes` is the size of the log's files.
     """
     run = RecordFields(batch.data, 0, batch.bounds[:-1], batch.sizes)
     lengths, last = run.properties_length, run.data[batch.bounds[1:] - 1]

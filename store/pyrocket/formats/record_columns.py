@@ -39,16 +39,16 @@ from pyrocket.message import MessageQueue
 
 
 def plain_bodies(fields: RecordFields, most: int) -> pa.BinaryArray:
-    """Return the plain bodies of the first records, up to the one with which they are `most` bytes.
+    """Return the plain bodies of the first records, up to the one that makes them `most` bytes.
 
-    Where no body is compressed, those of all records. Raises StoreDamagedError.
+    Without compressed bodies, those of all records. Raises StoreDamagedError.
     """
     compressed = (fields.sys_flag & SYS_COMPRESSED) != 0
     rows = np.flatnonzero(compressed)
     if not len(rows):
         _check_flags(fields)
         return fields.bodies()
-    # More are too many in any case: senders leave shorter ones as they are.
+    # More would exceed the limit anyway: senders do not compress shorter bodies.
     some = rows[: max(most // COMPRESS_BODY_FROM_BYTES, 1)]
     others = np.cumsum(np.where(compressed, 0, fields.body_length))
     plain = _inflate_some(fields, some, most - others[some])
@@ -124,10 +124,11 @@ def _check_flags(fields: RecordFields) -> None:
 
 
 _CONSTANTS = 1 << 14
-"""A constant is kept for as many rows at least as a slice of a scan has."""
+"""A constant column is cached for at least as many rows as a slice of a scan has."""
 
 PLAIN_BYTES = 4 * 1024 * 1024
-"""A batch ends with the body that inflates to this much: a slice is bounded by stored bytes."""
+"""A batch ends with the body at which inflated bodies reach this size; slices are bounded by stored
+bytes."""
 
 _BODIES = frozenset(("body", "bodyText"))
 
@@ -160,9 +161,9 @@ SCAN_COLUMNS: dict[str, pa.DataType] = {
     "storeSize": pa.int32(),
     "preparedTransactionOffset": pa.int64(),
 }
-"""Every column that a scan can give, with its Arrow type.
+"""Every column that a scan can return, with its Arrow type.
 
-`nullBody` tells whether an empty body stands for none, `keyEncoding` how KEYS are encoded: see
+`nullBody` is whether an empty body stands for null, `keyEncoding` how KEYS are encoded: see
 `formats.properties`.
 """
 
@@ -203,7 +204,7 @@ def build_columns(
 
 
 class _Decoder:
-    """What several columns of one slice share, made when first asked for."""
+    """What several columns of one slice share, computed on first use."""
 
     bodies: pa.BinaryArray
 
@@ -215,7 +216,7 @@ class _Decoder:
         return PropertyColumns(self.fields.properties())
 
     def inflate(self) -> None:
-        """Make the bodies plain; keep the first records only if that takes too much memory."""
+        """Inflate the bodies; keep only the first records if that takes too much memory."""
         self.bodies = plain_bodies(self.fields, PLAIN_BYTES)
         if len(self.bodies) < len(self.fields):
             self.fields = self.fields.head(len(self.bodies))
@@ -230,7 +231,7 @@ class _Decoder:
             raise self._invalid_text() from None
 
     def null_bodies(self) -> pa.BooleanArray:
-        """Tell which empty bodies stand for none; without empty ones no properties are read."""
+        """Return which empty bodies stand for null; reads properties only if there are any."""
         empty = self.fields.body_length == 0
         if not empty.any():
             return pa.array(empty)
@@ -263,7 +264,7 @@ class _Decoder:
         return pc.coalesce(ids, self._offset_ids())
 
     def _offset_ids(self) -> pa.StringArray:
-        """Store host, port and physical offset in hex; made apart for each kind of host."""
+        """Store host, port and physical offset in hex, built separately for IPv4 and IPv6."""
         fields = self.fields
         is_v6 = (fields.sys_flag & SYS_STORE_HOST_V6) != 0
         host = fields.starts + (64 + fields.after_born_host)
@@ -279,7 +280,7 @@ class _Decoder:
         return pa.concat_arrays(made).take(pa.array(order))
 
     def hosts(self, offset: int, after: int | np.ndarray, bit: int) -> pa.StringArray:
-        """`address:port` of each record: few distinct hosts, so each is written once."""
+        """`address:port` of each record; hosts are few, so each text is made once."""
         starts = self.fields.starts + (offset + after)
         is_v6 = (self.fields.sys_flag & bit) != 0
         raw = np.zeros((len(starts), 21), np.uint8)
@@ -297,7 +298,7 @@ class _Decoder:
 
 @lru_cache(maxsize=32)
 def _repeated(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
-    """Return the value again and again; slices of a scan share it."""
+    """Return the value `count` times; slices of a scan share the array."""
     return pa.repeat(pa.scalar(value, kind), count)
 
 
@@ -308,7 +309,7 @@ def _host_of(raw: bytes) -> str:
 
 
 def _split_keys(text: pa.StringArray) -> pa.ListArray:
-    """Split on spaces; empty pieces vanish, no KEYS gives an empty list."""
+    """Split at spaces; empty parts are dropped, missing KEYS are an empty list."""
     if not (text_bytes(text) == ord(" ")).any():
         if not text.null_count:
             return pa.ListArray.from_arrays(

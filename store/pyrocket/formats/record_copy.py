@@ -1,7 +1,7 @@
-"""Stored records as new ones: delivered, committed, put back.
+"""Copies stored records as new ones, to deliver, commit or re-append them.
 
-Body, flag, born time, both hosts and the number of reconsumptions stay; topic, queue, places and
-store time are new, and what the caller gives. Source: `ScheduleMessageService.messageTimeup`,
+Body, flag, born time, both hosts and reconsumeTimes stay; topic, queue, offsets, store time and
+what the caller changes are new. Source: `ScheduleMessageService.messageTimeup`,
 `EndTransactionProcessor.endMessageTransaction`.
 """
 
@@ -25,12 +25,12 @@ from pyrocket.formats.record_fields import RecordFields
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What is different in the copies; arrays have one element a copy, None leaves it as it is.
+    """What differs in the copies; arrays have one element per copy, None changes nothing.
 
-    transaction: the transaction bits of sysFlag: 0, or SYS_COMMIT, of each or of all.
+    transaction: the transaction bits of sysFlag, 0 or SYS_COMMIT, for each or for all.
     prepared: preparedTransactionOffset.
     properties: encoded blocks.
-    forget: whether flag and reconsumeTimes become 0, as in RocketMQ's put-back of half messages.
+    forget: whether flag and reconsumeTimes become 0, as when RocketMQ re-appends half messages.
     """
 
     transaction: int | Ints = 0
@@ -46,9 +46,9 @@ def copy_records(
     queue_ids: npt.NDArray[np.int32],
     changes: Changes | None = None,
 ) -> EncodedBatch:
-    """Return the records `rows` (ascending) of a checked run as new ones of one topic.
+    """Return the records `rows` (ascending) of a checked run as new records of one topic.
 
-    `queue_ids` has one element a row; rows of one queue should lie together.
+    `queue_ids` has one element per row; rows of one queue should be adjacent.
     """
     changes = changes or Changes()
     name = topic.encode()
@@ -86,10 +86,10 @@ def _change_headers(copies: EncodedBatch, originals: RecordFields, changes: Chan
     every["magic"][starts] = MAGIC_V1
     every["queue_id"][starts] = copies.queue_ids
     every["sys_flag"][starts] = originals.sys_flag & ~SYS_TRANSACTION_MASK | changes.transaction
-    behind_hosts = starts + originals.after_hosts
-    every["prepared_transaction_offset"][behind_hosts] = (
+    after_hosts = starts + originals.after_hosts
+    every["prepared_transaction_offset"][after_hosts] = (
         0 if changes.prepared is None else changes.prepared
     )
     if changes.forget:
         every["flag"][starts] = 0
-        every["reconsume_times"][behind_hosts] = 0
+        every["reconsume_times"][after_hosts] = 0

@@ -46,9 +46,9 @@ def crc_tails(crcs: Ints) -> Bytes:
 
 
 def write_crcs(data: Bytes, bounds: Ints) -> None:
-    """Write the checksums of the records, complete but for them, that have room for one.
+    """Write the checksums of those records that have room for one and are otherwise complete.
 
-    `bounds` (n + 1) are their offsets in `data`.
+    `bounds` (n + 1) are the records' offsets in `data`.
     """
     every = np.ndarray((len(data) - CRC_BYTES + 1,), f"V{CRC_BYTES}", data, strides=(1,))
     tails = bounds[1:] - CRC_BYTES
@@ -58,12 +58,12 @@ def write_crcs(data: Bytes, bounds: Ints) -> None:
 
 
 def check_crcs(run: RecordFields) -> None:
-    """Prove that bodies, and our records with a checksum of their own, are as they were written.
+    """Check the checksums of bodies, and of whole records where there are any.
 
-    Raises StoreDamagedError. The structure has been checked. In the ranges that `run.sealed` tells
-    every record with room for a checksum must have the right one. Elsewhere a checksum counts if
-    the store host is ours: a broker that puts a message into another queue, and makes no checksums
-    itself, passes on that of the original.
+    The structure must have been checked. In the ranges of `run.sealed` each record with room for a
+    checksum must have the right one. Elsewhere a checksum counts if the store host is ours: a
+    broker that moves a message to another queue without writing checksums itself keeps the one of
+    the original. Raises StoreDamagedError.
     """
     start = run.body_start
     bodies = _crcs(run.buffer, start, start + run.body_length)
@@ -88,15 +88,15 @@ def _sealed_hold(run: RecordFields) -> Bools:
 
 
 def _are_apart(run: RecordFields, rows: Ints) -> Bools:
-    """Return whether a separator, or nothing, stands before the last 20 bytes of properties."""
+    """Return whether the last 20 bytes of the properties follow a separator, or nothing."""
     before = run.data[run.starts[rows] + run.sizes[rows] - CRC_BYTES - 1]
     return (before == VALUE_END) | (run.properties_length[rows] == CRC_BYTES)
 
 
 def has_room(sizes: Ints, properties_lengths: Ints, file_bytes: int) -> Bools:
-    """Return whether records that have no checksum could have one, or have one already.
+    """Return whether records have room for a checksum, used or not.
 
-    The limits are those of `crc_room`: the log file's size, and the longest properties.
+    The limits are those of `with_crc_room`: the log file's size, and the longest properties.
     """
     more = CRC_BYTES + 1
     return (sizes + more <= file_bytes - BLANK_BYTES) & (
@@ -105,7 +105,7 @@ def has_room(sizes: Ints, properties_lengths: Ints, file_bytes: int) -> Bools:
 
 
 def _whole_hold(run: RecordFields) -> Bools:
-    """Return whether each record is what its own checksum says; True where none of ours does."""
+    """Return whether each record fits its own checksum; True for records without one of ours."""
     ends = run.starts + run.sizes
     tails = gather(run.data, ends - CRC_BYTES, f"V{CRC_BYTES}")
     found = tails.view(np.uint8).reshape(-1, CRC_BYTES)
@@ -126,7 +126,7 @@ def _whole_hold(run: RecordFields) -> Bools:
 
 
 def _are_shaped(tails: Bytes) -> Bools:
-    """Return whether the bytes behind each name look like a checksum's."""
+    """Return whether the bytes after each name look like those of a checksum."""
     shaped = (tails[:, len(_NAME) - 1] == NAME_END) & (tails[:, -1] == VALUE_END)
     if shaped.any():
         shaped &= (tails[:, len(_NAME) : -1] - np.uint8(ord("0")) < _BASE).all(1)
@@ -134,17 +134,17 @@ def _are_shaped(tails: Bytes) -> Bools:
 
 
 def crc_is_right(record: bytes | memoryview, properties_length: int) -> bool:
-    """Whether one whole record ends with the right checksum."""
+    """Whether a record ends with the right checksum."""
     content = record[:-CRC_BYTES]
     apart = properties_length == CRC_BYTES or content[-1] == VALUE_END
     return apart and bytes(record[-CRC_BYTES:]) == _property(content)
 
 
 def crc_holds(record: bytes | memoryview, properties_length: int) -> bool:
-    """Return the same of one whole record.
+    """Whether a record without a checksum, or with one, is undamaged as far as that shows.
 
-    A checksum is known by its name, behind a separator, and where one of these is damaged by its
-    digits, which would have to be right by chance otherwise.
+    A checksum is recognized by its name after a separator; if one of these is damaged, by its
+    digits, which are hardly right by chance.
     """
     tail = bytes(record[-CRC_BYTES:])
     if not tail.startswith(_NAME[:-1]) and not _SHAPE.fullmatch(tail):
@@ -169,7 +169,7 @@ def _crcs(data: pa.Buffer, starts: Ints, ends: Ints) -> Ints:
 
 
 def without_crc(properties: pa.BinaryArray) -> pa.BinaryArray:
-    """Return properties blocks without checksums, which hold for one record only."""
+    """Return properties blocks without checksums, as a checksum is valid for one record only."""
     if not pc.any(pc.match_substring(properties, _NAME)).as_py():
         return properties
     return pc.replace_substring_regex(properties, _STALE.encode(), rb"\1")

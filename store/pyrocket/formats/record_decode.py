@@ -1,4 +1,4 @@
-"""One CommitLog record, taken apart: the reading half of `record`."""
+"""Decodes one CommitLog record; `record` has the table."""
 
 import struct
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _BYTE = struct.Struct(">B")
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A record taken apart; body and properties as they lie on disk."""
+    """A decoded record; body and properties as stored."""
 
     size: int
     magic: int
@@ -58,9 +58,9 @@ class Record:
     properties: bytes
 
     def to_message(self) -> StoredMessage:
-        """Return what a consumer sees: body inflated, properties parsed, id chosen.
+        """Return the message as a consumer sees it: body inflated, properties parsed, with its id.
 
-        Raises RecordDamagedError for what stands in the place of a damaged message.
+        Raises RecordDamagedError for a placeholder of a damaged message.
         """
         if self.sys_flag & SYS_DAMAGED:
             raise RecordDamagedError(f"corrupt record: {PLACEHOLDER}.", remedy=RESTORE_DAMAGED)
@@ -89,18 +89,18 @@ class Record:
 def decode_record(
     data: bytes | memoryview, *, verify_crc: bool = True, sealed: SealedRanges = NOT_SEALED
 ) -> Record:
-    """Take one record apart; `data` begins with it and may be longer.
+    """Decode the record that `data` begins with; `data` may be longer.
 
     Raises StoreDamagedError if it is not a whole, consistent v1 or v2 record.
     """
     try:
-        record, end = _take_apart(bytes(data))
+        record, end = _decode(bytes(data))
     except struct.error as error:
         raise StoreDamagedError(
             f"not a whole record: it ends after {len(data)} bytes, before all of its fields."
         ) from error
     except UnicodeDecodeError as error:
-        raise StoreDamagedError("not a whole record: its topic is no UTF-8.") from error
+        raise StoreDamagedError("not a whole record: its topic is not UTF-8.") from error
     except IndexError as error:
         raise StoreDamagedError(f"not a whole record: {error}.") from error
     if record.magic not in (MAGIC_V1, MAGIC_V2):
@@ -115,7 +115,7 @@ def decode_record(
 
 
 def _holds(record: Record, data: bytes | memoryview, sealed: SealedRanges) -> bool:
-    """Whether a record is what its own checksum says; see `property_crc.check_crcs`."""
+    """Whether a record fits its own checksum: see `record_crc.check_crcs`."""
     length = len(record.properties)
     if sealed.cover(np.array([record.physical_offset])).all():
         if crc_is_right(data, length):
@@ -125,7 +125,7 @@ def _holds(record: Record, data: bytes | memoryview, sealed: SealedRanges) -> bo
     return record.store_host != STORE_HOST or crc_holds(data, length)
 
 
-def _take_apart(data: bytes) -> tuple[Record, int]:
+def _decode(data: bytes) -> tuple[Record, int]:
     size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = PREFIX.unpack_from(
         data
     )
@@ -177,7 +177,7 @@ def _read_run(data: bytes, position: int, length: int) -> tuple[bytes, int]:
 
 
 def read_store_timestamp(data: bytes) -> int:
-    """Return the store time of the record that `data` begins with; 0 if none does."""
+    """Return the store time of the record that `data` begins with; 0 if there is none."""
     if len(data) < FIXED_BYTES or not read_header(data).is_message:
         return 0
     sys_flag = int.from_bytes(data[36:40], "big", signed=True)

@@ -1,8 +1,8 @@
 """The fields of many records at once: gathered from raw log bytes, checked, never copied twice.
 
-Nothing read from disk is trusted: `check_structure` proves, for all records in one go, that every
-length inside a record adds up before any of them is used as a position (Arrow aborts the process
-on offsets that run backwards, numpy wraps negative ones).
+Nothing read from disk is trusted: `check_structure` proves for all records at once that the lengths
+in each record add up, before any is used as a position (Arrow aborts the process if offsets
+decrease, numpy wraps negative ones).
 """
 
 from functools import cached_property
@@ -28,7 +28,7 @@ from pyrocket.formats.record import (
 from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 _SUM = "its lengths do not add up to its size"
-_RESTORE = "Restore the log file from a backup; what lies before this record can be read."
+_RESTORE = "Restore the log file from a backup; the messages before this record can be read."
 
 Bools = npt.NDArray[np.bool_]
 
@@ -36,10 +36,10 @@ Bools = npt.NDArray[np.bool_]
 class RecordFields:
     """Records that start at `starts` (ascending) in `buffer`, whose byte 0 is log byte `base`.
 
-    Where they have been brought together, `base` is an array: how much farther each record lies in
-    the log than in the buffer. `sizes` are what an index or a walk of the log says about them; all
-    arrays have one element a record. `sealed` tells which records must have a checksum of their
-    own.
+    If they were copied together, `base` is an array: log offset minus position in the buffer, for
+    each record. `sizes` are those of an index or of a walk of the log. All arrays have one element
+    per record. `sealed` returns the ranges in which records must have a checksum of the whole
+    record.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class RecordFields:
 
     @cached_property
     def _headers(self) -> npt.NDArray[np.void]:
-        """All headers, gathered in one pass: every further pass over the log costs its misses."""
+        """All headers, gathered in one pass: each further pass would cost cache misses."""
         raw = gather(self.data, self.starts, f"V{HEADER_BYTES}")
         return raw.view(HEADER)
 
     def field(self, name: str, after: int | Ints = 0) -> Ints:
-        """Return a field of each header; `after` says how far IPv6 hosts have shifted it."""
+        """Return a field of each header; `after` is how far IPv6 hosts have shifted it."""
         column = self._headers[name]
         if not isinstance(after, int):
             column = gather(self.data, self.starts + offset_of(name) + after, column.dtype.str)
@@ -115,7 +115,7 @@ class RecordFields:
         return self.after_born_host + self._extra(SYS_STORE_HOST_V6)
 
     def has_store_host(self, host: bytes) -> Bools:
-        """Return whether each record names this IPv4 host, 8 bytes, as where it was stored."""
+        """Return whether the store host of each record is this IPv4 host (8 bytes)."""
         wanted = np.frombuffer(host, "S8")[0]
         at_host = self.starts + offset_of("store_host") + self.after_born_host
         return np.equal(gather(self.data, at_host, "S8"), wanted)
@@ -192,17 +192,17 @@ class RecordFields:
         return binary_runs(self.buffer, self.body_start, self.body_start + self.body_length)
 
     def check_structure(self) -> None:
-        """Prove that each record is whole, where it says it is, and that its lengths add up."""
+        """Check that each record is whole, at its physical offset, and that its lengths add up."""
         room = self._check_up_to_body()
         self.demand((self.topic_length > 0) & (self.topic_length <= room), "its topic does not fit")
         self.demand(self.properties_length == room - self.topic_length, _SUM)
 
     def check_run(self, topic: str, queue_id: int, first_offset: int) -> None:
-        """Prove the same, and that the records are the given run of the given queue."""
+        """Check the same, and that the records are consecutive ones of this queue."""
         self.check_places(topic, queue_id, np.arange(first_offset, first_offset + len(self)))
 
     def check_places(self, topic: str, queue_id: int | Ints, queue_offsets: Ints) -> None:
-        """Prove the same, and that the records are those at these offsets of the given queue."""
+        """Check the same, and that the records are those at these offsets of this queue."""
         room = self._check_up_to_body()
         self._demand_of_index(self.queue_id == queue_id, f"it is not of queue {queue_id}")
         placed = self.queue_offset == queue_offsets
@@ -233,9 +233,9 @@ class RecordFields:
         return room - length
 
     def _check_tail(self, name: bytes, room: Ints) -> None:
-        """Prove that what follows the bodies is this topic and properties that end the record.
+        """Check that this topic follows the bodies, and properties that end the record.
 
-        Length and name of the topic and the length of the properties are gathered in one pass.
+        The topic, its length and the length of the properties are gathered in one pass.
         """
         foreign = f"it is not of topic {name.decode()!r}"
         self._demand_of_index(room >= len(name), foreign)
@@ -252,11 +252,11 @@ class RecordFields:
         self.demand(self.properties_length == room - len(name), _SUM)
 
     def _demand_of_index(self, holds: Bools, reason: str) -> None:
-        """Demand what does not hold either where the record is damaged or what points to it."""
+        """Demand something that also fails if the index that points to the record is damaged."""
         self.demand(holds, reason, VERIFY_FIRST)
 
     def demand(self, holds: Bools, reason: str, remedy: str = _RESTORE) -> None:
-        """Raise RecordDamagedError about the first record for which it does not hold."""
+        """Raise RecordDamagedError for the first record for which `holds` is false."""
         if holds.all():
             return
         first = int(np.argmin(holds))

@@ -1,4 +1,4 @@
-"""Ranges of the log in which every record has a checksum of its own: see `property_crc`."""
+"""Ranges of the log in which every record has a checksum of the whole record: see `record_crc`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,14 +31,11 @@ class SealedRanges:
 
     @property
     def is_open(self) -> bool:
-        """Whether what is appended next has a checksum."""
+        """Whether the next append writes checksums."""
         return bool(self.ranges) and self.ranges[-1][1] == OPEN_END
 
     def at(self, log_end: int, *, sealing: bool) -> "SealedRanges":
-        """Return the ranges as they are once the log ends there and goes on so.
-
-        Records at or after `log_end` are to be written: with checksums if `sealing`.
-        """
+        """Return the ranges for a log that goes on at `log_end`, with checksums if `sealing`."""
         kept = [(start, min(end, log_end)) for start, end in self.ranges if start < log_end]
         if sealing and kept and kept[-1][1] == log_end:
             kept[-1] = (kept[-1][0], OPEN_END)
@@ -50,9 +47,9 @@ class SealedRanges:
 NOT_SEALED = SealedRanges()
 
 Sealed = Callable[[], SealedRanges]
-"""Returns the ranges as they are now."""
+"""Returns the current ranges."""
 
 
 def not_sealed() -> SealedRanges:
-    """Return no ranges."""
+    """Return that no range has checksums."""
     return NOT_SEALED

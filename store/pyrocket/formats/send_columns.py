@@ -67,7 +67,7 @@ class SendDelays:
 
 
 def read_delays(columns: Mapping[str, pa.Array]) -> SendDelays:
-    """Return what the columns say, or raise MessageError naming the row."""
+    """Return the checked delay columns. Raises MessageError naming the row."""
     level, delay = columns.get("delayLevel"), columns.get("delay")
     deliver_at = columns.get("deliverTimestamp")
     read = SendDelays(
@@ -117,7 +117,7 @@ def _parse_all(text: pa.StringArray) -> pa.Int64Array:
 
 
 def _to_ms(moment: pa.TimestampArray) -> pa.Int64Array:
-    """Return epoch milliseconds from 0 on; a part of one counts, so that nothing is early."""
+    """Return epoch milliseconds from 0 on, rounded up, so that no message is early."""
     ticks = pc.max_element_wise(moment.cast(pa.int64()), 0, skip_nulls=False)
     unit = moment.type.unit
     if unit == "s":
@@ -141,13 +141,13 @@ SEND_COLUMNS: dict[str, tuple[pa.DataType, ...]] = {
     "delay": (pa.string(),),
     "deliverTimestamp": (pa.timestamp("us", "UTC"),),
 }
-"""Every column that an append takes, with the Arrow types it may have (of timestamps: any)."""
+"""Every column that an append accepts, with its Arrow types (a timestamp may have any unit)."""
 
 _SEPARATORS, _SPACE = (1, 2), (32,)
 
 
 def check_send_schema(schema: pa.Schema) -> None:
-    """Raise SchemaError unless `schema` has a body and only columns that an append takes, once."""
+    """Raise SchemaError unless `schema` has a body, and only columns of SEND_COLUMNS, once each."""
     if "body" not in schema.names:
         raise SchemaError(
             f"there is no `body` column among {schema.names}.",
@@ -177,7 +177,7 @@ def check_send_schema(schema: pa.Schema) -> None:
 
 
 def _is_kind(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether the types are the same but for names and nullability inside lists and maps.
+    """Whether the types are the same, except for names and nullability inside lists and maps.
 
     A timestamp is one in any unit and zone.
     """
@@ -192,7 +192,7 @@ def _is_kind(given: pa.DataType, kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class SendColumns:
-    """The columns of a batch, checked, in one type each; a column that is absent is None.
+    """The checked columns of a batch, each in one type; an absent column is None.
 
     `keys` are joined by spaces; `properties` are encoded blocks of the user's properties.
     `delay` and `deliver_at` are in milliseconds, the latter since the epoch. `body_crc` has the
@@ -219,7 +219,7 @@ class SendColumns:
         return self._each(lambda column: column.take(order))
 
     def slice(self, start: int, count: int) -> "SendColumns":
-        """Return a run of the rows."""
+        """Return consecutive rows."""
         return self._each(lambda column: column.slice(start, count))
 
     def _each(self, change: Callable[[pa.Array], pa.Array]) -> "SendColumns":
@@ -228,7 +228,7 @@ class SendColumns:
 
 
 def check_send_batch(batch: pa.RecordBatch) -> SendColumns:
-    """Return the batch's columns, or raise SchemaError or MessageError naming the row."""
+    """Return the batch's columns. Raises SchemaError, or MessageError naming the row."""
     if not isinstance(batch, pa.RecordBatch):
         raise SchemaError(
             f"a batch to append is a pyarrow.RecordBatch, not {_full_name(type(batch))}.",
@@ -263,7 +263,7 @@ def _check_body(body: pa.Array) -> pa.BinaryArray:
     refuse(
         pc.greater(lengths, MAX_BODY_BYTES),
         "BODY_TOO_LARGE",
-        lambda row: f"has a body of {lengths[row]} bytes; {MAX_BODY_BYTES} is the most",
+        lambda row: f"has a body of {lengths[row]} bytes; the maximum is {MAX_BODY_BYTES}",
     )
     return body.cast(pa.binary())
 
@@ -292,12 +292,12 @@ def _join_keys(keys: pa.Array | None) -> pa.StringArray | None:
 
 
 def _null_if_empty(text: pa.StringArray) -> pa.StringArray:
-    """A reader cannot tell an empty value from none, so it is none."""
+    """Make empty values null: a reader cannot distinguish them."""
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
 def _encode_properties(properties: pa.MapArray | None) -> pa.StringArray | None:
-    """Return each row's encoded block; a null map is an empty one."""
+    """Return each row's encoded block; a null map counts as empty."""
     if properties is None:
         return None
     names, values, offsets = _map_entries(properties)
@@ -316,7 +316,7 @@ def _encode_properties(properties: pa.MapArray | None) -> pa.StringArray | None:
 
 
 def _map_entries(properties: pa.MapArray) -> tuple[pa.StringArray, pa.StringArray, np.ndarray]:
-    """Return names, values and the rows' offsets into them; entries of null rows left out."""
+    """Return names, values and the rows' offsets into them, without entries of null rows."""
     offsets = properties.offsets.to_numpy()
     counts = np.diff(offsets)
     first, total = int(offsets[0]), int(offsets[-1] - offsets[0])
@@ -345,7 +345,7 @@ def _refuse_names(names: pa.StringArray, rows: Rows) -> None:
 def _refuse_bytes(
     text: pa.StringArray, illegal: tuple[int, ...], what: str, rows: Rows | None = None
 ) -> None:
-    """Refuse strings that are malformed or hold one of the bytes; usually one look at all bytes."""
+    """Refuse strings that are malformed or contain one of the bytes; usually one pass finds none."""
     data = text_bytes(text)
     if data.max(initial=0) >= 0x80:
         _refuse_malformed(text, what, rows)
@@ -364,7 +364,7 @@ def _refuse_bytes(
 
 
 def _refuse_malformed(text: pa.StringArray, what: str, rows: Rows | None) -> None:
-    """Refuse strings that are not UTF-8: Spark makes them of any bytes, readers would not."""
+    """Refuse strings that are not UTF-8: Spark makes strings of any bytes, readers do not."""
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:

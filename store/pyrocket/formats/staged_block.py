@@ -1,14 +1,14 @@
-"""Staged records: blocks, what is to be known of each before it is read, and an index of it all.
+"""Staged records: blocks of records, their columns, and an index of them.
 
-    name       blocks and all columns, as they came; then the index and its length, 8 bytes
+    name       blocks and all columns, in order; then the index and its length, 8 bytes
     name.1 …   further blocks: segments of about SEGMENT_BYTES
 
-A block holds records as they go to the log. Its columns are arrays, one behind the other: tags
-codes and, where there are any, delays (8 bytes a row); sizes and queue ids (4 bytes a row); of each
-key its row and its hash (4 bytes each). The index is JSON, a list with one entry a block. Its
-CRC-32 is the checksum of it all, since it holds those of the parts: a CRC-32 of the columns, and
-the sum of the records' bytes as 64-bit words, which costs next to nothing and sees bytes that were
-lost. Every part begins at a multiple of 8.
+A block holds records as they are appended to the log. Its columns are consecutive arrays: tags
+codes and, if there are any, delays (8 bytes a row); sizes and queue ids (4 bytes a row); row and
+hash of each key (4 bytes each). The index is JSON, a list with one entry for each block. Its CRC-32
+is the checksum of everything, since it contains those of the parts: a CRC-32 of the columns, and
+the sum of the records' bytes as 64-bit words, which is very cheap and reveals lost bytes. Each part
+begins at a multiple of 8.
 """
 
 import json
@@ -25,7 +25,7 @@ from pyrocket.formats.message_keys import MessageKeys
 from pyrocket.formats.record_batch import EncodedBatch
 
 SEGMENT_BYTES = 32 * 1024 * 1024
-"""From there on the next block begins a new segment, so that what was read can go."""
+"""From this size on the next block begins a new segment: segments are deleted once read."""
 
 INDEX_LENGTH_BYTES = 8
 _ALIGNMENT = 8
@@ -35,11 +35,11 @@ _WORD_MASK = 2**64 - 1
 
 @dataclass(frozen=True)
 class BlockIndex:
-    """What the index says of a block: where its parts begin, and what they hold.
+    """The index entry of a block: where its parts begin, and what they hold.
 
-    keys: how many; -1 where nobody has looked for them. due: see `EncodedBatch`.
-    segment: where its records are; 0 for the file with the index.
-    crc_room: whether the records have room for checksums of their own.
+    keys: how many; -1 if they were not extracted. due: see `EncodedBatch`.
+    segment: the segment with its records; 0 is the file with the index.
+    crc_room: whether the records have room for checksums of whole records.
     """
 
     topic: str
@@ -64,7 +64,7 @@ class BlockIndex:
 
 @dataclass(frozen=True)
 class BlockColumns:
-    """What is to be known of a block's records; the arrays are as in `EncodedBatch`."""
+    """The columns of a block; the arrays are those of `EncodedBatch`."""
 
     topic: str
     sizes: Ints
@@ -99,7 +99,7 @@ def encode_columns(batch: EncodedBatch) -> bytes:
 def index_block(
     batch: EncodedBatch, columns: bytes, segment: int, data_at: int, columns_at: int
 ) -> BlockIndex:
-    """Return what the index says of a batch that lies there, with its columns."""
+    """Return the index entry of a batch at these positions."""
     return BlockIndex(
         topic=batch.topic,
         rows=len(batch),
@@ -117,7 +117,7 @@ def index_block(
 
 
 def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
-    """Return the columns of a block, or None if these are not its bytes."""
+    """Return the columns of a block; None if the bytes do not fit its checksum."""
     if len(data) != block.columns_bytes or crc32(data) != block.columns_crc:
         return None
     rows, longs = block.rows, 2 if block.delayed else 1
@@ -139,7 +139,7 @@ def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
 
 
 def aligned(position: int) -> int:
-    """Return the next place at which a part may begin."""
+    """Return the next position at which a part may begin."""
     return position + -position % _ALIGNMENT
 
 
@@ -157,7 +157,7 @@ def encode_index(blocks: Sequence[BlockIndex]) -> tuple[bytes, int]:
 
 
 def decode_index(data: bytes, checksum: int) -> list[BlockIndex] | None:
-    """Return the blocks, or None if these are not the bytes of that index."""
+    """Return the index entries; None if the bytes do not fit the checksum."""
     if crc32(data) != checksum:
         return None
     return [BlockIndex(**block) for block in json.loads(data)]

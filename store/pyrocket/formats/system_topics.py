@@ -1,4 +1,4 @@
-"""RocketMQ's topics for its own use, and those that are ours.
+"""The system topics of RocketMQ, and ours.
 
 Source: `TopicValidator` (5.x; 4.9 has them in `TopicConfigManager`, `ScheduleMessageService` and
 `TransactionalMessageUtil`), `TimerMessageStore.TIMER_TOPIC`.
@@ -17,19 +17,19 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 """Half messages, all in queue 0."""
 
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-"""What says that a half message is decided."""
+"""Op messages: each says that half messages have ended."""
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""The consumer group whose offsets say how far half and op topic have been gone through."""
+"""The consumer group whose offsets are how far the half and op topics have been processed."""
 
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 """Half messages that were checked too often."""
 
 SINK_TOPIC = "rmq_sys_pyrocket_sink"
-"""Ours: one message for each batch that was published whole."""
+"""Ours: one message for each published batch of a sink."""
 
 DAMAGED_TOPIC = "rmq_sys_damaged"
-"""Ours: what a repair has put over damaged bytes of the log of which no message is known."""
+"""Ours: placeholders that repair wrote over damaged bytes of unknown messages."""
 
 CLOSED_TO_SENDERS = frozenset(
     [
@@ -42,12 +42,12 @@ CLOSED_TO_SENDERS = frozenset(
         "TBW102",
     ]
 )
-"""Topics that users neither create nor send to, besides those that `SYSTEM_PREFIX` begins."""
+"""Topics that users can neither create nor send to, besides those with `SYSTEM_PREFIX`."""
 
 SYSTEM_PREFIX = "rmq_sys_"
 
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
-"""Before a consumer group's name: what it is to be given again, and what it was given too often."""
+"""Before a consumer group's name: its retry topic, and its dead-letter topic."""
 
 MADE_BY_BROKERS = frozenset(
     [
@@ -57,8 +57,8 @@ MADE_BY_BROKERS = frozenset(
         "RMQ_SYS_TRACE_TOPIC",
     ]
 )
-"""Topics that a broker makes when it starts, besides those closed to senders, and those that have
-its own name and its cluster's; users may send to them."""
+"""Topics that a broker creates when it starts, besides those closed to senders and those named
+after itself and its cluster; users may send to them."""
 
 REPLY_SUFFIX = "_REPLY_TOPIC"
-"""Behind the cluster's name: what answers to requests go to."""
+"""After the cluster's name: the topic for replies to requests."""
