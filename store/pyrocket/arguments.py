@@ -19,7 +19,7 @@ _BY_TOPIC = "Use {topic: {queue id: next offset}}."
 
 
 def check_numbers(**named: Any) -> None:
-    """Raise InvalidInputError (NOT_A_NUMBER) naming the first that is no whole number."""
+    """Raise InvalidInputError (NOT_A_NUMBER) naming the first that is not a whole number."""
     for name, value in named.items():
         if not is_number(value):
             raise InvalidInputError(
@@ -30,7 +30,7 @@ def check_numbers(**named: Any) -> None:
 
 
 def check_text(**named: Any) -> None:
-    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is no str, or no Unicode."""
+    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is not a str of valid Unicode."""
     for name, value in named.items():
         if not isinstance(value, str):
             raise InvalidInputError(
@@ -42,14 +42,14 @@ def check_text(**named: Any) -> None:
             value.encode()
         except UnicodeEncodeError as error:
             raise InvalidInputError(
-                f"{name} is {value!r}, which is no Unicode: {error.reason}.",
+                f"{name} is {value!r}, which is not valid Unicode: {error.reason}.",
                 remedy="Use a text that UTF-8 can encode.",
                 code="NOT_A_TEXT",
             ) from error
 
 
 def check_texts(**named: Any) -> None:
-    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is no collection of str."""
+    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is not a collection of str."""
     for name, value in named.items():
         if isinstance(value, str | bytes) or not isinstance(value, Collection):
             raise InvalidInputError(
@@ -163,11 +163,11 @@ _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,30})([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 LONGEST_MS = 2**42
-"""The longest wait, about 139 years: what the system can be asked to wait for."""
+"""The longest wait that the system supports, about 139 years."""
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a whole number, numpy's too; True and False are none."""
+    """Whether it is a whole number, numpy's included; True and False are not."""
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
@@ -185,7 +185,7 @@ def check_whole(name: str, value: Any, least: int = 0, most: int = 2**63 - 1) ->
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes that a text such as `512`, `64k`, `10g` or `1TiB` names, else None.
+    """Return the bytes that a text such as `512`, `64k`, `10g` or `1TiB` denotes, else None.
 
     Units are powers of 1024. The result may be larger than any file system.
     """
@@ -194,7 +194,7 @@ def parse_size(text: str) -> int | None:
 
 
 def format_size(size: int) -> str:
-    """Return bytes as people read them, such as `512 bytes` or `1.5 GiB`."""
+    """Return a size for people, such as `512 bytes` or `1.5 GiB`."""
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if abs(size) >= 1 << power:
             return f"{size / (1 << power):,.1f} {unit}"
@@ -202,7 +202,7 @@ def format_size(size: int) -> str:
 
 
 def check_amount(name: str, value: Any) -> None:
-    """Raise OptionError unless it is a number from 0 on; it may be infinite, but not NaN."""
+    """Raise OptionError unless it is a number from 0 on; infinity is allowed, NaN is not."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not (number and value >= 0):
         raise OptionError(f"{name} is {value!r}.", remedy="Use a number from 0 on.")
@@ -212,9 +212,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def local_path(text: str) -> str:
-    """Return the path that `text` names, `~` expanded; a relative one stays relative.
+    """Return the path of a path or `file:` URI, with `~` expanded; relative paths stay relative.
 
-    Raises OptionError for another scheme, another host and a path of Windows.
+    Raises OptionError for another scheme, another host and a Windows path.
     """
     scheme = _SCHEME.match(text)
     if scheme is not None:
@@ -225,9 +225,9 @@ def local_path(text: str) -> str:
 def _path_of_uri(uri: str, scheme: str) -> str:
     if len(scheme) == 1:
         raise OptionError(
-            f"The path {uri!r} is one of Windows, where pyrocket does not run.",
-            remedy=f"In WSL write /mnt/{scheme}/... for what is on drive {scheme.upper()}:, or "
-            "better a directory of Linux's own, such as ~/store.",
+            f"The path {uri!r} is a Windows path; pyrocket does not run on Windows.",
+            remedy=f"In WSL write /mnt/{scheme}/... for drive {scheme.upper()}:, or better a "
+            "directory of Linux's own, such as ~/store.",
         )
     if scheme != "file":
         raise OptionError(
@@ -235,7 +235,7 @@ def _path_of_uri(uri: str, scheme: str) -> str:
             remedy="A store is a local or mounted directory: give a path or a file: URI "
             "(./ before a name that contains a colon).",
         )
-    # '?' and '#' are legal in file names, and Hadoop's paths know no query or fragment.
+    # '?' and '#' are legal in file names, and Hadoop's paths have no query or fragment.
     rest = uri[len("file:") :]
     host = urlsplit(rest.split("?")[0].split("#")[0]).netloc if rest.startswith("//") else ""
     path = rest[2 + len(host) :] if rest.startswith("//") else rest

@@ -1,4 +1,4 @@
-"""The one place that reads the wall clock; everything else is given a `Clock`."""
+"""The only module that reads the wall clock; everything else gets a `Clock`."""
 
 import time
 from collections.abc import Callable

@@ -17,11 +17,11 @@ _MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _DURATION = re.compile("".join(rf"(?:([0-9]{{1,10}}){unit})?" for unit in _MS))
 _LEVEL = re.compile("([0-9]{1,10})([smhd])")
 MAX_DELAY_LEVELS = 64
-"""Each has a queue and a cursor of its own."""
+"""Each level has a queue and a cursor."""
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the milliseconds that `text` says, or None if it says none."""
+    """Return the milliseconds of a duration such as `2h30m`; None for any other text."""
     found = _DURATION.fullmatch(text)
     if not text or not found:
         return None
@@ -53,13 +53,13 @@ COMPRESS_BODY_FROM_BYTES = 4096
 COMPRESS_LEVEL = 5
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's messageDelayLevel: what level 1, 2, … waits. Higher levels mean the last one."""
+"""RocketMQ's messageDelayLevel: the delay of level 1, 2, … Higher levels count as the last one."""
 
 MAX_QUEUES = 1024
-"""The most queues a topic may have: RocketMQ itself sets no bound, file systems do."""
+"""The maximum number of queues of a topic: RocketMQ sets no limit, but file systems do."""
 
 DEFAULT_QUEUES = 4
-"""Queues of a topic that is created by its first send, as RocketMQ does it."""
+"""Queues of a topic that is created by its first send, as in RocketMQ."""
 
 _ENTRY_BYTES = 20
 _INDEX_HEADER = 40

@@ -1,6 +1,6 @@
-"""Every exception that pyrocket raises on purpose.
+"""The exceptions that pyrocket raises.
 
-PyrocketError                      code, what happened, the way out
+PyrocketError                      code, what happened, remedy
 ├── InvalidInputError              the caller is wrong
 │   ├── OptionError                OPTION_*: an unknown, missing or malformed option;
 │   │                              RETENTION_DIFFERS
@@ -47,10 +47,10 @@ _PUT_STATUS = {
 
 
 class PyrocketError(Exception):
-    """Root of the tree: a code, what happened, the way out.
+    """Root of the tree: a code, what happened, and a remedy.
 
-    `code` is stable and safe to match on; `remedy` says what to do about it. `put_status` is
-    RocketMQ's PutMessageStatus for an append that was refused with this error.
+    `code` is stable and safe to match on; `remedy` is what to do about it. `put_status` is
+    RocketMQ's PutMessageStatus for an append that failed with this error.
     """
 
     default_code = "PYROCKET_ERROR"
@@ -64,11 +64,11 @@ class PyrocketError(Exception):
 
     @property
     def put_status(self) -> str:
-        """What a RocketMQ broker answers in this case."""
+        """The PutMessageStatus of a RocketMQ broker in this case."""
         return _PUT_STATUS.get(self.code, self.default_put_status)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive pickling: Spark carries exceptions between processes."""
+        """Support pickling: Spark passes exceptions between processes."""
         return (_rebuild, (type(self), self.message, self.remedy, self.code))
 
 
@@ -79,7 +79,7 @@ def _rebuild(
 
 
 class InvalidInputError(PyrocketError):
-    """The caller asked for something that cannot be."""
+    """The caller's arguments are wrong."""
 
     default_code = "INVALID_INPUT"
 
@@ -91,7 +91,7 @@ class OptionError(InvalidInputError):
 
 
 class SchemaError(InvalidInputError):
-    """Columns or their types do not fit."""
+    """Columns are missing, unknown, or of the wrong type."""
 
     default_code = "SCHEMA_INVALID"
 
@@ -121,50 +121,50 @@ class GroupNameError(InvalidInputError):
 
 
 class GroupNotFoundError(InvalidInputError):
-    """The store knows no such consumer group."""
+    """The store has no such consumer group."""
 
     default_code = "GROUP_NOT_FOUND"
 
 
 class MessageIdError(InvalidInputError):
-    """A message id has not the form of one."""
+    """A text does not have the form of a message id."""
 
     default_code = "MESSAGE_ID_ILLEGAL"
 
 
 class MessageNotFoundError(InvalidInputError):
-    """The store has no message of this id, or no longer."""
+    """The store has no message with this id, or no longer has it."""
 
     default_code = "MESSAGE_NOT_FOUND"
 
 
 class MessageError(InvalidInputError):
-    """A message breaks a limit or holds bytes that the format cannot carry."""
+    """A message exceeds a limit, or contains bytes that the format cannot store."""
 
     default_code = "MESSAGE_ILLEGAL"
     default_put_status = "MESSAGE_ILLEGAL"
 
 
 class StoreNotFoundError(InvalidInputError):
-    """There is no store at this place."""
+    """There is no store at this path."""
 
     default_code = "STORE_NOT_FOUND"
 
 
 class DataLossError(PyrocketError):
-    """Offsets were asked for that the store does not hold."""
+    """The store does not have the requested offsets."""
 
     default_code = "DATA_LOSS"
 
 
 class OffsetOutOfRangeError(DataLossError):
-    """A queue offset lies below the queue's minimum or beyond its maximum."""
+    """A queue offset is below the queue's minimum or above its maximum."""
 
     default_code = "OFFSET_OUT_OF_RANGE"
 
 
 class LogTruncatedError(DataLossError):
-    """A recovery cut the log below offsets that had already been handed out."""
+    """A recovery truncated the log below offsets that had already been read."""
 
     default_code = "LOG_TRUNCATED"
 
@@ -176,7 +176,7 @@ class TopicRecreatedError(DataLossError):
 
 
 class SinkError(PyrocketError):
-    """A batch cannot be published whole and once, as it is; nothing of it is visible."""
+    """A batch cannot be published exactly once; nothing of it is visible."""
 
     default_code = "SINK_REFUSED"
 
@@ -188,7 +188,7 @@ class TransactionError(PyrocketError):
 
 
 class StoreDamagedError(PyrocketError):
-    """Bytes on disk break the format; the message names the file and the position."""
+    """Bytes on disk are damaged; the message names the file and the position."""
 
     default_code = "STORE_DAMAGED"
 
@@ -197,13 +197,13 @@ REBUILD_QUEUES = (
     "To rebuild `consumequeue/` from the log: close the store everywhere and run `pyrocket repair`"
     " on its directory."
 )
-"""The way out where the log is good and an index is not."""
+"""The remedy if the log is intact and an index is not."""
 
 VERIFY_FIRST = (
-    "Run `pyrocket verify` on the store: it tells whether `pyrocket repair` mends this, as where a"
-    " queue is wrong, or a log file has to come from a backup."
+    "Run `pyrocket verify` on the store: it says whether `pyrocket repair` can fix this, as for a"
+    " damaged queue, or a log file must be restored from a backup."
 )
-"""The way out where a reader cannot tell which of the two it is."""
+"""The remedy if a reader cannot distinguish the two."""
 
 
 class RecordDamagedError(StoreDamagedError):
@@ -214,16 +214,16 @@ KEEP_WHAT_FOLLOWS = (
     "Nothing has been changed, and everything else can still be read. Restore the file from a"
     " backup, or run `pyrocket repair`, which steps over the damage and keeps all other messages."
 )
-"""The way out where the log is damaged before messages that were durable."""
+"""The remedy if the log is damaged before messages that were durable."""
 
 PLACEHOLDER = "the message was damaged, and `pyrocket repair` has put a placeholder there"
 RESTORE_DAMAGED = (
     "Restore the log file from a backup of before the damage, or have the message left out."
 )
-"""What is said of a message that a repair has stepped over."""
+"""Error and remedy for a message that was damaged and repaired."""
 
 RESTORE_FILE = "Restore it from a backup; nothing has been changed."
-"""The way out where a file of the log is not as it was."""
+"""The remedy if a file of the log is missing or has another length."""
 
 
 class StoreUnavailableError(PyrocketError):
@@ -234,19 +234,19 @@ class StoreUnavailableError(PyrocketError):
 
 
 class StoreLockedError(StoreUnavailableError):
-    """Another process holds the directory, or a turn at its lock did not come in time."""
+    """Another process holds the store's lock, or the write lock was not free in time."""
 
     default_code = "STORE_IN_USE"
 
 
 class StoreNotSharedError(StoreUnavailableError):
-    """A task sees another directory, or none, at the store's path."""
+    """A task finds another directory, or none, at the store's path."""
 
     default_code = "STORE_NOT_SHARED"
 
 
 class StoreReadOnlyError(StoreUnavailableError):
-    """A write was asked of a store that was opened for reading."""
+    """A write to a store that is open for reading."""
 
     default_code = "STORE_READ_ONLY"
 
@@ -258,7 +258,7 @@ class StorePermissionError(StoreUnavailableError, PermissionError):
 
 
 class StoreFailedError(StoreUnavailableError):
-    """A write or an fsync failed; what is durable is unknown until the store is opened anew."""
+    """A write or fsync failed; how much is durable is unknown until the store is opened again."""
 
     default_code = "STORE_FAILED"
 

@@ -1,4 +1,4 @@
-"""What travels: a message to send, a stored message, and what a send returns."""
+"""The values that callers and the store exchange: messages, results of sends, offsets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from typing import NamedTuple
 class Message:
     """One message to append.
 
-    `keys` are looked up by the index; none may contain a space or be empty. Empty `tags`, an empty
-    `sharding_key` and a plain string `keys` that is empty count as none. With a `sharding_key` and
-    no `queue_id`, equal keys go to the same queue, in order.
+    Messages can be looked up by their `keys`; a key may not be empty or contain a space. Empty
+    `tags`, an empty `sharding_key` and an empty string as `keys` count as missing. With a
+    `sharding_key` and no `queue_id`, equal keys are sent to the same queue, in order.
 
-    With a `delay_level`, from 1 on, it is delivered so long after it is stored as the store's level
-    says (those above the last are the last); with `deliver_at_ms`, epoch milliseconds, then or as
-    soon after as somebody looks, and at once if that has passed. It can have one of the two. Until
-    it is delivered no reader of the topic sees it.
+    A message with a `delay_level`, from 1 on, is delivered after the delay of that level (of the
+    last level, if there are fewer). A message with `deliver_at_ms` (epoch milliseconds) is
+    delivered at that time or soon after, and at once if it has passed. A message can have one of
+    the two. Until it is delivered, no reader of the topic sees it.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class StoredMessage:
 
 
 class SendStatus(str, Enum):
-    """RocketMQ's SendStatus. All four mean that the message is stored and will be read."""
+    """RocketMQ's SendStatus. In all four cases the message is stored and readable."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -75,13 +75,13 @@ class SendStatus(str, Enum):
 
 @dataclass(frozen=True)
 class SendResult:
-    """Where one message went. `msg_id` is its UNIQ_KEY, `offset_msg_id` the broker's id.
+    """Where one message was stored. `msg_id` is its UNIQ_KEY, `offset_msg_id` the broker's id.
 
-    Of a message to be delivered later `topic` and `queue_id` are those that it is for, and
-    `queue_offset` and `physical_offset` where it waits, in a queue of RocketMQ's own; the record
-    that is delivered has other offsets and the same `msg_id`.
+    For a delayed message `topic` and `queue_id` are its destination, but `queue_offset` and
+    `physical_offset` are those in the system topic where it waits; the delivered message has other
+    offsets and the same `msg_id`.
 
-    With `flush="sync"` a status other than SEND_OK says that it may not be durable.
+    With `flush="sync"` a status other than SEND_OK means that it may not be durable.
     """
 
     topic: str
@@ -95,7 +95,7 @@ class SendResult:
 
 @dataclass(frozen=True)
 class AppendResult:
-    """What one batch append did: rows and log bytes written, and where the log ends now."""
+    """The result of one batch append: rows and log bytes written, and the log's end after it."""
 
     rows: int
     bytes: int
@@ -124,7 +124,7 @@ class MessageQueue(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueOffsets:
-    """A queue's readable range: first offset still there, and one past the last."""
+    """A queue's readable range: its first offset, and the one after its last."""
 
     minimum: int
     maximum: int
@@ -132,9 +132,9 @@ class QueueOffsets:
 
 @dataclass(frozen=True)
 class ByteSpan:
-    """Where messages of a queue lie in the log: from the first to behind the last one.
+    """The range of the log that holds some messages of a queue.
 
-    `bytes` is about how many are theirs; those of other queues lie between them.
+    `bytes` is roughly how many of its bytes are theirs; messages of other queues lie between them.
     """
 
     start: int
@@ -146,11 +146,11 @@ class ByteSpan:
 class LogMark:
     """A message that identifies everything before it in the log.
 
-    Records are only ever appended, so a log that has this message at this place has all that was
-    stored before it, too. An older copy of the log has not: `Store.holds` compares.
+    Records are only appended, so a log that has this message at this offset also has everything
+    that was stored before it, unlike an older copy of the log: see `Store.holds`.
 
     log_offset: where the record begins. store_timestamp: epoch milliseconds. header_crc: CRC-32 of
-    the record's first 88 bytes, since records of equal length begin at equal places in both logs.
+    the record's first 88 bytes, since records of equal length begin at equal offsets in both logs.
     """
 
     log_offset: int
@@ -160,7 +160,7 @@ class LogMark:
 
 @dataclass(frozen=True)
 class Position:
-    """One look at the store's words: equal positions mean that nothing has changed."""
+    """A snapshot of the shared state: equal positions mean that nothing has changed."""
 
     published: int
     dispatched: int

@@ -1,11 +1,11 @@
-"""For tests of what uses a store: a clock that all its processes obey.
+"""For tests of programs that use a store: a clock that all processes of the store follow.
 
     clock = FileClock(path)
     clock.set(1_700_000_000_000)        # from now on every store opened at `path` …
     with Store.open(path, create=True) as store: ...
-    clock.advance(72 * 3_600_000)       # … in any process, Spark's workers too, takes this time
+    clock.advance(72 * 3_600_000)       # … in any process, Spark's workers too, uses this time
 
-Nothing else ever makes such a clock, and a store that finds one says so in the log.
+Nothing else creates such a clock, and a store that finds one logs a warning.
 """
 
 import sys
@@ -22,8 +22,8 @@ from pyrocket.errors import InvalidInputError
 class FileClock:
     """The clock of the store at `path`, which need not exist yet; itself a `Clock`.
 
-    It stands still until it is moved. Stores obey it if they are opened after the first `set`,
-    and not given another clock. One process at a time may move it.
+    The time changes only by `set` and `advance`. Stores follow it if they are opened after the
+    first `set` and without another clock. Only one process at a time may set it.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -34,10 +34,10 @@ class FileClock:
         return ClockFile(self._layout.clock)()
 
     def set(self, now_ms: int) -> None:
-        """Set the time; made if there is none. Store times don't follow it backwards."""
+        """Set the time (epoch ms), creating the clock if missing. Store times never decrease."""
         if not 0 <= now_ms < 1 << 63:
             raise InvalidInputError(
-                f"{now_ms} is no time.", remedy="Use epoch milliseconds from 0 on."
+                f"{now_ms} is not a time.", remedy="Use epoch milliseconds from 0 on."
             )
         if self._layout.clock.exists():
             ClockFile(self._layout.clock, writable=True).set(now_ms)
@@ -46,10 +46,10 @@ class FileClock:
         replace_file(self._layout.clock, content, self._layout.scratch)
 
     def advance(self, ms: int) -> int:
-        """Move on by so many milliseconds; return the time then."""
+        """Advance the time by so many milliseconds; return the new time."""
         self.set(self() + ms)
         return self()
 
     def remove(self) -> None:
-        """Let stores opened from now on take the wall clock; those open keep the time they have."""
+        """Delete the clock: stores opened later use the wall clock, open ones keep their time."""
         io.unlink(self._layout.clock)

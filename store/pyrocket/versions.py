@@ -1,9 +1,9 @@
-"""Versions of our own files, those under `pyrocket/`; `store/README.md` says what each changed.
+"""Versions of our own files, those under `pyrocket/`; `store/README.md` lists their changes.
 
-A file without a version is of version 1. Older versions are read. A file of a later version than
-the one below is refused by name, unless it is only a hint, which is ignored then. Files that are
-rebuilt from the log (`keys`, `timers/`) have no number: a new format takes a new name, so that an
-older release finds nothing and rebuilds its own.
+A file without a version has version 1. Older versions are read. A file with a later version than
+below is refused by name, or ignored if it is only a hint. Files that are rebuilt from the log
+(`keys`, `timers/`) have no version: a new format gets a new name, so that an older release finds no
+file and rebuilds its own.
 """
 
 from pathlib import Path
@@ -26,16 +26,16 @@ VERSIONS = {
     "handed.json": 1,
     "state": 2,
 }
-"""The version of each file that this release writes, and the latest one that it reads."""
+"""The version of each file that this release writes, which is also the latest that it reads."""
 
 HINTS = frozenset({"ends.json", "handed.json", "empty.json", "unclean.json"})
-"""Files that are ignored if they are of a later version: the store works without them."""
+"""Files that are ignored if they have a later version: the store works without them."""
 
 
 def check_version(path: Path, version: object, release: object = "") -> None:
-    """Raise unless this release reads that version of a file, which `release` has written.
+    """Raise unless this release reads this version of a file, which `release` has written.
 
-    Raises UnsupportedError (STORE_NEWER), for a hint ValueError; ValueError for what is no version.
+    Raises UnsupportedError (STORE_NEWER); ValueError for a hint, or an invalid version.
     """
     newest = VERSIONS[path.name]
     if not isinstance(version, int) or version < 1:

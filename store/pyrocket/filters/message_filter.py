@@ -24,11 +24,11 @@ from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 
 _JAVA_BLANKS = "".join(map(chr, range(33)))
-"""What Java's `String.trim` takes off."""
+"""The characters that Java's `String.trim` removes."""
 
 
 def parse_tags(expression: str) -> frozenset[str] | None:
-    """Return the tags that are wanted; None for `*` or nothing, which mean every message.
+    """Return the wanted tags; None for `*` or an empty expression, which select all messages.
 
     Blanks around tags and empty pieces don't count. Raises InvalidInputError (TAGS_INVALID) if
     no tag is left.
@@ -52,9 +52,9 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MessageFilter:
-    """Wants messages whose tags are one of `tags` and for which `condition` is true.
+    """Selects messages whose tag is one of `tags` and for which `condition` is true.
 
-    None stands for all of them. `sql` is the condition as it was written.
+    None selects all. `sql` is the text of the condition.
     """
 
     tags: frozenset[str] | None = None
@@ -63,7 +63,7 @@ class MessageFilter:
 
     @classmethod
     def parse(cls, *, tags: str = "", sql: str = "") -> "MessageFilter":
-        """Read a tag expression, as in `A || B`, and a SQL expression; empty ones want all.
+        """Parse a tag expression such as `A || B` and a SQL expression; empty ones select all.
 
         Raises InvalidInputError (TAGS_INVALID, SQL_INVALID).
         """
@@ -71,14 +71,14 @@ class MessageFilter:
 
     @property
     def wants_all(self) -> bool:
-        """Whether there is nothing to filter."""
+        """Whether all messages are selected."""
         return self.tags is None and self.condition is None
 
     @cached_property
     def codes(self) -> Ints | None:
-        """The queue entries' codes that a wanted message can have, ascending; None for any.
+        """The tags codes that a wanted message can have, ascending; None for any.
 
-        They are hashes of the tags: those asked for, or those that the condition demands.
+        They are hashes of the tags in the expression, or of those that the condition requires.
         """
         texts = self.tags
         if self.condition is not None:
@@ -88,16 +88,16 @@ class MessageFilter:
         return None if texts is None else np.unique(np.array([*map(java_hash, texts)], np.int64))
 
     def narrows(self, topic: str) -> bool:
-        """Whether a topic's queue entries tell of some messages that they are not wanted.
+        """Whether queue entries of this topic show that some messages are not wanted.
 
-        Those of delayed messages have the times at which these are due instead of hashes.
+        Entries of delayed messages have due times instead of hashes.
         """
         return self.codes is not None and topic != SCHEDULE_TOPIC
 
     def may_match(self, topic: str, tags_codes: Ints) -> Bools:
-        """Return which messages of a topic can match by their queue entries' codes.
+        """Return which messages of a topic can match, by the tags codes of their queue entries.
 
-        A code that is no hash is an address in RocketMQ's extended queue and says nothing here.
+        A code that is not a hash is an address in RocketMQ's extended queue; it may match.
         """
         if self.codes is None or not self.narrows(topic):
             return np.ones(len(tags_codes), bool)
@@ -123,10 +123,9 @@ class MessageFilter:
 
 @dataclass
 class ScanTally:
-    """What a scan did: queue entries looked at, records read for them, messages wanted.
+    """Counts of a scan: queue entries examined, records read for them, messages selected.
 
-    When it raises, all of `entries` have been handed on or were not wanted, and none behind them:
-    so far from its start it has come.
+    If the scan raises, exactly `entries` entries from its start were returned or not wanted.
     """
 
     entries: int = 0

@@ -1,4 +1,4 @@
-"""Which of many messages satisfy a SQL expression, column by column.
+"""Evaluates a SQL expression for many messages, column by column.
 
 A condition is a column of codes: false, true, unknown or wrong. See `sql_message`, which does the
 same with one message and says where the rules come from; where RocketMQ would not have come to
@@ -53,7 +53,7 @@ class _Operand:
 
 
 def matching(condition: Node, column: Callable[[str], pa.StringArray], count: int) -> Bools:
-    """Return the rows (of `count`) for which the condition is true; `column` finds a property."""
+    """Return the rows (of `count`) for which the condition is true; `column` returns a property."""
     return _Rows(column, count).codes(condition) == _TRUE
 
 
@@ -140,7 +140,7 @@ class _Rows:
         holds |= greater if order in (">", ">=") else ~greater & ~same
         codes = np.where(bad, _WRONG, holds).astype(np.int8)
         codes[right.null], codes[right.wrong] = _UNKNOWN, _WRONG
-        # RocketMQ does not look at the right side of a null.
+        # RocketMQ does not evaluate the right side if the left one is null.
         codes[left.null], codes[left.wrong] = _UNKNOWN, _WRONG
         return codes
 
@@ -173,7 +173,7 @@ class _Rows:
         return self._fill(_FALSE)
 
     def _signs(self, left: _Operand, right: _Operand) -> tuple[Bools, Bools, Bools]:
-        """Return where left is greater, where both are the same, and where one is no number."""
+        """Return where left is greater, where both are equal, and where one is not a number."""
         a, b = left.value, right.value
         none = np.zeros(self._count, bool)
         if a is None or b is None:

@@ -1,4 +1,4 @@
-"""Whether one message's properties satisfy a SQL expression.
+"""Evaluates a SQL expression for the properties of one message.
 
 `sql_columns` says the same of many at once. Source: `ComparisonExpression`, `UnaryExpression`,
 `LogicExpression`, `ExpressionMessageFilter`.
@@ -32,7 +32,7 @@ _Value: TypeAlias = bool | str | Number | None
 
 
 class _WrongError(Exception):
-    """Java's evaluation ends here with an exception."""
+    """Java's evaluation throws an exception here."""
 
 
 def matches(condition: Node, properties: Properties) -> bool:
@@ -95,7 +95,7 @@ def _text_test(node: Node, properties: Properties) -> bool | None:
 
 
 def _decide(parts: tuple[Node, ...], properties: Properties, *, stop: bool) -> bool | None:
-    """Return `stop` at the first part that is so; what stands behind it is not looked at."""
+    """Return `stop` at the first part with that code; later parts are not evaluated."""
     unknown = False
     for part in parts:
         value = _value(part, properties)

@@ -1,4 +1,4 @@
-"""Texts as the numbers that Java reads in them, one at a time or as columns.
+"""Texts parsed as numbers by Java's rules, one at a time or as columns.
 
 `Integer.valueOf`, `Long.valueOf` and `Double.valueOf` differ from Python and from Arrow: no
 blanks around whole numbers, no underscores, but a plus, a letter behind a double, NaN and
@@ -29,14 +29,14 @@ _DOUBLE = re.compile(
     re.VERBOSE,
 )
 _PLAIN_BYTES = np.isin(np.arange(256), np.frombuffer(b"-.0123456789", np.uint8))
-"""Where a column has no other bytes, what Arrow can read Java reads too, to the same number."""
+"""If a column has no other bytes, Java parses what Arrow parses, to the same number."""
 
 _PLAIN = {
     "double": r"^-?[0-9]{1,30}(\.[0-9]{1,30})?$",
     "int": r"^-?[0-9]{1,18}$",
     "long": r"^-?[0-9]{1,18}$",
 }
-"""What Arrow and Java read in the same way; all but a few numbers in practice."""
+"""The texts that Arrow and Java parse alike; in practice nearly all numbers."""
 
 Keys = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -55,7 +55,7 @@ def _read_whole(text: str, limit: int) -> int | None:
 
 
 def _basic_digits(text: str) -> bool:
-    """Java looks at UTF-16 units, so it knows the digits of all scripts but the astral ones."""
+    """Java reads UTF-16 units, so it accepts digits of all scripts within the basic plane."""
     return text.isascii() or max(text) <= "\uffff"
 
 
@@ -74,7 +74,7 @@ def _read_double(text: str) -> float | None:
 
 
 def order_key(value: int | float) -> tuple[bool, int | float, float]:
-    """Return what orders a whole number or a double among its like as Java does."""
+    """Return a key that sorts whole numbers, or doubles, as Java does."""
     if math.isnan(value):
         return True, 0, 0
     return False, value, math.copysign(1, value)
@@ -89,7 +89,7 @@ def compare_numbers(left: Number, right: Number) -> int:
 
 
 def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
-    """Return each text's number and whether there is one; shapes: the array's.
+    """Return each text's number and whether it has one (shapes: the array's).
 
     Doubles come as integers that are ordered as Java orders the doubles. What stands for a null
     means nothing.
@@ -108,7 +108,7 @@ def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
 
 
 def _cast(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
-    """Do the same where Arrow can read all texts, or raise pyarrow.ArrowInvalid."""
+    """Do the same with Arrow's parser. Raises pyarrow.ArrowInvalid if it cannot parse a text."""
     if kind == "double":
         values = texts.cast(pa.float64()).fill_null(0).to_numpy()
         return double_keys(values), np.ones(len(texts), bool)
@@ -120,7 +120,7 @@ def _cast(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
 def _read_odd(
     texts: pa.StringArray, odd: pa.BooleanArray, kind: Kind, keys: Keys, good: Bools
 ) -> None:
-    """Read what is written in a rare way, or is no number, each distinct text once."""
+    """Parse rare spellings and texts that are not numbers, each distinct text once."""
     coded = texts.filter(odd).dictionary_encode()
     read = [read_number(text, kind) for text in coded.dictionary.to_pylist()]
     numbers = [0 if number is None else number for number in read]
@@ -135,7 +135,7 @@ def _read_odd(
 
 
 def number_key(number: Number, kind: Kind) -> int:
-    """Return the number as it stands among the keys of a column read as this kind."""
+    """Return the sort key of a number in a column of this kind."""
     if kind != "double":
         return int(number.value)
     return int(double_keys(np.array([number.value], np.float64))[0])

@@ -1,4 +1,4 @@
-"""The text of a SQL expression → its tree, with RocketMQ's rules and precedence.
+"""Parses a SQL expression into a tree, with RocketMQ's rules and precedence.
 
     condition   and (OR and)*
     and         equality (AND equality)*
@@ -69,7 +69,7 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of the text; `at` counts characters from 0. `kind` is "end" behind the last one."""
+    """A token; `at` is its first character, from 0. After the last one, `kind` is "end"."""
 
     kind: str
     text: str
@@ -93,10 +93,10 @@ def tokens(sql: str) -> Iterator[Token]:
 
 
 def sql_error(sql: str, at: int, reason: str, hint: str = "") -> InvalidInputError:
-    """Return the error of an expression that is wrong at this character, counted from 0."""
+    """Return the error for an expression that is invalid at this character, from 0."""
     return InvalidInputError(
         f"the SQL filter {sql!r} is wrong at character {at + 1}: {reason}.",
-        remedy=hint or "It is a condition on properties, as in: region = 'EU' AND price > 10.",
+        remedy=hint or "Write a condition on properties, such as: region = 'EU' AND price > 10.",
         code="SQL_INVALID",
     )
 
@@ -109,12 +109,12 @@ _NEGATABLE = (*_SEARCHES, "BETWEEN", "IN")
 
 
 def parse_sql(sql: str) -> Node:
-    """Return the condition. Raises InvalidInputError (SQL_INVALID) and names the character."""
+    """Return the condition. Raises InvalidInputError (SQL_INVALID) naming the character."""
     return _Parser(sql).whole()
 
 
 class _Parser:
-    """Reads tokens from the left, one method a rule; `_depth` bounds the tree's height."""
+    """A recursive-descent parser with one method per rule; `_depth` bounds the tree's height."""
 
     def __init__(self, sql: str) -> None:
         self._sql, self._tokens, self._at, self._depth = sql, list(tokens(sql)), 0, 0
@@ -140,7 +140,7 @@ class _Parser:
         return token
 
     def _takes(self, *texts: str) -> Token | None:
-        """Take the next token if it is one of these keywords or signs."""
+        """Consume the next token if it is one of these keywords or signs."""
         token = self._next
         return self._take() if token.kind in ("keyword", "sign") and token.text in texts else None
 
@@ -152,7 +152,7 @@ class _Parser:
         return sql_error(self._sql, token.at, reason, hint)
 
     def _deeper(self, rule: Callable[[], Node]) -> Node:
-        """Read by a rule that may come to itself again."""
+        """Parse by a rule that may recurse into itself."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise self._error(self._next, f"it is nested more than {_DEEPEST} levels deep")
@@ -161,7 +161,7 @@ class _Parser:
         return node
 
     def _test_of_test(self, token: Token) -> None:
-        """Count what `_deeper` does not see: `a = b = c …` adds a level each time too."""
+        """Count levels that `_deeper` does not: `a = b = c …` adds one each time, too."""
         self._tests += 1
         if self._tests > _DEEPEST:
             raise self._error(token, f"it compares more than {_DEEPEST} comparisons")
@@ -230,11 +230,11 @@ class _Parser:
                 return left
 
     def _negatable(self) -> bool:
-        """Whether a test follows that may stand behind NOT."""
+        """Whether a test follows that may come after NOT."""
         if self._next.kind != "keyword":
             return False
         if self._next.text == "NOT":
-            # What the token behind it is decides, and the end is always behind.
+            # The token after it decides, and the end token always follows.
             after = self._tokens[self._at + 1]
             return after.kind == "keyword" and after.text in _NEGATABLE
         return self._next.text in _NEGATABLE

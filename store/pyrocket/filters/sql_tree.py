@@ -1,4 +1,4 @@
-"""What a SQL expression says, as a tree of values, which travel to other processes.
+"""The tree of a SQL expression, made of values that can be sent to other processes.
 
 A node is either a value (a property's text, a literal) or a condition. A condition is true, false,
 unknown, or wrong: RocketMQ's evaluation ends with an exception there, and whatever has not been
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["int", "long", "double"]
-"""Java's type of a number; a text that is compared with it is read as one of these."""
+"""Java's type of a number; a text that is compared with it is parsed as that type."""
 
 Order: TypeAlias = Literal["<", "<=", ">", ">="]
 
@@ -26,14 +26,14 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text in quotes."""
+    """A quoted text."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number; `signed` says that it had a minus, which makes it no constant for RocketMQ."""
+    """A number; one with a minus (`signed`) is not a constant for RocketMQ."""
 
     value: int | float
     kind: Kind
@@ -49,14 +49,14 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The minus of what is no number: null, unless the condition inside is wrong."""
+    """The negative of an operand that is not a number: null, unless its condition is wrong."""
 
     of: "Node | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Which of two numbers is greater; texts are read as numbers."""
+    """Compares two numbers; texts are parsed as numbers."""
 
     order: Order
     left: "Node"
@@ -65,7 +65,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """Two values are the same; `IS NULL` is this with NULL at the right."""
+    """Two values are equal; `IS NULL` is this with NULL on the right."""
 
     left: "Node"
     right: "Node"
@@ -73,7 +73,7 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A property that stands where a condition should: it is a text, and so never true."""
+    """A property in place of a condition: it is a text, and so never true."""
 
     of: Property
 
@@ -106,14 +106,14 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All conditions, from the left to the first that is false."""
+    """All conditions are true; evaluated from the left up to the first false one."""
 
     parts: "tuple[Node, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of the conditions, from the left to the first that is true."""
+    """One of the conditions is true; evaluated from the left up to the first true one."""
 
     parts: "tuple[Node, ...]"
 
@@ -133,7 +133,7 @@ def is_constant(node: Node) -> bool:
 
 
 def texts_wanted(node: Node, name: str) -> frozenset[str] | None:
-    """Return the texts that a property must be one of for the condition to be true.
+    """Return the texts one of which a property must have for the condition to be true.
 
     None where the condition does not say.
     """

@@ -345,7 +345,7 @@ def _refuse_names(names: pa.StringArray, rows: Rows) -> None:
 def _refuse_bytes(
     text: pa.StringArray, illegal: tuple[int, ...], what: str, rows: Rows | None = None
 ) -> None:
-    """Refuse strings that are malformed or contain one of the bytes; usually one pass finds none."""
+    """Refuse strings that are malformed or contain one of the bytes; usually none does."""
     data = text_bytes(text)
     if data.max(initial=0) >= 0x80:
         _refuse_malformed(text, what, rows)

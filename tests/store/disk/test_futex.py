@@ -87,7 +87,7 @@ def test_nobody_sleeps_for_long(word, monkeypatch):
     ours, began = futex.SharedEvent(word), time.monotonic()
     ours.wait(ours.sequence(), 60)
     monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 20 * 10**9)
-    ours.wait(ours.sequence(), 60, most_ns=1000)
+    ours.wait(ours.sequence(), 60, max_ns=1000)
     assert time.monotonic() - began < 10
 
 

@@ -158,7 +158,7 @@ def test_files_over_messages_from_hosts_with_ipv6_addresses_count(path):
 
 def test_a_writer_closes_where_files_never_count(path, monkeypatch, caplog):
     filled(path).close()
-    monkeypatch.setattr(IndexCoverage, "_is_true", lambda self, file: False)
+    monkeypatch.setattr(IndexCoverage, "_has_right_times", lambda self, file: False)
     with Store.open(path) as store:
         store.append(message(b"one more", keys=["k"]))
     assert "is incomplete" in caplog.text
