@@ -119,7 +119,7 @@ def test_a_file_that_is_no_clock_is_named(path, content):
     Store.open(path, create=True).close()
     (path / "pyrocket/clock").write_bytes(content)
     for read_only in (False, True):
-        with pytest.raises(StoreDamagedError, match="Remove it") as caught:
+        with pytest.raises(StoreDamagedError, match="Delete it") as caught:
             Store.open(path, read_only=read_only)
         assert caught.value.code == "CLOCK_DAMAGED"
 
