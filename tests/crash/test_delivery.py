@@ -21,7 +21,7 @@ pytestmark = pytest.mark.crash
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
-def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor):
+def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor):
     """Five messages of two levels for two queues; log files begin all the time."""
     clock, expected = FakeClock(), []
     other = Store.open(path, config=SMALL, clock=clock) if survivor else None
@@ -161,14 +161,14 @@ def lose_power(scenario, folder, seed, *, share, variants=1, chains=1):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_after_a_loss_of_power_nothing_is_lost_or_delivered_twice(scenario, tmp_path):
+def test_power_failure_loses_nothing_and_delivers_nothing_twice(scenario, tmp_path):
     assert lose_power(scenario, tmp_path, SEED, share=0.1) > 5
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_loss_of_power_at_every_point_of_deliveries(scenario, part, tmp_path):
+def test_power_failure_at_every_point_of_deliveries(scenario, part, tmp_path):
     seed = SEED * 100 + part
     points = lose_power(scenario, tmp_path, seed, share=0.5, variants=2, chains=4)
     sys.stdout.write(f"{scenario.__name__}, part {part}: {points} crash points\n")

@@ -102,7 +102,7 @@ FEW = [
 ]
 
 
-def test_what_is_killed_now_and_then_comes_out_once(tmp_path):
+def test_batch_killed_now_and_then_is_published_once(tmp_path):
     """A few; `-m heavy` has the many."""
     assert under_fire(tmp_path, FEW, 0).total() == len(FEW)
 
@@ -114,7 +114,7 @@ VICTIMS = [*["process"] * 18, *["jvm"] * 4, *["session"] * 4]
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", range(PARTS))
-def test_what_is_killed_all_the_time_comes_out_once(tmp_path, part):
+def test_batch_killed_all_the_time_is_published_once(tmp_path, part):
     """Resumable: run the parts that are left, by `-k`."""
     seed = SEED * 100 + part
     dice = random.Random(seed)

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
-def test_death_at_any_step_of_a_publication(nursery, path, tmp_path, half):
+def test_crash_at_any_step_of_a_publication(nursery, path, tmp_path, half):
     """Rows of 700 bytes, nine a batch: log files and queue files are begun."""
     known, page, fates = 0, words(path), set()
     for step in range(300):
@@ -88,7 +88,7 @@ def test_many_processes_publish_at_once(nursery, path, tmp_path):
             assert set(told) <= {"", "SINK_FENCED", "SINK_BATCH_BEHIND"}
 
 
-def test_what_a_dead_task_staged_is_never_published(path):
+def test_rows_of_a_crashed_task_are_never_published(path):
     one = numbered(0)
     with Store.open(path, config=SMALL) as store:
         lost = store.sink.stage(one, partition=0, attempt=0)

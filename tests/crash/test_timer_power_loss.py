@@ -245,7 +245,7 @@ def test_power_loss_at_every_point(scenario, folder):
 
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
-def test_death_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
+def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
     """Some are due now, some later, one is called off; log files begin all the time."""
     clock, expected = FakeClock(), []
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:

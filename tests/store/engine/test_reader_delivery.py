@@ -1,4 +1,4 @@
-"""A reader has delivered what is due where nobody writes, and writes nowhere else."""
+"""A reader delivers due messages if no writer is open, and writes nothing else."""
 
 import logging
 import os
@@ -26,12 +26,12 @@ def reading(open_store, path, clock):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Tests don't wait between two advances."""
+    """No pause between two deliveries in tests."""
     monkeypatch.setattr("pyrocket.engine.reader_delivery.INTERVAL_SECONDS", 0)
     monkeypatch.setattr("pyrocket.engine.reader_delivery._AFTER_FAILURE_SECONDS", 0)
 
 
-def test_a_reader_delivers_what_is_due_where_nobody_writes(reading, patient):
+def test_reader_delivers_due_messages_without_writers(reading, patient):
     assert reading.advance()
     assert bodies_of(reading) == [b"x"]
     assert not reading.advance()
@@ -63,7 +63,7 @@ def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock, monke
     assert reading.advance()
 
 
-def test_a_reader_leaves_a_store_alone_in_which_nothing_is_due(open_store, path, clock, patient):
+def test_reader_does_not_open_store_without_due_messages(open_store, path, clock, patient):
     store = open_store()
     store.append(message())
     store.close()
@@ -74,7 +74,7 @@ def test_a_reader_leaves_a_store_alone_in_which_nothing_is_due(open_store, path,
     assert snapshot(path) == before
 
 
-def test_a_reader_does_nothing_where_a_java_broker_is(reading, path, patient):
+def test_reader_does_not_deliver_beside_java_broker(reading, path, patient):
     lock = FileLock(path / "lock")
     assert lock.try_lock()
     os.utime(path / "lock")
@@ -83,7 +83,7 @@ def test_a_reader_does_nothing_where_a_java_broker_is(reading, path, patient):
     assert reading.advance()
 
 
-def test_a_reader_waits_for_no_turn_and_tries_again_soon(reading, path, monkeypatch):
+def test_reader_does_not_wait_for_write_lock_and_retries(reading, path, monkeypatch):
     monkeypatch.setattr("pyrocket.engine.reader_delivery.INTERVAL_SECONDS", 0)
     somebody = FileLock(Layout(path).mutex)
     assert somebody.try_lock()
@@ -94,7 +94,7 @@ def test_a_reader_waits_for_no_turn_and_tries_again_soon(reading, path, monkeypa
     assert reading.advance()
 
 
-def test_a_reader_does_nothing_where_it_may_not_write(reading, patient, monkeypatch, caplog):
+def test_reader_does_not_deliver_without_permission(reading, patient, monkeypatch, caplog):
     def refused(*given, **options):
         raise PermissionError(13, "Permission denied")
 
@@ -104,7 +104,7 @@ def test_a_reader_does_nothing_where_it_may_not_write(reading, patient, monkeypa
     assert "waits for a writer" in caplog.text
 
 
-def test_a_reader_leaves_a_store_of_java_alone(tmp_path, clock, patient):
+def test_reader_does_not_change_java_store(tmp_path, clock, patient):
     with Store.open(GOLDEN / CLEAN, read_only=True, config=SMALL) as store:
         before = listing(GOLDEN / CLEAN)
         assert not store.advance()

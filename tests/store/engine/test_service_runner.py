@@ -1,4 +1,4 @@
-"""Who delivers: whoever writes, or a thread; and what they do about failures."""
+"""Services run after each write or in a thread, and are retried after failures."""
 
 import threading
 import time
@@ -43,7 +43,7 @@ def eventually(holds, seconds=60):
 # Whoever writes
 
 
-def test_whoever_writes_next_delivers_what_is_due(open_store, clock):
+def test_next_writer_delivers_due_messages(open_store, clock):
     store, other = open_store(), open_store()
     delay(store, 1, b"x")
     clock.now += 999
@@ -54,7 +54,7 @@ def test_whoever_writes_next_delivers_what_is_due(open_store, clock):
     assert bodies_of(store) == [b"x"]
 
 
-def test_a_store_that_is_asked_to_advance_delivers(open_store, clock):
+def test_deliver_due_delivers(open_store, clock):
     store = open_store()
     delay(store, 1, b"1", b"2")
     assert not store.advance()
@@ -64,7 +64,7 @@ def test_a_store_that_is_asked_to_advance_delivers(open_store, clock):
     assert not store.advance()
 
 
-def test_nothing_is_looked_at_before_something_is_due(open_store, clock):
+def test_services_are_not_run_before_something_is_due(open_store, clock):
     store = open_store()
     store.append(message())
     worker = Worker(clock.now + 500)
@@ -84,7 +84,7 @@ def test_nothing_is_looked_at_before_something_is_due(open_store, clock):
 # Failures
 
 
-def test_a_service_that_fails_holds_up_no_other_and_is_tried_again(open_store, clock, caplog):
+def test_failing_service_does_not_delay_others_and_is_retried(open_store, clock, caplog):
     store = open_store()
     store.append(message())
     bad, good = Worker(clock.now), Worker(clock.now)
@@ -124,7 +124,7 @@ def test_a_failed_delivery_is_tried_again_and_happens_once(open_store, clock, mo
     assert bodies_of(store) == [b"1", b"2"]
 
 
-def test_an_append_succeeds_though_what_is_due_fails(open_store, clock, monkeypatch, caplog):
+def test_append_succeeds_though_delivery_fails(open_store, clock, monkeypatch, caplog):
     store = open_store()
 
     def broken(*given, **options):
@@ -138,7 +138,7 @@ def test_an_append_succeeds_though_what_is_due_fails(open_store, clock, monkeypa
     assert "nobody has thought of it" in caplog.text
 
 
-def test_a_damaged_message_is_passed_over(open_store, path, clock, caplog):
+def test_damaged_message_is_skipped(open_store, path, clock, caplog):
     store = open_store()
     driver = Driver(store)
     bodies = [b"%d" % number for number in range(9)]
@@ -158,7 +158,7 @@ def test_a_damaged_message_is_passed_over(open_store, path, clock, caplog):
     assert "message 4 of delay level 1 is damaged" in caplog.text
 
 
-def test_services_never_wait_for_a_turn(open_store, path, clock):
+def test_services_never_wait_for_the_write_lock(open_store, path, clock):
     store = open_store()
     driver = Driver(store)
     delay(store, 1, b"x")
@@ -182,7 +182,7 @@ def test_two_threads_and_two_stores_deliver_each_message_once(open_store, clock)
     def deliver(store):
         while not done.is_set():
             store.advance()
-            time.sleep(0.001)  # Without it the threads keep the interpreter from whoever looks.
+            time.sleep(0.001)  # Else the threads keep the interpreter from the reader.
 
     threads = [threading.Thread(target=deliver, args=(one,)) for one in stores * 2]
     for thread in threads:
@@ -199,7 +199,7 @@ def test_two_threads_and_two_stores_deliver_each_message_once(open_store, clock)
 # The thread
 
 
-def test_the_thread_delivers_while_nobody_writes(open_store, clock):
+def test_thread_delivers_without_writers(open_store, clock):
     store = open_store()
     with store.run_services() as services:
         delay(store, 1, b"x")
@@ -240,7 +240,7 @@ def test_the_thread_ends_with_the_store(open_store):
     services.stop()
 
 
-def test_a_thread_that_finds_nothing_to_do_takes_no_time(open_store):
+def test_idle_thread_uses_no_cpu(open_store):
     with open_store() as store, store.run_services():
         time.sleep(0.1)
         began = time.process_time()

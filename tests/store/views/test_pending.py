@@ -1,4 +1,4 @@
-"""What waits can be looked at, with when it is due, by whoever may only read."""
+"""Pending messages are listed with their due times, also in a read-only store."""
 
 import shutil
 
@@ -31,7 +31,7 @@ def due_ms(row):
     return round(row["dueTimestamp"].timestamp() * 1000)
 
 
-def test_delayed_messages_are_seen_with_their_topic_queue_and_due_time(open_store, clock):
+def test_delayed_messages_are_listed_with_topic_queue_and_due_time(open_store, clock):
     store = open_store()
     delay(store, 2, b"five", queue_id=3, tags="A", properties={"own": "1"})
     store.append(message(b"at", queue_id=1, deliver_at_ms=clock.now + 777))
@@ -54,7 +54,7 @@ def test_messages_of_other_topics_are_left_out(open_store):
     assert bodies(store, topics=("v",)) == []
 
 
-def test_what_has_been_delivered_waits_no_more(open_store, clock):
+def test_delivered_messages_are_not_pending(open_store, clock):
     store = open_store()
     delay(store, 1, b"1")
     store.append(message(b"2", deliver_at_ms=clock.now + 1000))
@@ -66,14 +66,14 @@ def test_what_has_been_delivered_waits_no_more(open_store, clock):
     assert bodies(open_store(read_only=True)) == [b"3"]
 
 
-def test_a_called_off_timer_waits_no_more(open_store, clock):
+def test_cancelled_timer_is_not_pending(open_store, clock):
     store = open_store()
     sent = [store.append(message(b"%d" % n, deliver_at_ms=clock.now + 1000 + n)) for n in range(6)]
     assert store.timers.cancel("t", sent[2].msg_id)
     assert bodies(store) == [b"0", b"1", b"3", b"4", b"5"]
 
 
-def test_a_plan_stays_good_while_messages_are_delivered(open_store, clock):
+def test_plan_stays_valid_while_messages_are_delivered(open_store, clock):
     store = open_store()
     delay(store, 1, b"1", b"2")
     plan = store.pending("scheduled")
@@ -89,7 +89,7 @@ def test_many_are_planned_in_parts(open_store, clock, monkeypatch):
     store = open_store()
     store.append_batch(level_batch([b"%02d" % number for number in range(20)]), topic="t")
     for number in range(20):
-        # Every second one is due soon, so that the others wait with gaps between them.
+        # Every second one is due soon, so that the pending ones have gaps between them.
         at = clock.now + (500 if number % 2 else 90_000)
         store.append(message(b"%02d" % (20 + number), deliver_at_ms=at))
     clock.now += 500
@@ -108,7 +108,7 @@ def test_bodies_that_inflate_to_a_lot_come_in_several_batches(open_store, monkey
     assert bodies(store) == big
 
 
-def test_half_messages_are_seen_until_they_are_decided(tmp_path):
+def test_half_messages_are_listed_until_decided(tmp_path):
     """In the Java broker's store two were put back three times, and a third was given up."""
     root = shutil.copytree(GOLDEN / TXCHECK, tmp_path / "store")
     with Store.open(root, read_only=True) as store:
@@ -122,7 +122,7 @@ def test_half_messages_are_seen_until_they_are_decided(tmp_path):
     ("kind", "columns"),
     [("half", ["dueTimestamp"]), ("scheduled", ["nope"]), ("scheduled", [])],
 )
-def test_columns_that_are_not_there_are_refused_at_once(open_store, kind, columns):
+def test_unknown_columns_are_refused_at_once(open_store, kind, columns):
     from pyrocket import PendingRange
 
     store = open_store()
@@ -132,6 +132,6 @@ def test_columns_that_are_not_there_are_refused_at_once(open_store, kind, column
     assert caught.value.code == "COLUMN_UNKNOWN"
 
 
-def test_nothing_waits_in_a_new_store(open_store):
+def test_new_store_has_no_pending_messages(open_store):
     store = open_store()
     assert store.pending("scheduled") == store.pending("half") == []

@@ -1,4 +1,4 @@
-"""A delivered record differs from the parked one in its places and its store time alone."""
+"""A delivered record differs from the pending one only in its offsets and store time."""
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +51,7 @@ def decoded(copies):
     ]
 
 
-def test_everything_but_places_and_store_time_stays():
+def test_copy_differs_only_in_offsets_and_store_time():
     host = (bytes(range(16)), 77)
     record = parked(flag=7, sys_flag=SYS_COMMIT, born_host=host, reconsume_times=3)
     before = decode_record(record)
@@ -62,7 +62,7 @@ def test_everything_but_places_and_store_time_stays():
         assert getattr(after, name) == getattr(before, name), name
 
 
-def test_order_stays_whatever_topics_and_queues_they_are_for():
+def test_order_is_kept_across_topics_and_queues():
     records = [parked(b"%d" % n, "ttu"[n % 3], str(n % 2)) for n in range(12)]
     copies = copies_of(*records)
     assert [record.body for record in decoded(copies)] == [b"%d" % n for n in range(12)]
@@ -70,7 +70,7 @@ def test_order_stays_whatever_topics_and_queues_they_are_for():
     assert [batch.topic for batch in copies.batches] == ["t", "u"] * 4
 
 
-def test_as_many_are_taken_as_the_batches_hold():
+def test_messages_are_taken_up_to_max_batches():
     records = [parked(b"%d" % n, "tu"[n % 2]) for n in range(6)]
     records.insert(2, parked(topic="gone"))
     copies = copies_of(*records, max_batches=3)
@@ -93,14 +93,14 @@ def test_as_many_are_taken_as_the_batches_hold():
         {"topic": "\x03"},
     ],
 )
-def test_what_nobody_could_read_is_dropped_and_told(place, caplog):
+def test_undeliverable_messages_are_dropped_and_logged(place, caplog):
     copies = copies_of(parked(b"1"), parked(b"lost", **place), parked(b"2"))
     assert [record.body for record in decoded(copies)] == [b"1", b"2"]
     assert (copies.taken, copies.dropped) == (3, 1)
     assert "1 delayed messages are dropped" in caplog.text
 
 
-def test_all_may_be_dropped():
+def test_all_messages_can_be_dropped():
     copies = copies_of(parked(topic=None), parked(topic="gone"))
     assert (copies.batches, copies.taken, copies.dropped) == ([], 2, 2)
 
@@ -118,7 +118,7 @@ def test_a_record_that_fits_in_no_file_under_its_own_name_is_dropped():
     ("wanted", "read", "write", "queue_id"),
     [("3", 4, 2, 3), ("3", 2, 4, 3), ("3", 2, 2, 1), ("4", 3, 3, 1), ("0", 1, 1, 0)],
 )
-def test_a_queue_that_is_gone_gives_way(wanted, read, write, queue_id):
+def test_removed_queue_is_replaced_by_existing_one(wanted, read, write, queue_id):
     topics = {"t": TopicConfig("t", read, write)}
     (after,) = decoded(copies_of(parked(queue_id=wanted), topics=topics))
     assert after.queue_id == queue_id

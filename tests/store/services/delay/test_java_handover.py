@@ -1,4 +1,4 @@
-"""At a clean end RocketMQ 5's files say what is pending: all of it, and nothing else."""
+"""After a clean shutdown RocketMQ 5's files have all pending timers and nothing else."""
 
 import contextlib
 import itertools
@@ -43,7 +43,7 @@ def places(timing):
     return found
 
 
-def test_a_broker_finds_what_is_pending_and_goes_on_behind_it(path, clock):
+def test_java_broker_continues_with_pending_timers_and_new_ones(path, clock):
     clock.now += 500
     timing = Timing(path, clock)
     timing.send(b"soon", 1500)
@@ -68,7 +68,7 @@ def test_a_broker_finds_what_is_pending_and_goes_on_behind_it(path, clock):
     ]
 
 
-def test_no_slot_is_over_before_its_timers_are_due(path, clock):
+def test_no_second_ends_before_its_timers_are_due(path, clock):
     clock.now += 123
     timing = Timing(path, clock)
     afters = [1, 876, 877, 878, 1876, 1877, 1878, 5000, 59_877]
@@ -84,7 +84,7 @@ def test_no_slot_is_over_before_its_timers_are_due(path, clock):
 
 
 def test_the_last_unit_is_of_the_last_message_of_the_queue(path, clock):
-    """A broker goes on in the queue behind it."""
+    """A broker continues in the queue after it."""
     timing = Timing(path, clock)
     timing.send(b"pending", HOUR)
     timing.send(b"delivered", 1)
@@ -114,7 +114,7 @@ def test_many_units_fill_several_files(path, clock):
     assert come == [b"%d" % n for first in range(3) for n in range(first, 25, 3)]
 
 
-def test_each_clean_end_says_it_anew(path, clock):
+def test_each_clean_shutdown_updates_the_files(path, clock):
     timing = Timing(path, clock)
     timing.send(b"a", HOUR)
     timing.send(b"b", 2 * HOUR)
@@ -132,7 +132,7 @@ def test_each_clean_end_says_it_anew(path, clock):
     assert ends == [{b"a", b"b", b"c"}, {b"b", b"c"}, {b"c"}, {b"c"}, {b"c"}]
 
 
-def test_new_timers_are_put_behind_those_that_were_handed_over(path, clock):
+def test_new_timers_are_added_after_those_handed_over(path, clock):
     timing = Timing(path, clock)
     for number in range(7):
         timing.send(b"%d" % number, HOUR)
@@ -169,7 +169,7 @@ STEPS = st.lists(
 @example([("send", 1), ("send", 1), ("cancel", 0), ("wait", HOUR)])
 @example([("send", 2 * HOUR), ("send", 1), ("wait", 1), ("run", None), ("wait", 4 * HOUR)])
 @example([("send", 1), END, ("wait", 1), ("send", 1000), ("wait", 1999), END, ("send", 1)])
-def test_whatever_happened_a_clean_end_hands_over_exactly_what_is_pending(steps):
+def test_clean_shutdown_hands_over_exactly_the_pending_timers(steps):
     with tempfile.TemporaryDirectory() as folder:
         path, clock = Path(folder) / "s", FakeClock()
         timing, ids, pending = Timing(path, clock), {}, {}
@@ -199,7 +199,7 @@ def test_whatever_happened_a_clean_end_hands_over_exactly_what_is_pending(steps)
 
 
 @pytest.mark.parametrize("step", range(0, 60, 2))
-def test_whoever_dies_while_closing_leaves_nothing_out(path, clock, monkeypatch, step):
+def test_crash_during_close_loses_no_timer(path, clock, monkeypatch, step):
     """A broker then repeats, at worst, from the beginning of the queue."""
     timing = Timing(path, clock)
     timing.send(b"a", HOUR)
@@ -220,7 +220,7 @@ def test_whoever_dies_while_closing_leaves_nothing_out(path, clock, monkeypatch,
     assert come >= set([b"a", b"b"][:offset])
 
 
-def test_a_store_ends_cleanly_though_nothing_can_be_handed_over(path, clock, caplog):
+def test_failed_handover_does_not_prevent_clean_shutdown(path, clock, caplog):
     timing = Timing(path, clock)
     timing.send(b"a", HOUR)
     timing.store.flush()
@@ -234,7 +234,7 @@ def test_a_store_ends_cleanly_though_nothing_can_be_handed_over(path, clock, cap
         assert again.bodies() == [b"a"]
 
 
-def test_what_a_broker_has_delivered_meanwhile_is_not_delivered_again(path, clock):
+def test_timers_delivered_by_a_broker_are_not_delivered_again(path, clock):
     timing = Timing(path, clock)
     for number, after in enumerate([1000, 5000, HOUR]):
         timing.send(b"%d" % number, after)
@@ -249,7 +249,7 @@ def test_what_a_broker_has_delivered_meanwhile_is_not_delivered_again(path, cloc
         assert again.bodies() == [b"1", b"2"]
 
 
-def test_a_directory_of_a_broker_shows_what_is_pending_without_being_written(path, clock):
+def test_pending_messages_of_java_store_are_listed_without_writes(path, clock):
     timing = Timing(path, clock)
     for number, after in enumerate([1000, 5000, HOUR]):
         timing.send(b"%d" % number, after)
@@ -261,7 +261,7 @@ def test_a_directory_of_a_broker_shows_what_is_pending_without_being_written(pat
         assert [one.due_ms - clock.now for one in store.timers.pending()] == [5000, HOUR]
 
 
-def test_units_of_a_slot_are_chained_whatever_file_they_are_in():
+def test_units_of_a_second_are_chained_across_files():
     units = np.zeros(40, UNIT)
     units["delay"] = np.arange(40) % 4 * 1000
     lie = positions(40, FILE_BYTES)

@@ -16,7 +16,7 @@ def fill(store, count=60):
     store.append_batch(batch(numbered(count, 200), 0), topic="filler")
 
 
-def test_a_file_with_a_waiting_message_stays_until_that_is_delivered(open_store, path, clock):
+def test_log_file_with_pending_message_is_kept_until_delivery(open_store, path, clock):
     store = open_store()
     fill(store)
     delay(store, 17, b"x")
@@ -36,7 +36,7 @@ def test_a_file_with_a_waiting_message_stays_until_that_is_delivered(open_store,
     assert waiting(store, 17) == []
 
 
-def test_the_lowest_of_all_levels_counts(open_store, clock):
+def test_lowest_pending_of_all_levels_counts(open_store, clock):
     store = open_store()
     driver = Driver(store)
     assert driver.levels.lowest_pending() == EVERYTHING_MAY_GO
@@ -51,7 +51,7 @@ def test_the_lowest_of_all_levels_counts(open_store, clock):
     assert driver.levels.lowest_pending() == EVERYTHING_MAY_GO
 
 
-def test_messages_whose_file_has_gone_all_the_same_are_passed_over(open_store, path, clock):
+def test_messages_in_deleted_log_files_are_skipped(open_store, path, clock):
     store = open_store()
     driver = Driver(store)
     delay(store, 1, b"lost")
@@ -65,8 +65,8 @@ def test_messages_whose_file_has_gone_all_the_same_are_passed_over(open_store, p
 
 
 @pytest.mark.parametrize("full", [0.95, 0.5])
-def test_a_full_disk_stops_no_delivery(open_store, clock, monkeypatch, full):
-    """What waits keeps its file: were it not delivered, nothing could ever be freed."""
+def test_full_disk_does_not_stop_delivery(open_store, clock, monkeypatch, full):
+    """A pending message keeps its file: nothing could be deleted unless it was delivered."""
     store = open_store(config=replace(SMALL, retention=Retention()))
     delay(store, 1, b"x")
     usage = type("Usage", (), {"ratio": full})

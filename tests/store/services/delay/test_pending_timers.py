@@ -21,7 +21,7 @@ def plainly(rows):
 
 
 @given(st.lists(ROWS, max_size=40))
-def test_what_lives_is_neither_cancelled_nor_replaced(rows):
+def test_live_entries_are_neither_cancelled_nor_replaced(rows):
     entries = np.zeros(len(rows), TIMER_ENTRY)
     for number, (due, key, copies) in enumerate(rows):
         entries[number]["due"], entries[number]["key"] = due, key

@@ -108,7 +108,7 @@ def test_a_batch_of_many_is_delivered_in_parts(driven, clock, monkeypatch):
     assert bodies_of(store) == rows
 
 
-def test_a_level_with_much_to_deliver_keeps_no_other_waiting(driven, clock, monkeypatch):
+def test_busy_level_does_not_delay_other_levels(driven, clock, monkeypatch):
     monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 5)
     store, driver = driven
     store.append_batch(level_batch([b"much"] * 40), topic="t")
@@ -135,7 +135,7 @@ def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatc
     assert bodies_of(store) == rows
 
 
-def test_many_topics_in_turn_take_several_parts(driven, clock, monkeypatch):
+def test_alternating_topics_take_several_appends(driven, clock, monkeypatch):
     monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_BATCHES", 3)
     store, driver = driven
     store.create_topic("u", read_queues=1, write_queues=1)
@@ -147,7 +147,7 @@ def test_many_topics_in_turn_take_several_parts(driven, clock, monkeypatch):
     assert bodies_of(store, "u") == [b"1", b"3", b"5", b"7"]
 
 
-def test_what_was_parked_before_a_restart_is_delivered_after_it(open_store, clock):
+def test_scheduled_before_restart_is_delivered_after_it(open_store, clock):
     store = open_store()
     delay(store, 1, b"early")
     delay(store, 2, b"late")
@@ -173,7 +173,7 @@ def test_a_cursor_outside_the_queue_is_moved_into_it(driven, clock):
     assert driver.all() == 1
 
 
-def test_after_the_clock_was_set_back_nothing_waits_longer_than_its_level(driven, clock):
+def test_clock_set_back_delays_nothing_beyond_its_level(driven, clock):
     store, driver = driven
     delay(store, 2, b"x")
     assert driver.all() == 0
@@ -182,8 +182,8 @@ def test_after_the_clock_was_set_back_nothing_waits_longer_than_its_level(driven
     assert bodies_of(store) == [b"x"]
 
 
-def test_what_is_sent_after_the_clock_was_set_back_still_waits(driven, clock):
-    """Store times don't go back, so the entry says a time an hour from now."""
+def test_message_sent_after_clock_was_set_back_stays_pending(driven, clock):
+    """Store times do not decrease, so the entry has a due time an hour from now."""
     store, driver = driven
     store.append(message(b"now"))
     clock.now -= 3_600_000
@@ -196,7 +196,7 @@ def test_what_is_sent_after_the_clock_was_set_back_still_waits(driven, clock):
     assert bodies_of(store) == [b"now", b"x"]
 
 
-def test_messages_of_a_deleted_topic_are_dropped_and_hold_up_nobody(driven, clock, caplog):
+def test_messages_of_deleted_topic_are_dropped_and_delay_no_others(driven, clock, caplog):
     store, driver = driven
     store.create_topic("gone")
     delay(store, 1, b"1")
@@ -222,7 +222,7 @@ def test_messages_for_a_topic_that_was_made_again_go_to_the_new_one(driven, cloc
     assert bodies_of(store) == [b"x"]
 
 
-def test_a_queue_that_the_topic_has_lost_gives_way_to_one_it_has(driven, clock):
+def test_message_for_removed_queue_goes_to_existing_one(driven, clock):
     store, driver = driven
     delay(store, 1, b"a", queue_id=1)
     delay(store, 1, b"b", queue_id=0)
@@ -232,7 +232,7 @@ def test_a_queue_that_the_topic_has_lost_gives_way_to_one_it_has(driven, clock):
     assert bodies_of(store) == [b"a", b"b"]
 
 
-def test_nothing_waits_for_ever_if_only_dropped_messages_are_due(driven, clock):
+def test_cursor_moves_past_dropped_messages(driven, clock):
     store, driver = driven
     delay(store, 1, b"lost")
     store.delete_topic("t")

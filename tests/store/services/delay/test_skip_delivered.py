@@ -62,7 +62,7 @@ def test_nothing_is_delivered_twice_and_nothing_is_lost(store, clock):
     again.close()
 
 
-def test_what_was_delivered_of_a_part_stays_delivered(store, clock, monkeypatch):
+def test_delivered_part_of_an_append_stays_delivered(store, clock, monkeypatch):
     monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 4)
     bodies = [b"%d" % number for number in range(10)]
     store.append_batch(level_batch(bodies), topic="t")
@@ -75,7 +75,7 @@ def test_what_was_delivered_of_a_part_stays_delivered(store, clock, monkeypatch)
     again.close()
 
 
-def test_a_message_that_was_dropped_between_delivered_ones_is_passed_over(store, clock):
+def test_dropped_message_between_delivered_ones_is_skipped(store, clock):
     store.create_topic("gone", read_queues=1, write_queues=1)
     delay(store, 1, b"1")
     delay(store, 1, b"dropped", topic="gone")
@@ -90,7 +90,7 @@ def test_a_message_that_was_dropped_between_delivered_ones_is_passed_over(store,
 
 
 @pytest.mark.parametrize("level", [1, 3])
-def test_a_message_that_was_parked_again_after_its_delivery_is_delivered_again(store, clock, level):
+def test_message_scheduled_again_after_delivery_is_delivered_again(store, clock, level):
     delay(store, 1, b"x")
     clock.now += 1000
     assert Driver(store).all() == 1
@@ -102,7 +102,7 @@ def test_a_message_that_was_parked_again_after_its_delivery_is_delivered_again(s
     again.close()
 
 
-def test_of_two_that_are_alike_one_was_delivered(store, clock):
+def test_one_of_two_equal_messages_was_delivered(store, clock):
     delay(store, 1, b"x")
     clock.now += 1
     park_again(store)
@@ -115,7 +115,7 @@ def test_of_two_that_are_alike_one_was_delivered(store, clock):
     again.close()
 
 
-def test_messages_without_an_id_are_known_by_what_else_they_are(store, clock):
+def test_messages_without_id_are_recognized_by_content(store, clock):
     delay(store, 1, b"x")
     clock.now += 1000
     Driver(store).all()
@@ -127,7 +127,7 @@ def test_messages_without_an_id_are_known_by_what_else_they_are(store, clock):
     again.close()
 
 
-def test_what_lies_behind_a_copy_was_parked_after_it(store, clock):
+def test_message_after_a_copy_was_scheduled_later(store, clock):
     delay(store, 1, b"1")
     clock.now += 1000
     Driver(store).all()
@@ -140,7 +140,7 @@ def test_what_lies_behind_a_copy_was_parked_after_it(store, clock):
     store.close()
 
 
-def test_a_clean_end_leaves_exact_cursors(store, clock, monkeypatch):
+def test_clean_shutdown_leaves_exact_cursors(store, clock, monkeypatch):
     delay(store, 1, b"x")
     clock.now += 1000
     Driver(store).all()

@@ -25,7 +25,7 @@ def test_a_cancelled_timer_is_not_delivered(timing, clock):
 
 @pytest.mark.parametrize("after", [1, 999, 1000, 1001, 2000, HOUR, 3 * DAY])
 @pytest.mark.parametrize("indexed", [False, True])
-def test_it_is_called_off_whenever_it_is_due(timing, clock, after, indexed):
+def test_timer_is_cancelled_for_any_due_time(timing, clock, after, indexed):
     clock.now -= clock.now % HOUR
     gone = timing.send(b"gone", after)
     if indexed:
@@ -36,7 +36,7 @@ def test_it_is_called_off_whenever_it_is_due(timing, clock, after, indexed):
     assert timing.bodies() == []
 
 
-def test_what_is_not_there_is_not_cancelled(timing, clock):
+def test_unknown_message_is_not_cancelled(timing, clock):
     gone = timing.send(b"gone", 1000)
     plain = timing.store.append(message(b"plain"))
     assert not timing.timers.cancel("t", "A" * 32)
@@ -62,7 +62,7 @@ def test_a_late_timer_that_has_not_been_delivered_can_be_cancelled(timing, clock
 
 
 @pytest.mark.parametrize("lost", ["nothing", "power", "buckets"])
-def test_it_does_not_come_back(path, clock, lost):
+def test_cancelled_timer_does_not_come_back(path, clock, lost):
     timing = Timing(path, clock)
     gone = timing.send(b"gone", HOUR)
     timing.send(b"kept", HOUR)
@@ -91,7 +91,7 @@ def test_another_process_sees_it(path, clock):
 
 
 @pytest.mark.parametrize("form", ["{id}", "{topic}+{id}"])
-def test_what_a_producer_sends_to_rocketmq_calls_off_too(timing, clock, form):
+def test_cancellation_record_of_a_rocketmq_producer_works(timing, clock, form):
     """RocketMQ 5.3 names topic and id, 5.0 and 5.5 the id alone."""
     due = clock.now + 1500
     gone = timing.send(b"gone", 1500)
@@ -102,7 +102,7 @@ def test_what_a_producer_sends_to_rocketmq_calls_off_too(timing, clock, form):
     assert timing.bodies() == []
 
 
-def test_a_cancellation_for_another_second_calls_off_nothing(timing, clock):
+def test_cancellation_for_another_second_has_no_effect(timing, clock):
     kept = timing.send(b"kept", 5000)
     own = {"TIMER_DEL_UNIQKEY": kept.msg_id, "REAL_TOPIC": "t", "REAL_QID": "0"}
     park(timing, {**own, "TIMER_OUT_MS": str(clock.now + 3000)})
@@ -111,7 +111,7 @@ def test_a_cancellation_for_another_second_calls_off_nothing(timing, clock):
     assert timing.bodies() == [b"kept"]
 
 
-def test_what_waits_can_be_looked_at(timing, clock, path):
+def test_pending_timers_are_listed(timing, clock, path):
     assert (timing.timers.count(), timing.timers.next_due(), timing.timers.pending()) == (
         0,
         None,

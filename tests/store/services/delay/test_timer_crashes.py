@@ -1,4 +1,4 @@
-"""A process may die at any step of taking in, delivering and cancelling: nothing is lost by it."""
+"""A crash at any step of indexing, delivering or cancelling timers loses none."""
 
 import pytest
 from pyrocket.disk import io
@@ -15,7 +15,7 @@ FIRST = [b"0", b"2", b"1"]
 @pytest.mark.parametrize("step", range(20))
 @pytest.mark.parametrize("after", ["kill", "power"])
 @pytest.mark.parametrize("half", [False, True])
-def test_whoever_dies_while_delivering_each_timer_comes_once(
+def test_crash_during_delivery_delivers_each_timer_once(
     path, clock, monkeypatch, step, after, half
 ):
     timing = Timing(path, clock)
@@ -42,7 +42,7 @@ def test_whoever_dies_while_delivering_each_timer_comes_once(
 
 
 @pytest.mark.parametrize("step", range(8))
-def test_a_cancellation_that_was_interrupted_happened_or_not(path, clock, monkeypatch, step):
+def test_interrupted_cancellation_takes_effect_or_not(path, clock, monkeypatch, step):
     timing = Timing(path, clock)
     gone = timing.send(b"gone", 1000)
     with monkeypatch.context() as patch:
@@ -60,7 +60,7 @@ def test_a_cancellation_that_was_interrupted_happened_or_not(path, clock, monkey
         assert len(again.bodies()) == pending
 
 
-def test_a_full_disk_puts_off_and_loses_nothing(path, clock, monkeypatch):
+def test_full_disk_delays_delivery_and_loses_nothing(path, clock, monkeypatch):
     with Timing(path, clock) as timing:
         timing.send(b"x", 1000)
         clock.now += 1000
@@ -76,7 +76,7 @@ def test_a_full_disk_puts_off_and_loses_nothing(path, clock, monkeypatch):
         assert timing.bodies() == [b"x"]
 
 
-def test_files_go_when_their_deliveries_are_durable(path, clock):
+def test_index_files_are_deleted_after_durable_delivery(path, clock):
     index = TimerIndex(Layout(path).timers)
     with Timing(path, clock) as timing:
         for hours in range(1, 6):

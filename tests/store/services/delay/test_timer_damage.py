@@ -124,7 +124,7 @@ def test_no_timer_is_lost_or_delivered_twice(path, clock, tmp_path, damage, then
 
 
 @pytest.mark.parametrize("damage", HARMFUL)
-def test_damage_is_mended_while_the_store_is_open(path, clock, damage, caplog):
+def test_damaged_index_is_rebuilt_while_the_store_is_open(path, clock, damage, caplog):
     with Timing(path, clock) as timing, Timing(path, clock) as other:
         timing.next_due()
         other.next_due()
@@ -136,7 +136,7 @@ def test_damage_is_mended_while_the_store_is_open(path, clock, damage, caplog):
 
 
 @pytest.mark.parametrize("damage", HARMFUL)
-def test_what_waits_is_shown_though_its_index_is_damaged(path, clock, damage):
+def test_pending_timers_are_listed_though_index_is_damaged(path, clock, damage):
     damage(path / "pyrocket" / "timers")
     with Store.open(path, read_only=True, clock=clock) as store:
         assert store.timers.count() == WAITING
@@ -152,8 +152,8 @@ def test_a_cancellation_holds_though_the_index_is_damaged(path, clock):
         assert all_bodies(timing, clock) == WANTED
 
 
-def test_late_timers_that_wait_are_not_lost(path, clock, monkeypatch):
-    """Their own time is before what has been delivered, so that alone would say they are."""
+def test_pending_late_timers_are_not_lost(path, clock, monkeypatch):
+    """By their due time alone they would count as delivered."""
     with Timing(path, clock) as timing:
         clock.now += HOUR
         timing.run()
@@ -170,7 +170,7 @@ def test_late_timers_that_wait_are_not_lost(path, clock, monkeypatch):
             assert other.bodies() == [*done, b"late"]
 
 
-def test_what_was_delivered_before_the_clock_was_set_back_is_not_delivered_again(path, clock):
+def test_delivered_before_clock_was_set_back_is_not_delivered_again(path, clock):
     with Timing(path, clock) as timing:
         clock.now += 2 * HOUR
         timing.run()
@@ -186,7 +186,7 @@ def test_what_was_delivered_before_the_clock_was_set_back_is_not_delivered_again
             assert other.bodies() == done
 
 
-def test_torn_entries_of_who_died_are_no_damage(path, clock, caplog):
+def test_torn_entries_after_a_crash_are_not_damage(path, clock, caplog):
     with Timing(path, clock) as timing:
         with buckets_of(path / "pyrocket" / "timers")[1].open("ab") as out:
             out.write(bytes(48) + b"torn" * 20)
@@ -198,7 +198,7 @@ def test_torn_entries_of_who_died_are_no_damage(path, clock, caplog):
 
 
 @pytest.mark.parametrize("damage", [*HARMFUL, remove_the_tally])
-def test_verify_finds_it_and_repair_mends_it(path, clock, damage):
+def test_verify_finds_damage_and_repair_rebuilds(path, clock, damage):
     assert verify(path).ok
     damage(path / "pyrocket" / "timers")
     assert [one.code for one in verify(path).findings] == ["TIMERS_DAMAGED"]
@@ -208,7 +208,7 @@ def test_verify_finds_it_and_repair_mends_it(path, clock, damage):
         assert all_bodies(timing, clock) == WANTED
 
 
-def test_verify_finds_nothing_wrong_with_a_copy(path, tmp_path, clock):
+def test_verify_accepts_a_copy(path, tmp_path, clock):
     with Store.open(path, clock=clock) as store:
         store.snapshot(tmp_path / "snapshot")
     assert verify(tmp_path / "snapshot").ok

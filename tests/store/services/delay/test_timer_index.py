@@ -1,4 +1,4 @@
-"""Buckets hold what was put into them, by hours, and nothing torn or twice."""
+"""The timer index has all entries by hour, none of them torn or twice."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def index(tmp_path):
     return TimerIndex(tmp_path / "timers")
 
 
-def test_entries_lie_in_the_file_of_their_hour(index):
+def test_entries_are_in_the_file_of_their_hour(index):
     entries = made([1, HOUR_MS, HOUR_MS + 1, 5 * HOUR_MS, 2])
     index.add(entries)
     assert index.starts() == [0, HOUR_MS, 4 * HOUR_MS]
@@ -34,13 +34,13 @@ def test_entries_lie_in_the_file_of_their_hour(index):
 
 
 @given(st.integers(1, 10**13))
-def test_a_slot_lies_in_one_file(due):
+def test_second_is_in_one_file(due):
     hour = (due - 1) // HOUR_MS
     assert slot_start(due) // HOUR_MS == hour
     assert (slot_start(due) + 999) // HOUR_MS == hour
 
 
-def test_what_is_added_twice_is_there_once(index):
+def test_entries_added_twice_count_once(index):
     entries = made([5, 3, 3])
     index.add(entries)
     index.add(entries)
@@ -64,14 +64,14 @@ def test_a_torn_end_is_overwritten(index, tmp_path):
     assert path.stat().st_size == 96
 
 
-def test_erased_entries_are_gone_and_others_stay(index):
+def test_erase_removes_only_chosen_entries(index):
     index.add(made([1, 2, HOUR_MS * 2, HOUR_MS * 2 + 5]))
     assert index.erase(lambda part: part["queue_offset"] % 2 == 0) == 2
     assert [entry[1] for entry in held(index)] == [1, 3]
     assert index.erase(lambda part: part["queue_offset"] % 2 == 0) == 0
 
 
-def test_the_first_due_time_is_looked_for_behind_the_cursor(index):
+def test_first_due_time_is_after_the_cursor(index):
     assert index.first_due((0, 0)) == NEVER
     index.add(made([HOUR_MS * 9, 700, 700, 5]))
     assert index.first_due((0, 0)) == 5
@@ -81,7 +81,7 @@ def test_the_first_due_time_is_looked_for_behind_the_cursor(index):
     assert index.first_due((HOUR_MS * 9, 0)) == NEVER
 
 
-def test_files_of_what_was_due_before_go(index):
+def test_remove_before_deletes_earlier_files(index):
     index.add(made([1, HOUR_MS, HOUR_MS + 1, 3 * HOUR_MS]))
     index.remove_before(HOUR_MS)
     assert index.starts() == [0, HOUR_MS, 2 * HOUR_MS]
@@ -95,7 +95,7 @@ def test_files_of_what_was_due_before_go(index):
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5))), st.integers(0, 6), st.integers(0, 6)
 )
-def test_behind_the_cursor_is_what_comes_after_it(pairs, due, offset):
+def test_entries_after_the_cursor(pairs, due, offset):
     entries = np.zeros(len(pairs), TIMER_ENTRY)
     for number, (at, place) in enumerate(pairs):
         entries[number]["due"], entries[number]["queue_offset"] = at, place

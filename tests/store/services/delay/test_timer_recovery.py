@@ -1,4 +1,4 @@
-"""After a loss of power or a copy each timer is still delivered once, whatever had been saved."""
+"""After a power failure or in a copy each timer is delivered once, whatever was saved."""
 
 import random
 import shutil
@@ -36,7 +36,7 @@ def timing(path, clock):
     return Timing(path, clock)
 
 
-def test_after_a_clean_end_all_goes_on(timing, path, clock):
+def test_delivery_continues_after_clean_shutdown(timing, path, clock):
     numbered(timing, [10, 2 * HOUR, DAY])
     clock.now += 10
     timing.run()
@@ -51,7 +51,7 @@ def test_after_a_clean_end_all_goes_on(timing, path, clock):
 
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("saved", [False, True])
-def test_what_was_pending_is_delivered(timing, path, clock, indexed, saved):
+def test_pending_timers_are_delivered_after_recovery(timing, path, clock, indexed, saved):
     numbered(timing, [70_000, DAY, HOUR])
     if indexed:
         timing.run()
@@ -65,7 +65,7 @@ def test_what_was_pending_is_delivered(timing, path, clock, indexed, saved):
 
 
 @pytest.mark.parametrize("saved", ["before all", "before the first", "between", "never"])
-def test_what_was_delivered_since_the_checkpoint_is_not_delivered_again(timing, path, clock, saved):
+def test_delivered_since_checkpoint_is_not_delivered_again(timing, path, clock, saved):
     if saved == "before all":
         checkpoint(timing)
     numbered(timing, [100_000, 200_000, 300_000, DAY])
@@ -118,7 +118,7 @@ def test_late_timers_that_were_delivered_are_not_delivered_again(timing, path, c
         assert again.bodies() == [b"0", b"b"]
 
 
-def test_buckets_that_are_missing_are_built_from_the_queue(timing, path, clock):
+def test_missing_index_is_rebuilt_from_the_queue(timing, path, clock):
     numbered(timing, [1000, 2 * DAY, 5000, HOUR])
     clock.now += 5000
     timing.run()
@@ -133,7 +133,7 @@ def test_buckets_that_are_missing_are_built_from_the_queue(timing, path, clock):
         assert again.bodies() == [b"0", b"2", b"3", b"1"]
 
 
-def test_a_copy_goes_on_where_the_store_was(timing, path, clock, tmp_path):
+def test_copied_store_continues_delivery(timing, path, clock, tmp_path):
     numbered(timing, [1000, HOUR, 2000])
     clock.now += 1000
     timing.run()
@@ -148,7 +148,7 @@ def test_a_copy_goes_on_where_the_store_was(timing, path, clock, tmp_path):
         assert copy.bodies() == [b"0", b"2", b"1"]
 
 
-def test_entries_beyond_what_was_saved_are_taken_out(timing, path, clock):
+def test_entries_after_saved_queue_offset_are_erased(timing, path, clock):
     """They may be of messages that the loss of power took, and others have their offsets now."""
     checkpoint(timing)
     numbered(timing, [HOUR, 2 * HOUR])
@@ -161,7 +161,7 @@ def test_entries_beyond_what_was_saved_are_taken_out(timing, path, clock):
         assert not any(map(len, left))
 
 
-def test_nothing_is_saved_as_taken_in_before_it_is_durable(timing, monkeypatch):
+def test_queue_offset_is_saved_only_after_index_is_flushed(timing, monkeypatch):
     synced = []
     monkeypatch.setattr(TimerIndex, "sync", lambda self: synced.append(json_of(timing)))
     numbered(timing, [HOUR])
@@ -176,7 +176,7 @@ def json_of(timing):
     return decode_own(path, path.read_bytes()) if path.exists() else {}
 
 
-def test_torn_entries_do_not_count_and_do_not_keep_others(timing, path, clock):
+def test_torn_entries_are_ignored_and_delay_no_others(timing, path, clock):
     numbered(timing, [1000, 2000])
     timing.run()
     (file,) = (path / "pyrocket" / "timers").glob("0*")

@@ -1,4 +1,4 @@
-"""Log files go though timers wait in them, and no timer goes with them."""
+"""Log files with pending timers are deleted, and no timer is lost."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def parked(timing):
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_timers_of_files_that_go_are_stored_anew(timing, clock, indexed):
+def test_pending_timers_are_appended_again_before_files_are_deleted(timing, clock, indexed):
     for number in range(5):
         timing.send(b"%d" % number, DAY + number // 2)
     if indexed:
@@ -53,7 +53,7 @@ def test_timers_of_files_that_go_are_stored_anew(timing, clock, indexed):
     assert timing.bodies() == [b"%d" % number for number in range(5)]
 
 
-def test_one_that_is_a_month_ahead_outlives_a_retention_of_three_days(path, clock):
+def test_timer_a_month_ahead_outlives_three_days_of_retention(path, clock):
     config = replace(SMALL, retention=Retention(hours=72, at_hours=tuple(range(24))))
     with Timing(path, clock, config) as timing:
         timing.send(b"month", 30 * DAY, keys=["k"], tags="red")
@@ -73,7 +73,7 @@ def test_one_that_is_a_month_ahead_outlives_a_retention_of_three_days(path, cloc
         assert int(one.properties["TIMER_ROLL_TIMES"]) >= 7
 
 
-def test_what_was_cancelled_is_not_stored_anew(timing, clock):
+def test_cancelled_timers_are_not_appended_again(timing, clock):
     gone, kept = timing.send(b"gone", DAY), timing.send(b"kept", DAY)
     assert timing.timers.cancel("t", gone.msg_id)
     fill(timing, 2)
@@ -97,7 +97,7 @@ def test_a_cancelled_copy_does_not_bring_the_message_back(timing, clock, path):
     assert timing.bodies() == []
 
 
-def test_what_has_been_delivered_is_not_stored_anew(timing, clock):
+def test_delivered_timers_are_not_appended_again(timing, clock):
     timing.send(b"x", 1000)
     clock.now += 1000
     timing.run()
@@ -106,7 +106,7 @@ def test_what_has_been_delivered_is_not_stored_anew(timing, clock):
     assert parked(timing) == []
 
 
-def test_a_message_with_no_room_for_the_mark_is_kept_too(timing, clock):
+def test_message_without_room_for_roll_times_is_kept(timing, clock):
     timing.send(b"x", DAY, properties={"p": "v" * 3700})
     fill(timing, 2)
     timing.store.clean(total_bytes=4096)
@@ -118,9 +118,7 @@ def test_a_message_with_no_room_for_the_mark_is_kept_too(timing, clock):
 
 @pytest.mark.parametrize("step", range(24))
 @pytest.mark.parametrize("after", ["kill", "power"])
-def test_whatever_dies_while_files_go_each_timer_is_delivered_once(
-    path, clock, monkeypatch, step, after
-):
+def test_crash_during_cleaning_delivers_each_timer_once(path, clock, monkeypatch, step, after):
     timing = Timing(path, clock)
     for number in range(4):
         timing.send(b"%d" % number, HOUR + number)

@@ -28,7 +28,7 @@ def test_a_timer_is_delivered_at_its_millisecond_and_not_before(timing, clock):
     assert timing.bodies() == [b"x"]
 
 
-def test_it_is_delivered_once(timing, clock):
+def test_timer_is_delivered_once(timing, clock):
     timing.send(b"x", 5)
     clock.now += 5
     assert timing.run() > 0
@@ -37,7 +37,7 @@ def test_it_is_delivered_once(timing, clock):
     assert timing.bodies() == [b"x"]
 
 
-def test_timers_come_in_the_order_of_their_due_times_and_then_as_they_were_sent(timing, clock):
+def test_timers_are_delivered_by_due_time_then_send_order(timing, clock):
     for number, after in enumerate([500, 100, 100, 300, 7000, 100, HOUR, 4 * DAY]):
         timing.send(b"%d" % number, after)
     clock.now += 5 * DAY
@@ -45,7 +45,7 @@ def test_timers_come_in_the_order_of_their_due_times_and_then_as_they_were_sent(
     assert timing.bodies() == [b"1", b"2", b"5", b"3", b"0", b"4", b"6", b"7"]
 
 
-def test_each_goes_to_the_topic_and_queue_it_was_sent_to(timing, clock):
+def test_copies_go_to_the_topic_and_queue_they_were_sent_to(timing, clock):
     timing.store.create_topic("u", read_queues=1, write_queues=1)
     for number in range(12):
         topic, queue_id = [("t", 0), ("u", 0), ("t", 1)][number % 3]
@@ -56,7 +56,7 @@ def test_each_goes_to_the_topic_and_queue_it_was_sent_to(timing, clock):
         assert timing.bodies(*queue) == [b"%d" % n for n in range(9 + first, -1, -3)]
 
 
-def test_what_is_delivered_is_what_was_sent(timing, clock):
+def test_delivered_message_equals_the_sent_one(timing, clock):
     timing.send(b"x" * 5000, 1, keys=["k"], tags="red", properties={"a": "b"}, flag=7)
     (parked,) = timing.store.read(TIMER, 0, 0) if TIMER in timing.store.topics() else (None,)
     clock.now += 1
@@ -68,7 +68,7 @@ def test_what_is_delivered_is_what_was_sent(timing, clock):
     assert timing.store.query("t", "k") == [one]
 
 
-def test_a_slow_service_delivers_what_has_been_due_for_long(timing, clock):
+def test_overdue_messages_are_delivered(timing, clock):
     timing.send(b"old", 5)
     clock.now += 30 * DAY
     timing.send(b"new", 5)
@@ -77,7 +77,7 @@ def test_a_slow_service_delivers_what_has_been_due_for_long(timing, clock):
     assert timing.bodies() == [b"old", b"new"]
 
 
-def test_a_timer_taken_in_behind_later_ones_is_still_delivered(timing, clock):
+def test_timer_indexed_after_later_ones_is_delivered(timing, clock):
     """Two processes: one has delivered what the other's message is due before."""
     timing.send(b"first", 1000)
     clock.now += 1000
@@ -145,7 +145,7 @@ def test_an_append_is_for_few_topics(timing, clock, monkeypatch):
     assert all(timing.bodies(f"u{number}") == [b"%d" % number] for number in range(9))
 
 
-def test_timers_of_a_deleted_topic_are_dropped_and_block_nobody(timing, clock, caplog):
+def test_timers_of_deleted_topic_are_dropped_and_delay_no_others(timing, clock, caplog):
     timing.store.create_topic("gone", read_queues=1, write_queues=1)
     timing.send(b"lost", 5, "gone")
     timing.send(b"kept", 6)
@@ -156,7 +156,7 @@ def test_timers_of_a_deleted_topic_are_dropped_and_block_nobody(timing, clock, c
     assert "dropped" in caplog.text
 
 
-def test_a_clock_that_was_set_back_delivers_nothing_twice_and_nothing_early(timing, clock):
+def test_clock_set_back_delivers_nothing_twice_or_early(timing, clock):
     timing.send(b"a", 1000)
     timing.send(b"z", 10 * DAY)
     clock.now += 365 * DAY
@@ -204,7 +204,7 @@ def test_two_processes_deliver_each_timer_once(path, clock):
         assert one.bodies() == [b"%d" % number for number in range(40)]
 
 
-def test_it_waits_for_nobody(path, clock):
+def test_delivery_does_not_wait_for_write_lock(path, clock):
     with Timing(path, clock) as one, Timing(path, clock) as other:
         one.send(b"x", 1)
         clock.now += 1
@@ -214,7 +214,7 @@ def test_it_waits_for_nobody(path, clock):
         assert one.bodies() == [b"x"]
 
 
-def test_a_log_file_that_somebody_removed_loses_its_timers_and_no_others(timing, clock, caplog):
+def test_deleted_log_file_loses_only_its_own_timers(timing, clock, caplog):
     timing.send(b"lost" * 200, 10)
     while len(list((timing.store.path / "commitlog").iterdir())) < 3:
         timing.store.append_batch(batch([b"." * 900], 1), topic="t")
@@ -227,7 +227,7 @@ def test_a_log_file_that_somebody_removed_loses_its_timers_and_no_others(timing,
     assert "were not delivered" in caplog.text
 
 
-def test_a_damaged_timer_keeps_nobody(timing, clock, caplog):
+def test_damaged_timer_does_not_delay_others(timing, clock, caplog):
     for number in range(3):
         timing.send(b"%d" % number, 10 + number)
     timing.run()
@@ -258,7 +258,7 @@ STEPS = st.lists(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(STEPS)
-def test_whatever_happens_each_timer_comes_once_and_none_early(tmp_path_factory, steps):
+def test_each_timer_is_delivered_once_and_not_early(tmp_path_factory, steps):
     clock, path = FakeClock(), tmp_path_factory.mktemp("timing") / "s"
     processes = [Timing(path, clock), Timing(path, clock)]
     dues, seen = {}, set()
@@ -290,7 +290,7 @@ def test_whatever_happens_each_timer_comes_once_and_none_early(tmp_path_factory,
             process.close(clean=False)
 
 
-def test_timers_are_taken_in_within_seconds_however_far_ahead_they_are(timing, clock):
+def test_timers_are_indexed_within_seconds_however_far_ahead(timing, clock):
     timing.send(b"x", 30 * DAY)
     assert timing.cursor()[0] == 0
     assert timing.writer.page[NEXT_DUE] == clock.now + 5000

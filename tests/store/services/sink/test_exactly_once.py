@@ -1,4 +1,4 @@
-"""A batch is published once, whatever comes again, from whom, and when."""
+"""A batch is published once, whichever run repeats it, and whenever."""
 
 import pytest
 from pyrocket import SinkBatch, Store
@@ -34,14 +34,14 @@ def test_the_same_batch_is_dropped(store):
     assert all_bodies(store) == ROWS
 
 
-def test_the_next_batches_are_published_gaps_or_not(store):
+def test_next_batches_are_published_with_or_without_gaps(store):
     for number in (0, 1, 7):
         assert publish(store, number, [b"%d" % number]).rows == 1
     assert all_bodies(store) == [b"0", b"1", b"7"]
     assert store.sink.last(QUERY, "t") == 7
 
 
-def test_an_earlier_batch_is_refused_with_a_way_out(store):
+def test_earlier_batch_is_refused_with_remedy(store):
     publish(store, 5, ROWS)
     assert refused(store, 4) == "SINK_BATCH_BEHIND"
     assert refused(store, 4, rows=[]) == "SINK_BATCH_BEHIND"
@@ -77,7 +77,7 @@ def test_a_batch_without_an_identity_is_refused(wrong):
     assert caught.value.code == "SINK_NO_IDENTITY"
 
 
-def test_a_repeated_batch_is_dropped_only_when_it_is_durable(path, store):
+def test_repeated_batch_is_dropped_only_if_durable(path, store):
     publish(store, 0, ROWS)
     page = words(path)
     page[FLUSHED] = page[PUBLISHED] - 1
@@ -86,7 +86,7 @@ def test_a_repeated_batch_is_dropped_only_when_it_is_durable(path, store):
     page.close()
 
 
-def test_what_was_published_is_known_after_a_crash_of_the_machine(path, store, clock):
+def test_published_batches_are_known_after_crash_of_the_machine(path, store, clock):
     publish(store, 0, ROWS, "run-1")
     publish(store, 1, ROWS, "run-2")
     store.close(clean=False)
@@ -98,7 +98,7 @@ def test_what_was_published_is_known_after_a_crash_of_the_machine(path, store, c
         assert all_bodies(again) == sorted(ROWS * 2)
 
 
-def test_the_log_alone_tells_it_all(path, store, clock):
+def test_ledger_is_rebuilt_from_the_log(path, store, clock):
     for number in range(5):
         publish(store, number, ROWS, f"run-{number // 2}")
     store.close()
@@ -109,7 +109,7 @@ def test_the_log_alone_tells_it_all(path, store, clock):
         assert refused(again, 5, "run-1") == "SINK_FENCED"
 
 
-def test_a_query_replayed_after_its_messages_have_gone_is_known(path, store, clock):
+def test_replay_after_messages_were_deleted_is_recognized(path, store, clock):
     """Idle for five days, all of its batch cleaned away, the ledger's record too."""
     publish(store, 3, ROWS, "run-1")
     clock.now += 5 * DAY_MS
@@ -124,7 +124,7 @@ def test_a_query_replayed_after_its_messages_have_gone_is_known(path, store, clo
     assert refused(store, 2, "run-2") == "SINK_BATCH_BEHIND"
 
 
-def test_the_file_is_durable_before_log_files_go(path, store, monkeypatch):
+def test_ledger_file_is_durable_before_log_files_are_deleted(path, store, monkeypatch):
     publish(store, 3, ROWS)
     store.append_batch(FILLER, topic="t")
     known = []
@@ -154,7 +154,7 @@ def test_a_query_is_forgotten_after_more_than_a_year(path, store, clock):
     assert store.sink.last("other", "t") == 0
 
 
-def test_who_looks_rarely_knows_of_records_that_came_and_went_meanwhile(path, store, reader):
+def test_ledger_read_rarely_knows_deleted_records(path, store, reader):
     publish(store, 0, ROWS)
     assert reader.sink.last(QUERY, "t") == 0
     other = numbered(0, identity="other")
@@ -167,7 +167,7 @@ def test_who_looks_rarely_knows_of_records_that_came_and_went_meanwhile(path, st
     assert reader.sink.last(QUERY, "t") == 1
 
 
-def test_the_file_is_saved_now_and_then(path, store):
+def test_ledger_file_is_saved_after_many_batches(path, store):
     ledger = path / "pyrocket" / "sink.json"
     for number in range(LONG_TAIL):
         publish(store, number, [b"x"], tasks=1)
@@ -181,7 +181,7 @@ def test_the_file_is_saved_now_and_then(path, store):
 
 
 @pytest.mark.parametrize("how", ["ahead", "of another log"])
-def test_a_file_that_knows_more_than_the_log_does_not_count(path, store, clock, caplog, how):
+def test_ledger_file_ahead_of_the_log_is_ignored(path, store, clock, caplog, how):
     """As after a restore of an older log beside a newer file."""
     publish(store, 0, ROWS)
     publish(store, 1, ROWS)
@@ -210,7 +210,7 @@ def test_a_broken_file_is_named(path, store, clock):
         assert publish(again, 0, ROWS).dropped
 
 
-def test_looking_changes_nothing(path, store, reader):
+def test_listing_changes_nothing(path, store, reader):
     publish(store, 0, ROWS)
     before = snapshot(path)
     assert reader.sink.last(QUERY, "t") == 0
@@ -218,8 +218,8 @@ def test_looking_changes_nothing(path, store, reader):
     assert snapshot(path) == before
 
 
-def test_a_copy_of_the_store_knows_it_too(path, store, tmp_path):
-    """Also what the log has cleaned away; staged rows stay behind."""
+def test_copy_of_store_knows_published_batches(path, store, tmp_path):
+    """Including batches whose messages were deleted; staged rows are not copied."""
     publish(store, 3, ROWS)
     for _ in range(10):
         store.append_batch(FILLER, topic="t")

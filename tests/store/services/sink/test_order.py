@@ -1,4 +1,4 @@
-"""In which order a publication reaches the disk: nobody ever meets a part of it."""
+"""The order in which a publication reaches the disk: no reader ever sees a part of it."""
 
 import os
 
@@ -48,7 +48,7 @@ def journal(monkeypatch):
 
 @pytest.fixture
 def checkpoints_at_the_word(path, journal, monkeypatch):
-    """What both checkpoints say each time the word that publishes is about to move."""
+    """What both checkpoints contain each time before `published` moves."""
     told, set_word = [], SharedState.__setitem__
 
     def note(page, word, value):
@@ -65,10 +65,10 @@ def checkpoints(path):
     return [file.read_bytes() if file.exists() else None for file in files]
 
 
-def test_the_head_comes_last_between_two_fsyncs_and_only_then_the_word(
+def test_head_is_written_last_between_two_fsyncs_then_published(
     store, journal, checkpoints_at_the_word
 ):
-    """And no checkpoint before that: by it a recovery would begin behind the head."""
+    """And no checkpoint before that: recovery would start after the head."""
     before, one = checkpoints(store.path), numbered(0)
     staged = stage_tasks(store, one, ROWS)
     journal.clear()
@@ -92,7 +92,7 @@ def is_head(what):
     return isinstance(what, bytes) and len(what) == 8 and what[4:] == MAGIC
 
 
-def test_the_first_record_says_whose_the_batch_is(store):
+def test_first_record_identifies_the_batch(store):
     before = store.position().published
     publish(store, 7, ROWS)
     log = b"".join(file.read_bytes() for file in log_files(store.path))
@@ -127,8 +127,8 @@ def test_a_failed_fsync_publishes_nothing_and_stops_the_store(path, store, monke
         publish(store, 1, [b"second"])
 
 
-def test_published_rows_may_be_delayed(path, store, clock, monkeypatch):
-    """Those that wait are not there yet, and whoever delivers knows when to look."""
+def test_published_rows_can_be_delayed(path, store, clock, monkeypatch):
+    """Delayed rows are not visible yet, and `next_due` is set for the services."""
     one = numbered(0)
     staged = [
         stage(store, one, [b"now"], queue_id=0),

@@ -1,4 +1,4 @@
-"""What is staged is seen by nobody, what is published by everybody, whole and in order."""
+"""Staged rows are invisible; published rows are visible, all of them and in order."""
 
 import pyarrow as pa
 import pytest
@@ -23,14 +23,14 @@ def all_bodies(store, topic="t"):
     return sorted(body for rows in bodies(store, topic).values() for body in rows)
 
 
-def test_staged_rows_are_seen_by_nobody(store, reader):
+def test_staged_rows_are_invisible(store, reader):
     before = reader.position()
     stage_tasks(reader, numbered(0), ROWS)
     assert reader.position() == before
     assert all_bodies(reader) == all_bodies(store) == []
 
 
-def test_published_rows_are_all_there_and_durable(store, reader):
+def test_published_rows_are_complete_and_durable(store, reader):
     one = numbered(0)
     told = store.sink.publish(one, stage_tasks(reader, one, ROWS))
     assert told == Published(40, told.bytes, False, store.position().published)
@@ -60,7 +60,7 @@ def test_a_batch_over_several_files_is_whole(store, reader):
     assert len(list((store.path / "commitlog").iterdir())) > 10
 
 
-def test_topics_of_a_column_are_made_when_they_are_published(path, store):
+def test_topics_of_a_column_are_created_on_publication(path, store):
     one = numbered(0, target="")
     names = ["new", "t", "newer", "new"]
     with Store.open(path, read_only=True, config=StoreConfig(default_queues=3)) as reader:
@@ -72,7 +72,7 @@ def test_topics_of_a_column_are_made_when_they_are_published(path, store):
     assert all_bodies(store, "newer") == [ROWS[2]]
 
 
-def test_a_topic_that_may_not_be_made_is_refused_by_the_task(path):
+def test_task_refuses_topic_that_may_not_be_created(path):
     with (
         Store.open(path, read_only=True, config=StoreConfig(auto_create_topics=False)) as reader,
         pytest.raises(TopicNotFoundError),
@@ -115,7 +115,7 @@ def test_publishing_needs_a_writer(reader):
         reader.sink.publish(one, [stage(reader, one, ROWS)])
 
 
-def test_a_batch_of_nobody_is_whole_and_not_remembered(store, reader):
+def test_anonymous_batch_is_published_whole_and_not_remembered(store, reader):
     one = numbered(0)
     for _ in range(2):
         told = store.sink.publish_anonymous(stage_tasks(reader, one, ROWS))
@@ -125,7 +125,7 @@ def test_a_batch_of_nobody_is_whole_and_not_remembered(store, reader):
     assert not (store.path / "pyrocket" / "staging" / one.key).exists()
 
 
-def test_published_files_go_and_so_do_those_of_earlier_batches(path, store, reader):
+def test_staged_files_of_published_and_earlier_batches_are_deleted(path, store, reader):
     stage(reader, numbered(0), ROWS)
     stage(reader, numbered(1), ROWS, attempt=1)
     later = stage(reader, numbered(2), ROWS)
@@ -134,7 +134,7 @@ def test_published_files_go_and_so_do_those_of_earlier_batches(path, store, read
 
 
 @pytest.mark.parametrize("run", ["run-1", "run-2"])
-def test_a_task_whose_batch_is_published_meanwhile_ends_well(store, reader, run):
+def test_task_finishes_though_batch_was_published_meanwhile(store, reader, run):
     """By another attempt, or another run; what it has staged is of no use then."""
     one = numbered(0, run)
     with reader.sink.stage(one, partition=0, attempt=1) as stager:
@@ -150,14 +150,14 @@ def test_a_task_whose_batch_is_published_meanwhile_ends_well(store, reader, run)
     assert all_bodies(store) == ROWS
 
 
-def test_discarded_files_go(path, reader):
+def test_discarded_files_are_deleted(path, reader):
     staged = stage_tasks(reader, numbered(0), ROWS)
     reader.sink.discard(staged)
     reader.sink.discard(staged)
     assert staged_files(path) == []
 
 
-def test_leftovers_go_after_a_week(path, store, reader, clock):
+def test_leftovers_are_deleted_after_a_week(path, store, reader, clock):
     left = stage(reader, numbered(7, identity="gone"), ROWS)
     clock.now += 7 * DAY_MS
     publish(store, 0, ROWS)
@@ -168,7 +168,7 @@ def test_leftovers_go_after_a_week(path, store, reader, clock):
     assert not (path / "pyrocket" / "staging" / left.name).parent.exists()
 
 
-def test_leftovers_are_looked_for_once_an_hour(path, store, reader, clock):
+def test_leftovers_are_cleaned_once_an_hour(path, store, reader, clock):
     left = stage(reader, numbered(7, identity="gone"), ROWS)
     clock.now += 7 * DAY_MS - 1
     publish(store, 0, ROWS)
@@ -180,7 +180,7 @@ def test_leftovers_are_looked_for_once_an_hour(path, store, reader, clock):
     assert staged_files(path) == []
 
 
-def test_a_store_with_batches_and_staged_rows_is_sound(path, store, reader):
+def test_store_with_batches_and_staged_rows_verifies(path, store, reader):
     publish(store, 0, ROWS)
     publish(store, 0, ROWS, "run-2")
     stage(reader, numbered(1), ROWS)
@@ -189,7 +189,7 @@ def test_a_store_with_batches_and_staged_rows_is_sound(path, store, reader):
     assert not verify(path).findings
 
 
-def test_files_are_used_again(path, store, reader):
+def test_staged_files_are_recycled(path, store, reader):
     publish(store, 0, ROWS)
     free = set((path / "pyrocket" / "staging" / "free").iterdir())
     assert len(free) == 2

@@ -23,7 +23,7 @@ def all_bodies(store, topic="t"):
     return sorted(body for rows in bodies(store, topic).values() for body in rows)
 
 
-def test_rows_staged_beside_another_store_are_refused(tmp_path, store):
+def test_rows_staged_for_another_store_are_refused(tmp_path, store):
     one = numbered(0)
     with Store.open(tmp_path / "other", create=True, config=SMALL) as other:
         staged = stage(other, one, ROWS)
@@ -32,7 +32,7 @@ def test_rows_staged_beside_another_store_are_refused(tmp_path, store):
     assert all_bodies(store) == []
 
 
-def test_rows_whose_file_is_not_here_are_refused(path, store, reader):
+def test_missing_staged_file_is_refused(path, store, reader):
     one = numbered(0)
     staged = stage_tasks(reader, one, ROWS)
     (path / "pyrocket" / "staging" / staged[1].name).unlink()
@@ -54,7 +54,7 @@ def test_a_topic_that_changed_meanwhile_is_refused(store, reader, change):
     assert store.position() == before
 
 
-def test_a_topic_that_was_deleted_is_made_again_or_missed(path, clock, reader):
+def test_deleted_topic_is_created_again_or_refused(path, clock, reader):
     one, two = numbered(0), numbered(1)
     staged = [stage(reader, each, ROWS) for each in (one, two)]
     with Store.open(path, config=replace(SMALL, auto_create_topics=False), clock=clock) as store:
@@ -67,7 +67,7 @@ def test_a_topic_that_was_deleted_is_made_again_or_missed(path, clock, reader):
         assert all_bodies(store) == ROWS
 
 
-def test_a_disk_too_full_for_appends_takes_no_batch(path, clock, reader):
+def test_full_disk_refuses_batch(path, clock, reader):
     one = numbered(0)
     staged = stage(reader, one, ROWS)
     full = Retention(clean_ratio=0, force_ratio=0, full_ratio=0)

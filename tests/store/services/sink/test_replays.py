@@ -82,7 +82,7 @@ def test_a_replay_with_other_rows_is_refused_with_both_figures(store, rows):
 
 
 @pytest.mark.parametrize("rows", OTHERS.values(), ids=OTHERS)
-def test_a_replay_with_other_rows_may_be_dropped_and_is_logged_then(store, caplog, rows):
+def test_replay_with_other_rows_can_be_dropped_and_is_logged(store, caplog, rows):
     strictly(store, 0, ROWS)
     assert strictly(store, 0, rows, "run-2", on_difference="drop").dropped
     (logged,) = errors(caplog)
@@ -92,7 +92,7 @@ def test_a_replay_with_other_rows_may_be_dropped_and_is_logged_then(store, caplo
     assert strictly(store, 1, [b"next"], "run-2").rows == 1
 
 
-def test_a_replay_with_other_rows_may_be_published_as_well(store, caplog):
+def test_replay_with_other_rows_can_be_published_as_well(store, caplog):
     strictly(store, 0, ROWS)
     more = [*ROWS, b"more"]
     assert strictly(store, 0, more, "run-2", on_difference="publish").rows == 41
@@ -102,21 +102,21 @@ def test_a_replay_with_other_rows_may_be_published_as_well(store, caplog):
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_an_exact_replay_is_dropped_in_silence_however_its_rows_are_split(store, caplog, tasks):
+def test_exact_replay_is_dropped_silently_however_rows_are_split(store, caplog, tasks):
     caplog.set_level(logging.INFO, "pyrocket")
     strictly(store, 0, ROWS)
     assert strictly(store, 0, ROWS[::-1], "run-2", tasks=tasks).dropped
     assert not caplog.records
 
 
-def test_an_application_is_told_of_a_repetition_with_other_rows(store):
+def test_application_gets_error_for_replay_with_other_rows(store):
     strictly(store, 3, ROWS, run="")
     assert refused(store, 3, ROWS[1:], run="").code == "SINK_BATCH_DIFFERS"
     assert strictly(store, 3, ROWS, run="").dropped
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["by the log", "by the file"])
-def test_what_an_earlier_release_published_is_compared_by_its_rows(
+def test_batches_of_an_earlier_release_are_compared_by_row_count(
     path, store, clock, monkeypatch, saved
 ):
     with an_earlier_release(monkeypatch):
@@ -162,7 +162,7 @@ def test_a_gap_names_the_batches_that_are_missing(store, rows):
 
 
 @pytest.mark.parametrize("rows", [ROWS, []], ids=["rows", "no rows"])
-def test_a_gap_may_be_accepted_once(store, caplog, rows):
+def test_gap_can_be_accepted_once(store, caplog, rows):
     strictly(store, 0, [b"first"])
     strictly(store, 4, rows, on_gap="accept")
     assert len(errors(caplog)) == 1
@@ -171,7 +171,7 @@ def test_a_gap_may_be_accepted_once(store, caplog, rows):
     assert all_bodies(store) == sorted([b"first", *rows, b"next"])
 
 
-def test_a_copy_of_before_is_told_by_its_gap(path, store, clock, tmp_path):
+def test_older_copy_of_store_is_detected_by_gap(path, store, clock, tmp_path):
     """`cp -a` while the store is open, a snapshot, and a copy of a closed store."""
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
@@ -187,9 +187,7 @@ def test_a_copy_of_before_is_told_by_its_gap(path, store, clock, tmp_path):
             assert strictly(copy, 2, ROWS).rows == 40, "nothing is missing before it"
 
 
-def test_a_copy_that_is_opened_after_a_start_of_the_machine_is_told_too(
-    path, store, clock, tmp_path
-):
+def test_older_copy_opened_after_reboot_is_detected(path, store, clock, tmp_path):
     """Taken while the store was open, it looks as if the machine had ended uncleanly: not here."""
     strictly(store, 0, ROWS)
     shutil.copytree(path, tmp_path / "copy")
@@ -199,8 +197,8 @@ def test_a_copy_that_is_opened_after_a_start_of_the_machine_is_told_too(
         assert refused(copy, 2).code == "SINK_BATCH_GAP"
 
 
-def test_after_an_unclean_end_of_the_machine_a_gap_is_logged(path, store, clock, caplog):
-    """Notes are not fsynced: a power failure takes the last ones."""
+def test_gap_after_crash_of_the_machine_is_logged(path, store, clock, caplog):
+    """Notes are not flushed: a power failure may lose the last ones."""
     strictly(store, 0, ROWS)
     note = path / "pyrocket" / "sink" / query_key(QUERY)
     strictly(store, 1, [])
@@ -219,8 +217,8 @@ def test_after_an_unclean_end_of_the_machine_a_gap_is_logged(path, store, clock,
         assert refused(again, 6).code == "SINK_BATCH_GAP", "nothing has been lost since"
 
 
-def test_notes_of_a_store_at_rest_are_durable(path, store, clock, monkeypatch):
-    """No start of the machine would tell that a power failure has taken them."""
+def test_notes_are_durable_after_clean_shutdown(path, store, clock, monkeypatch):
+    """After a reboot nothing would tell that a power failure has lost them."""
     note, real, durable = path / "pyrocket" / "sink" / query_key(QUERY), io.sync, []
 
     def sync(descriptor):
@@ -269,7 +267,7 @@ def test_a_gap_after_a_batch_of_an_earlier_release_is_a_warning(store, monkeypat
     assert refused(store, 8).code == "SINK_BATCH_GAP"
 
 
-def test_a_checkpoint_of_before_a_batch_without_rows_goes_on(store):
+def test_older_checkpoint_before_a_batch_without_rows_continues(store):
     """Nothing was published under these numbers."""
     strictly(store, 0, [b"0"])
     for number in (1, 2, 3):
@@ -310,10 +308,8 @@ def test_notes_are_forgotten_after_more_than_a_year(path, store, clock):
 
 
 @pytest.mark.parametrize("saved", [3, 4], ids=["in the tail", "the last in the file"])
-def test_a_placeholder_among_the_records_of_batches_stops_no_query(
-    path, store, clock, caplog, saved
-):
-    """A repair has put it over a damaged record; the file, where it has that, knows the batch."""
+def test_placeholder_among_publish_records_stops_no_query(path, store, clock, caplog, saved):
+    """`repair` has replaced a damaged record; the ledger file may still know the batch."""
     ledger, kept = path / "pyrocket" / "sink.json", b""
     for number in range(5):
         if number == saved:
@@ -339,7 +335,7 @@ def test_a_placeholder_among_the_records_of_batches_stops_no_query(
 
 
 @pytest.mark.parametrize("rows", [ROWS, []], ids=["rows", "no rows"])
-def test_a_store_without_a_batch_of_the_query_is_not_its_store(store, rows):
+def test_store_without_earlier_batches_of_the_query_is_refused(store, rows):
     error = refused(store, 3, rows)
     assert error.code == "SINK_STORE_CHANGED"
     assert store.uuid in error.message
@@ -354,7 +350,7 @@ def test_another_store_may_be_accepted(store, caplog):
     assert len(errors(caplog)) == 1
 
 
-def test_a_query_may_go_on_with_another_topic(store, caplog):
+def test_query_can_continue_with_another_topic(store, caplog):
     strictly(store, 0, ROWS)
     other = SinkBatch(identity=QUERY, target="u", batch=1, run="run-1")
     staged = stage_tasks(store, other, ROWS, topic="u")
@@ -362,8 +358,8 @@ def test_a_query_may_go_on_with_another_topic(store, caplog):
     assert not caplog.records
 
 
-def test_a_query_may_go_on_with_another_topic_and_come_back(store, reader, caplog):
-    """Its batches are counted whatever their topic, those without rows, too."""
+def test_query_can_continue_with_another_topic_and_return(store, reader, caplog):
+    """Batches of all topics are counted, including those without rows."""
     course = [("t", []), ("u", [b"1"]), ("u", []), ("t", [b"3"]), ("u", []), ("t", [b"5"])]
     for number, (topic, rows) in enumerate(course):
         one = SinkBatch(identity=QUERY, target=topic, batch=number, run=f"run-{number}")
@@ -375,7 +371,7 @@ def test_a_query_may_go_on_with_another_topic_and_come_back(store, reader, caplo
         store.sink.publish(one, stage_tasks(store, one, ROWS, topic="u"))
 
 
-def test_a_policy_that_is_none_is_refused(store):
+def test_invalid_policy_is_refused(store):
     for policy in ({"on_difference": "ignore"}, {"on_gap": "drop"}, {"on_gap": None}):
         with pytest.raises(OptionError):
             store.sink.publish(numbered(0), [], **policy)
@@ -428,7 +424,7 @@ def test_null_attributes_and_none_are_the_same(store):
     assert staged_sum(store, tags=nothing, keys=nothing, shardingKey=empty) == known
 
 
-def test_what_differs_in_an_exact_replay_does_not_count(path, clock):
+def test_order_and_split_of_an_exact_replay_do_not_count(path, clock):
     """Time, the queues chosen, a due time that has passed meanwhile, the split into batches."""
     big = [b"z" * 9000, b"x", b"y"]
     columns = {"deliverTimestamp": pa.array([clock.now + 5] * 3, pa.timestamp("ms", "UTC"))}

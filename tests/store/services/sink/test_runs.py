@@ -1,4 +1,4 @@
-"""Of two runs of one query the later one goes on, and the earlier one is told so."""
+"""Of two runs of one query only the later one can publish; the earlier one gets an error."""
 
 import json
 from dataclasses import replace
@@ -41,10 +41,8 @@ def test_a_later_run_that_only_repeats_fences_the_earlier_one_too(store):
 
 @pytest.mark.parametrize("published", [1, 3])
 @pytest.mark.parametrize("rows", [ROWS, []])
-def test_a_run_that_was_held_up_before_its_first_publication_is_fenced(
-    store, reader, published, rows
-):
-    """Whether the batch has come meanwhile, or later ones, too; who has taken over goes on."""
+def test_slow_run_is_fenced_before_its_first_publication(store, reader, published, rows):
+    """Whether that batch or later ones were published meanwhile; the newer run continues."""
     held = numbered(0, "run-1")
     staged = stage_tasks(reader, held, rows)
     for number in range(published):
@@ -57,7 +55,7 @@ def test_a_run_that_was_held_up_before_its_first_publication_is_fenced(
     assert publish(store, published, ROWS, "run-2").rows == 40
 
 
-def test_a_run_that_was_held_up_is_known_after_a_replay_too(store):
+def test_slow_run_is_fenced_after_a_replay(store):
     """What was published first is repeated by a later run: the one held up began before that."""
     publish(store, 0, ROWS, "run-1")
     held = numbered(0, "run-2")
@@ -68,8 +66,8 @@ def test_a_run_that_was_held_up_is_known_after_a_replay_too(store):
     assert publish(store, 1, ROWS, "run-3").rows == 40
 
 
-def test_what_a_dying_run_publishes_at_the_last_moment_is_no_harm_to_the_next(store):
-    """Its driver is dead, the next run has staged already: it drops the batch and goes on."""
+def test_late_publication_of_a_crashed_run_is_harmless(store):
+    """Its driver has crashed, the next run has staged already: it drops the batch and continues."""
     dying = numbered(0, "run-1")
     staged = stage_tasks(store, dying, ROWS)
     again = numbered(0, "run-2")
@@ -80,10 +78,8 @@ def test_what_a_dying_run_publishes_at_the_last_moment_is_no_harm_to_the_next(st
     assert refused(store, 2, "run-1") == "SINK_FENCED"
 
 
-def test_a_run_that_is_overtaken_while_it_repeats_a_batch_does_not_take_over(
-    path, store, clock, monkeypatch
-):
-    """The other publishes the next batch between this one's look and its turn."""
+def test_run_overtaken_during_replay_does_not_take_over(path, store, clock, monkeypatch):
+    """The other run publishes the next batch before this one has the write lock."""
     publish(store, 0, ROWS, "run-1")
     with Store.open(path, config=SMALL, clock=clock) as slow:
         section, overtaking = slow._engine.writer.exclusive, ["run-1"]
@@ -102,13 +98,13 @@ def test_a_run_that_is_overtaken_while_it_repeats_a_batch_does_not_take_over(
     assert publish(store, 1, ROWS, "run-1").dropped
 
 
-def test_an_old_checkpoint_is_told_from_a_run_that_was_held_up(store):
+def test_old_checkpoint_and_slow_run_are_distinguished(store):
     publish(store, 5, ROWS, "run-1")
     assert refused(store, 4, "run-2") == "SINK_BATCH_BEHIND"
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_after_a_start_of_the_machine_every_run_is_new(path, store, clock, saved):
+def test_every_run_is_new_after_reboot(path, store, clock, saved):
     """Its time begins again at nothing, however long the machine was up before."""
     publish(store, 0, ROWS, "run-1")
     store.close()
@@ -121,9 +117,7 @@ def test_after_a_start_of_the_machine_every_run_is_new(path, store, clock, saved
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_what_was_published_before_records_told_when_it_began_is_known(
-    path, store, clock, monkeypatch, saved
-):
+def test_batches_of_records_without_begin_time_are_known(path, store, clock, monkeypatch, saved):
     with monkeypatch.context() as patch:
         fields = [name for name in publish_record._IN_BODY if name not in ("boot", "began")]
         patch.setattr(publish_record, "_IN_BODY", fields)
@@ -142,7 +136,7 @@ def test_what_was_published_before_records_told_when_it_began_is_known(
         assert refused(store, 1, "run-1") == "SINK_FENCED"
 
 
-def test_runs_of_long_ago_stay_fenced(store):
+def test_old_runs_stay_fenced(store):
     for run in range(20):
         publish(store, run, [b"x"], f"run-{run}")
     for run in range(19):

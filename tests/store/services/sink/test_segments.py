@@ -35,7 +35,7 @@ def test_rows_of_several_segments_are_published_whole_and_in_order(path, store, 
     assert staged_files(path) == []
 
 
-def test_a_segment_goes_once_it_has_been_copied(path, store, reader, monkeypatch):
+def test_segment_is_deleted_after_it_was_appended(path, store, reader, monkeypatch):
     one = numbered(0)
     staged = staged_in_pieces(reader, one)
     left, real = [], io.write_at
@@ -52,9 +52,7 @@ def test_a_segment_goes_once_it_has_been_copied(path, store, reader, monkeypatch
 
 @pytest.mark.parametrize("number", [1, 3, 5])
 @pytest.mark.parametrize("damage", ["missing", "short", "other"])
-def test_a_damaged_segment_is_refused_before_anything_is_written(
-    path, store, reader, number, damage
-):
+def test_damaged_segment_is_refused_before_any_write(path, store, reader, number, damage):
     one = numbered(0)
     staged = staged_in_pieces(reader, one)
     file = path / "pyrocket" / "staging" / f"{staged.name}.{number}"
@@ -69,8 +67,8 @@ def test_a_damaged_segment_is_refused_before_anything_is_written(
     assert store.position() == before
 
 
-def test_what_is_left_of_a_failed_publication_is_refused(path, store, reader, monkeypatch):
-    """Its first segments have gone; the query stages again."""
+def test_staged_files_of_a_failed_publication_are_refused(path, store, reader, monkeypatch):
+    """Its first segments were deleted; the query stages its rows again."""
     one = numbered(0)
     staged = staged_in_pieces(reader, one)
     with monkeypatch.context() as patch:
@@ -100,7 +98,7 @@ class Full:
 
 
 @pytest.mark.parametrize("how", ["discarded", "left", "repeated"])
-def test_segments_go_with_their_file(path, store, reader, how):
+def test_segments_are_deleted_with_their_file(path, store, reader, how):
     one = numbered(0)
     publish(store, 0, ROWS)
     staged = staged_in_pieces(reader, one)
@@ -113,7 +111,7 @@ def test_segments_go_with_their_file(path, store, reader, how):
     assert staged_files(path) == []
 
 
-def test_a_stager_that_is_left_removes_its_segments(path, reader):
+def test_unfinished_stager_deletes_its_segments(path, reader):
     with reader.sink.stage(numbered(0), partition=0, attempt=0) as stager:
         for _ in range(5):
             stager.append(batch(ROWS[:4], 0), topic="t")

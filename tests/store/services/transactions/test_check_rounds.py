@@ -1,4 +1,4 @@
-"""Rounds of checks: how much one takes on, when it fails, who makes it, and what it leaves."""
+"""Rounds of checks: their size, their failures, the process that runs them, what they leave."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ from support.halves import (
 from support.stores import bodies, message, words
 
 
-def test_no_more_is_asked_than_can_wait(store, one, clock):
+def test_round_asks_no_more_than_producers_accept(store, one, clock):
     one.room = lambda: 3
     for n in range(5):
         one.send(message(b"%d" % n))
@@ -57,7 +57,7 @@ def test_the_cursors_follow(path, store, one, listener, clock):
     page.close()
 
 
-def test_nobody_is_asked_twice_before_the_first_answer(store, one, listener, clock):
+def test_message_is_not_checked_again_before_the_first_answer(store, one, listener, clock):
     """A listener that takes long must not bring the message nearer to its end."""
     one.send(message())
     clock.now += MINUTE
@@ -70,7 +70,7 @@ def test_nobody_is_asked_twice_before_the_first_answer(store, one, listener, clo
     assert bodies(store)[0] == [b"x"]
 
 
-def test_a_thread_asks_by_itself(store):
+def test_thread_runs_checks(store):
     """With real time, and the least of it."""
     held = Held(store, timeout_ms=0, interval_ms=0)
     store._clock.now += 1
@@ -101,14 +101,14 @@ def test_the_thread_ends_with_the_store(open_store):
     one.close()
 
 
-def test_rocketmq_is_told_of_a_round_at_once(store, one, clock):
+def test_cursors_are_saved_for_rocketmq_after_each_round(store, one, clock):
     """A broker that comes after a kill must not see originals beside their copies."""
     one.send(message())
     rounds(one, clock)
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 1}
 
 
-def test_rocketmq_is_not_told_of_what_failed(store, one, clock, monkeypatch):
+def test_failed_round_saves_no_cursors(store, one, clock, monkeypatch):
     def full(descriptor, data, at):
         raise OSError(28, "No space left on device")
 
@@ -124,7 +124,7 @@ def test_rocketmq_is_not_told_of_what_failed(store, one, clock, monkeypatch):
     assert one.check_now() == 1, "it is tried again a second later"
 
 
-def test_a_round_that_meets_a_writer_is_made_a_little_later(store, one, clock):
+def test_round_is_retried_after_lock_timeout(store, one, clock):
     one.send(message())
     clock.now += MINUTE
     with store._engine.writer.exclusive():

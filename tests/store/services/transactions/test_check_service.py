@@ -20,7 +20,7 @@ from support.stores import bodies, message
 HOUR = 60 * MINUTE
 
 
-def test_nobody_is_asked_before_six_seconds(store, one, listener, clock):
+def test_message_is_not_checked_before_six_seconds(store, one, listener, clock):
     one.send(message())
     one.close()
     with producer(store, "pg", listener) as other:
@@ -32,7 +32,7 @@ def test_nobody_is_asked_before_six_seconds(store, one, listener, clock):
     assert [seen.body for seen in listener.checked] == [b"x"]
 
 
-def test_a_round_is_made_every_minute(one, clock):
+def test_round_runs_every_minute(one, clock):
     one.send(message())
     assert one.check_now() == 0, "the first round is at once"
     assert rounds(one, clock, 6, every=10 * SECOND - 1) == [0] * 6
@@ -41,7 +41,7 @@ def test_a_round_is_made_every_minute(one, clock):
     assert rounds(one, clock, 4, every=15 * SECOND) == [0, 0, 0, 1]
 
 
-def test_what_is_asked_about_is_the_message_with_its_own_topic(one, listener, clock):
+def test_check_request_has_the_real_topic(one, listener, clock):
     result = one.send(message(queue_id=3, tags="A", keys=["k"]))
     rounds(one, clock)
     (asked,) = listener.checked
@@ -83,7 +83,7 @@ def test_fifteen_checks_then_the_message_is_discarded(store, one, listener, cloc
     assert ops(store) == []
 
 
-def test_the_last_question_can_still_be_answered(store, one, listener, clock):
+def test_last_check_can_be_answered(store, one, listener, clock):
     one.send(message())
     rounds(one, clock, 14)
     listener.answer = COMMIT
@@ -98,7 +98,7 @@ def test_a_listener_that_fails_is_asked_again(one, listener, clock):
     assert rounds(one, clock, 3) == [1, 1, 1]
 
 
-def test_after_72_hours_it_is_discarded_unasked(store, one, listener, clock):
+def test_message_is_discarded_after_72_hours_without_check(store, one, listener, clock):
     one.send(message())
     one.close()
     clock.now += 72 * HOUR + 1
@@ -109,7 +109,7 @@ def test_after_72_hours_it_is_discarded_unasked(store, one, listener, clock):
     assert store.transactions.pending() == []
 
 
-def test_one_of_exactly_72_hours_is_asked(store, one, listener, clock):
+def test_message_of_exactly_72_hours_is_checked(store, one, listener, clock):
     one.send(message())
     one.close()
     clock.now += 72 * HOUR
@@ -117,7 +117,7 @@ def test_one_of_exactly_72_hours_is_asked(store, one, listener, clock):
         assert late.check_now() == 1
 
 
-def test_an_immune_message_is_put_back_and_nobody_is_asked(store, one, listener, clock):
+def test_immune_message_is_renewed_without_check(store, one, listener, clock):
     one.send(message(), immunity_s=150)
     assert rounds(one, clock, 4) == [0, 0, 1, 1]
     copies = halves(store)
@@ -127,7 +127,7 @@ def test_an_immune_message_is_put_back_and_nobody_is_asked(store, one, listener,
     assert counts == [None, "1", "2", "3", "4"]
 
 
-def test_long_immunity_leaves_a_check_to_be_made(store, one, listener, clock):
+def test_long_immunity_leaves_one_check(store, one, listener, clock):
     one.send(message(), immunity_s=20 * 60)
     listener.answer = COMMIT
     assert rounds(one, clock, 22) == [0] * 20 + [1, 0]
@@ -142,7 +142,7 @@ def elsewhere(open_store, listener):
         yield elsewhere
 
 
-def test_an_immune_message_that_was_put_back_is_decided_by_its_first_place(store, elsewhere, clock):
+def test_renewed_immune_message_is_decided_by_its_first_offset(store, elsewhere, clock):
     """The local transaction takes longer than a round."""
 
     def slow(message, arg):
@@ -157,7 +157,7 @@ def test_an_immune_message_that_was_put_back_is_decided_by_its_first_place(store
     assert store.transactions.pending() == []
 
 
-def test_a_check_by_others_in_the_middle_of_execution_does_no_harm(store, elsewhere, clock):
+def test_check_by_another_process_during_execution_is_harmless(store, elsewhere, clock):
     """RocketMQ would ask again about the copy, and store the message twice."""
 
     def slow(message, arg):
@@ -187,7 +187,7 @@ def test_a_process_is_not_asked_about_what_it_is_executing(store, listener, cloc
         assert rounds(one, clock) == [1], "then it is"
 
 
-def test_a_clock_that_was_set_back_does_not_put_checks_off(one, clock):
+def test_clock_set_back_does_not_delay_checks(one, clock):
     one.send(message())
     rounds(one, clock)
     clock.now -= 10 * HOUR

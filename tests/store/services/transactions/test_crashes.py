@@ -1,4 +1,4 @@
-"""Whoever dies at whichever step: a half message is committed once, or not, and never forgotten."""
+"""A crash at any step: a half message is committed once or not at all, and never forgotten."""
 
 from itertools import count
 
@@ -47,7 +47,7 @@ def die_everywhere(tmp_path, patcher, clock, prepare, act):
 
 
 def reopened(path, clock):
-    """The store after the first turn of whoever comes next."""
+    """The store after the next writer has held the write lock once."""
     store = Store.open(path, clock=clock)
     with store._engine.writer.exclusive():
         return store
@@ -99,7 +99,7 @@ def prepare_with(state):
     return prepare
 
 
-def test_check_behind_anothers_message(tmp_path, monkeypatch, clock):
+def test_check_after_another_groups_message(tmp_path, monkeypatch, clock):
     """The put-back copies, the ops for their originals and the cursors come together."""
 
     def prepare(store):
@@ -149,7 +149,7 @@ def test_discard(tmp_path, monkeypatch, clock):
     assert found == {0, 2}
 
 
-def test_what_is_kept_while_files_go(tmp_path, monkeypatch, clock):
+def test_entries_kept_when_files_are_deleted(tmp_path, monkeypatch, clock):
     def prepare(store):
         held = Held(store)
         with producer(held, "pg", Listener(None)) as one:

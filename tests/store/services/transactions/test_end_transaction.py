@@ -76,7 +76,7 @@ def test_wrong_names_are_refused(store, sent, state, from_check):
 
 @pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
-def test_what_has_ended_is_not_decided_again(store, sent, first, second):
+def test_ended_transaction_is_not_decided_again(store, sent, first, second):
     store.transactions.end(place(sent), first)
     for from_check in (True, False):
         code = refused(store, place(sent), second, from_check=from_check)
@@ -85,7 +85,7 @@ def test_what_has_ended_is_not_decided_again(store, sent, first, second):
     assert ops(store) == [0]
 
 
-def test_what_was_put_back_is_decided_by_either_place(store, one, clock):
+def test_renewed_message_is_decided_by_either_offset(store, one, clock):
     results = [one.send(message(b"%d" % n)) for n in range(2)]
     clock.now += MINUTE
     assert one.check_now() == 2
@@ -97,14 +97,14 @@ def test_what_was_put_back_is_decided_by_either_place(store, one, clock):
         assert refused(store, place(result)) == "TRANSACTION_ENDED"
 
 
-def test_what_was_discarded_has_ended(store, one, sent, clock):
+def test_discarded_transaction_has_ended(store, one, sent, clock):
     clock.now += 100 * 60 * MINUTE
     one.check_now()
     assert refused(store, place(sent)) == "TRANSACTION_ENDED"
 
 
 @pytest.mark.parametrize(("immunity_s", "most_s"), [(0, 6), (5, 6), (30, 30)])
-def test_a_decision_after_the_immunity_is_only_taken_as_an_answer(
+def test_decision_after_immunity_time_is_only_accepted_from_a_check(
     store, one, clock, immunity_s, most_s
 ):
     results = [one.send(message(b"%d" % n), immunity_s=immunity_s) for n in range(2)]
@@ -116,7 +116,7 @@ def test_a_decision_after_the_immunity_is_only_taken_as_an_answer(
     assert bodies(store)[0] == [b"0", b"1"]
 
 
-def test_a_send_tells_why_its_decision_was_not_written(store, clock):
+def test_send_result_has_error_of_failed_decision(store, clock):
     def slow(message, arg):
         clock.now += MINUTE
         return COMMIT
@@ -129,7 +129,7 @@ def test_a_send_tells_why_its_decision_was_not_written(store, clock):
     assert bodies(store)[0] == [b"x"]
 
 
-def test_a_commit_into_a_deleted_topic_is_refused_and_goes_on_when_it_is_back(store, sent):
+def test_commit_to_deleted_topic_is_refused_until_topic_exists_again(store, sent):
     store.delete_topic("t")
     assert refused(store, place(sent)) == "TRANSACTION_TOPIC_GONE"
     store.create_topic("t")
@@ -137,7 +137,7 @@ def test_a_commit_into_a_deleted_topic_is_refused_and_goes_on_when_it_is_back(st
     assert bodies(store)[0] == [b"x"]
 
 
-def test_a_commit_into_a_queue_that_was_lost_goes_to_one_that_is_there(store, one):
+def test_commit_to_removed_queue_goes_to_existing_queue(store, one):
     result = one.send(message(queue_id=3))
     store.update_topic("t", read_queues=2, write_queues=2)
     store.transactions.end(place(result), COMMIT)
@@ -163,14 +163,14 @@ def test_a_closed_producer_sends_nothing(one):
         one.send(message())
 
 
-def test_a_store_that_is_only_read_has_no_producers_but_shows_what_is_pending(sent, open_store):
+def test_read_only_store_has_no_producers_but_lists_pending(sent, open_store):
     reading = Held(open_store(read_only=True))
     with pytest.raises(StoreReadOnlyError):
         producer(reading)
     assert [half.transaction_id for half in reading.transactions.pending()] == [sent.transaction_id]
 
 
-def test_an_immunity_is_not_negative(store, one):
+def test_negative_immunity_time_is_refused(store, one):
     with pytest.raises(MessageError, match="-1"):
         one.send(message(), immunity_s=-1)
     assert halves(store) == []

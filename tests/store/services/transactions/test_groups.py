@@ -44,9 +44,7 @@ def test_only_a_process_with_a_producer_of_the_group_checks(stores, two, clock):
         assert halves(stores[0])[1].properties["TRANSACTION_CHECK_TIMES"] == "1"
 
 
-def test_anothers_message_holds_the_cursor_and_ours_behind_it_are_decided_by_ops(
-    path, stores, two, clock
-):
+def test_messages_after_another_groups_message_are_ended_by_ops(path, stores, two, clock):
     with producer(two[0], "a", Listener(UNKNOWN)) as a:
         a.send(message(b"a"))
     listener = Listener(UNKNOWN)
@@ -67,8 +65,8 @@ def test_anothers_message_holds_the_cursor_and_ours_behind_it_are_decided_by_ops
     assert [half.group for half in two[1].transactions.pending()] == ["a"]
 
 
-def test_an_immune_message_behind_anothers_stays_where_it_is(stores, two, clock):
-    """An op message that named it would say to RocketMQ that its copy is decided."""
+def test_immune_message_after_another_groups_is_not_renewed(stores, two, clock):
+    """To RocketMQ, an op message that named it would end its copy."""
     with producer(two[0], "a", Listener(UNKNOWN)) as a:
         a.send(message(b"a"))
     with producer(two[1], "b", Listener(UNKNOWN, COMMIT)) as b:
@@ -98,7 +96,7 @@ def test_two_producers_of_one_group_ask_once_a_minute(stores, two, clock):
     assert len(halves(stores[0])) == 7
 
 
-def test_a_process_that_comes_later_is_asked_about_the_first_ones_messages(stores, two, clock):
+def test_later_process_is_asked_about_earlier_messages(stores, two, clock):
     with producer(two[0], "pg", Listener(None)) as one:
         for n in range(3):
             one.send(message(b"%d" % n))
@@ -109,7 +107,7 @@ def test_a_process_that_comes_later_is_asked_about_the_first_ones_messages(store
     assert two[0].transactions.pending() == []
 
 
-def test_what_both_send_at_once_is_decided_each_by_its_own(stores, two):
+def test_concurrent_sends_are_decided_by_their_own_listener(stores, two):
     with producer(two[0], "a") as a, producer(two[1], "b") as b:
         for n in range(5):
             assert a.send(message(b"a%d" % n)).error is None
@@ -118,7 +116,9 @@ def test_what_both_send_at_once_is_decided_each_by_its_own(stores, two):
     assert ops(stores[0]) == list(range(10))
 
 
-def test_far_behind_the_first_undecided_message_is_moved_up(path, stores, two, clock, monkeypatch):
+def test_first_messages_are_appended_again_when_the_backlog_is_large(
+    path, stores, two, clock, monkeypatch
+):
     monkeypatch.setattr("pyrocket.services.transactions.check_service._MAX_BACKLOG", 6)
     with producer(two[0], "a", Listener(None)) as a:
         a.send(message(b"a", flag=9))
@@ -139,7 +139,7 @@ def test_far_behind_the_first_undecided_message_is_moved_up(path, stores, two, c
     assert bodies(stores[0])[0][-1] == b"a"
 
 
-def test_a_discard_behind_anothers_message_is_noted_by_an_op(stores, clock):
+def test_discard_after_another_groups_message_has_an_op_message(stores, clock):
     with producer(stores[0], "a", Listener(None)) as a:
         a.send(message(b"a"))
     with producer(stores[1], "b", Listener(None)) as b:
@@ -151,7 +151,7 @@ def test_a_discard_behind_anothers_message_is_noted_by_an_op(stores, clock):
     assert [half.group for half in Held(stores[0]).transactions.pending()] == ["a"]
 
 
-def test_a_store_that_is_only_read_sees_the_same(open_store, stores, clock):
+def test_read_only_store_lists_the_same(open_store, stores, clock):
     """A store that is open for reading follows the cursors of those that write."""
     reading = open_store(read_only=True)
     with producer(stores[0], "a", Listener(None)) as a:

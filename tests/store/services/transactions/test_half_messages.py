@@ -1,4 +1,4 @@
-"""Which half messages are undecided, whoever has written the directory and however it ended."""
+"""Which half messages are undecided, for stores of any writer and after any kind of end."""
 
 import numpy as np
 import pyarrow as pa
@@ -88,14 +88,14 @@ def test_an_op_with_other_tags_decides_nothing(store, tags):
     assert pending(store) == [0]
 
 
-def test_an_op_that_comes_first_counts(store):
+def test_op_before_its_half_message_counts(store):
     put_op(store, b"1")
     for n in range(2):
         put_half(store, n)
     assert pending(store) == [0]
 
 
-def test_what_is_put_back_replaces_its_original_even_without_an_op(store):
+def test_renewed_copy_replaces_original_without_op_message(store):
     """A broker notes that by its cursor alone, which it saves every five seconds."""
     put_half(store, 0)
     put_half(store, 1)
@@ -112,7 +112,7 @@ def test_without_an_id_every_record_is_a_message_of_its_own(store):
     assert pending(store) == [0, 1]
 
 
-def test_the_first_place_of_an_immune_one_decides_its_copy(store, clock):
+def test_op_for_first_offset_of_immune_message_ends_its_copy(store, clock):
     """RocketMQ's rule, for a broker that put it back while its producer decided."""
     put_half(store, 9)
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
@@ -128,7 +128,7 @@ def test_the_first_place_of_an_immune_one_decides_its_copy(store, clock):
     assert discarded(store) == []
 
 
-def test_an_original_that_a_broker_left_behind_is_not_named_while_its_copy_is_immune(store, clock):
+def test_original_left_by_broker_is_not_named_while_copy_is_immune(store, clock):
     """Another group's message holds the half cursor before both."""
     put_half(store, 9, PGROUP="other")
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
@@ -142,7 +142,7 @@ def test_an_original_that_a_broker_left_behind_is_not_named_while_its_copy_is_im
     assert pending(store) == [0, 2, 4]
 
 
-def test_messages_that_name_nobody_or_nothing_are_left_alone(store, clock):
+def test_messages_without_group_or_topic_are_not_checked(store, clock):
     put_half(store, 0, PGROUP="")
     put(store, HALF_TOPIC, b"no place", {"PGROUP": "pg"})
     clock.now += MINUTE
@@ -171,14 +171,14 @@ def test_only_what_is_changed_changes():
 
 
 @pytest.mark.parametrize(("value", "asked"), [("x", 1), ("-1", 1), ("0", 1), ("60", 0)])
-def test_an_immunity_that_makes_no_sense_is_the_timeout(store, clock, value, asked):
+def test_invalid_immunity_time_means_the_timeout(store, clock, value, asked):
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS=value)
     clock.now += 10_000
     with producer(Held(store), "pg") as one:
         assert one.check_now() == asked
 
 
-def test_a_check_count_that_makes_no_sense_begins_again(store, clock):
+def test_invalid_check_count_starts_again(store, clock):
     put_half(store, 0, TRANSACTION_CHECK_TIMES="many")
     clock.now += MINUTE
     with producer(Held(store), "pg") as one:
@@ -186,7 +186,7 @@ def test_a_check_count_that_makes_no_sense_begins_again(store, clock):
     assert halves(store)[1].properties["TRANSACTION_CHECK_TIMES"] == "0"
 
 
-def test_a_put_back_has_neither_flag_nor_reconsumptions_as_in_rocketmq(store, clock):
+def test_renewed_message_has_no_flag_and_reconsume_times_as_in_rocketmq(store, clock):
     put_half(store, 0)
     clock.now += MINUTE
     with producer(Held(store), "pg") as one:
@@ -206,7 +206,7 @@ def test_a_put_back_has_neither_flag_nor_reconsumptions_as_in_rocketmq(store, cl
         ({"DELAY": "0"}, "t", 0),
     ],
 )
-def test_a_message_with_a_delay_waits_once_it_is_committed(store, delay, topic, queue_id):
+def test_committed_message_with_delay_is_scheduled(store, delay, topic, queue_id):
     """Only a client of another make sends such; RocketMQ's takes the delay out."""
     put_half(store, 0, **delay)
     (half,) = halves(store)
@@ -238,7 +238,7 @@ def cut_the_last_op(path):
 
 
 @pytest.mark.parametrize("others", [0, 100])
-def test_a_commit_whose_op_was_lost_is_not_repeated(path, open_store, clock, others):
+def test_commit_with_lost_op_message_is_not_repeated(path, open_store, clock, others):
     with open_store() as store, producer(Held(store), "pg", Listener(COMMIT)) as one:
         one.send(message(b"once"))
     cut_the_last_op(path)
@@ -255,7 +255,7 @@ def test_a_commit_whose_op_was_lost_is_not_repeated(path, open_store, clock, oth
     assert [body for body in bodies(store)[0] if body != b"other"] == [b"once"]
 
 
-def test_damage_in_the_half_queue_is_passed_over(path, open_store, clock, caplog):
+def test_damaged_half_message_is_skipped(path, open_store, clock, caplog):
     with open_store() as store, producer(Held(store), "pg", Listener(UNKNOWN)) as one:
         for n in range(3):
             one.send(message(b"%d" % n))
@@ -271,7 +271,7 @@ def test_damage_in_the_half_queue_is_passed_over(path, open_store, clock, caplog
     assert bodies(store)[0] == [b"0", b"2"]
 
 
-def test_the_words_are_what_a_recovery_finds(path, open_store):
+def test_recovery_restores_cursors(path, open_store):
     with open_store() as store:
         for n in range(3):
             with producer(Held(store), "pg", Listener(COMMIT)) as one:

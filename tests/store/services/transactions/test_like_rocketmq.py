@@ -26,7 +26,7 @@ from support.halves import (
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 CHECKED = GOLDEN / "java498-txcheck"
 ROUNDS = [1795225875575, 1795225876187, 1795225876791]
-"""When RocketMQ made its rounds; it was told to make one every 600 ms."""
+"""When RocketMQ ran its rounds; it was configured for one every 600 ms."""
 
 POLICY = {"interval_ms": 600, "timeout_ms": 6000}
 BIG = StoreConfig(log_file_bytes=65536, queue_file_entries=1000, index_slots=100, index_items=400)
@@ -154,7 +154,7 @@ def continued(path, clock):
         yield store
 
 
-def test_rocketmqs_checks_go_on(continued, clock):
+def test_checks_of_a_broker_continue(continued, clock):
     held = Held(continued)
     pending = held.transactions.pending()
     assert [(half.queue_offset, half.checks) for half in pending] == [(7, 3), (8, 3)]
@@ -167,7 +167,7 @@ def test_rocketmqs_checks_go_on(continued, clock):
     assert held.transactions.pending() == []
 
 
-def test_before_anybody_of_ours_has_written_pending_is_seen(path):
+def test_pending_timers_of_java_store_are_listed_before_first_write(path):
     shutil.copytree(CHECKED, path)
     with Store.open(path, read_only=True) as store:
         pending = Held(store).transactions.pending()

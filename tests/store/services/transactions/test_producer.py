@@ -14,7 +14,7 @@ from support.halves import COMMIT, ROLLBACK, UNKNOWN, Listener, halves, ops, pro
 from support.stores import SMALL, bodies, message
 
 
-def test_a_committed_message_is_seen_and_looks_like_rocketmqs(store, clock):
+def test_committed_message_is_visible_and_like_rocketmqs(store, clock):
     listener = Listener(COMMIT)
     sent = Message(topic="t", body=b"x", tags="A", keys=["k"], properties={"a": "b"}, queue_id=2)
     with producer(store, "pg", listener) as one:
@@ -34,7 +34,7 @@ def test_a_committed_message_is_seen_and_looks_like_rocketmqs(store, clock):
     assert store.transactions.pending() == []
 
 
-def test_before_the_decision_nobody_sees_the_message(store):
+def test_message_is_invisible_before_the_decision(store):
     def look(message, arg):
         assert bodies(store) == {queue_id: [] for queue_id in range(4)}
         assert [one.transaction_id for one in store.transactions.pending()] == [message.msg_id]
@@ -54,14 +54,14 @@ def test_a_rolled_back_message_is_never_seen(store):
 
 
 @pytest.mark.parametrize("answer", [None, UNKNOWN, "COMMIT", 1])
-def test_anything_that_is_no_decision_leaves_it_undecided(store, answer):
+def test_invalid_listener_result_leaves_message_undecided(store, answer):
     with producer(store, listener=Listener(answer)) as one:
         assert one.send(message()).state is UNKNOWN
     assert len(store.transactions.pending()) == 1
     assert ops(store) == []
 
 
-def test_an_exception_of_the_listener_leaves_it_undecided(store, caplog):
+def test_listener_exception_leaves_message_undecided(store, caplog):
     def fail(message, arg):
         raise RuntimeError("database gone")
 
@@ -72,7 +72,7 @@ def test_an_exception_of_the_listener_leaves_it_undecided(store, caplog):
     assert len(store.transactions.pending()) == 1
 
 
-def test_what_may_not_be_durable_is_not_executed_and_rolled_back(open_store, path):
+def test_message_without_durable_flush_is_rolled_back_unexecuted(open_store, path):
     store = open_store(config=replace(SMALL, flush="sync", flush_timeout_ms=50))
     listener = Listener(COMMIT)
     with producer(store, listener=listener) as one:
@@ -105,7 +105,7 @@ def test_a_send_that_fails_executes_nothing(store, monkeypatch):
     assert bodies(store)[0] == [b"a", b"c"]
 
 
-def test_a_decision_that_cannot_be_written_is_told_and_made_later(store, monkeypatch, clock):
+def test_failed_decision_is_reported_and_made_later(store, monkeypatch, clock):
     def full(descriptor, data, at):
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Whoever looks at undecided half messages without a turn misses none, at whatever moment."""
+"""A reader without the write lock sees all undecided half messages at any moment."""
 
 import threading
 
@@ -30,7 +30,7 @@ def undecided(store):
     return [(half.queue_offset, half.checks) for half in store.transactions.pending()]
 
 
-def test_an_undecided_message_is_seen_while_it_is_put_back(asking, looking, path, monkeypatch):
+def test_undecided_message_is_listed_while_it_is_renewed(asking, looking, path, monkeypatch):
     reveal, seen = Appender._reveal, []
 
     def reveal_later(self, *args):
@@ -49,9 +49,7 @@ def test_an_undecided_message_is_seen_while_it_is_put_back(asking, looking, path
     assert seen == [[(1, 1)]]
 
 
-def test_an_undecided_message_is_seen_when_its_put_back_was_never_finished(
-    asking, looking, monkeypatch
-):
+def test_undecided_message_is_listed_after_interrupted_renewal(asking, looking, monkeypatch):
     class Killed(BaseException):
         pass
 
@@ -67,10 +65,8 @@ def test_an_undecided_message_is_seen_when_its_put_back_was_never_finished(
 
 
 @pytest.mark.parametrize("nth", [1, 2])
-def test_an_undecided_message_is_seen_when_it_is_put_back_during_the_look(
-    asking, looking, monkeypatch, nth
-):
-    """Nobody holds up the writers while the two queues are looked at, one after the other."""
+def test_undecided_message_is_listed_when_renewed_during_read(asking, looking, monkeypatch, nth):
+    """Writers may append while the reader reads the two queues one after the other."""
     offsets, calls = Reader.system_offsets, []
 
     def put_back_before_the_nth(self, *args):

@@ -1,4 +1,4 @@
-"""Undecided half messages outlive the log files they were in."""
+"""Undecided half messages outlive their log files."""
 
 import pytest
 from pyrocket import Retention
@@ -35,7 +35,7 @@ def clean(store, clock):
     return report
 
 
-def test_undecided_ones_are_put_back_before_their_file_goes(path, store, held, clock):
+def test_undecided_messages_are_appended_again_before_files_are_deleted(path, store, held, clock):
     with producer(held, "a", Listener(UNKNOWN)) as a:
         results = [a.send(message(b"%d" % n, flag=n)) for n in range(3)]
         held.transactions.end(HalfMessageRef("a", 1, results[1].physical_offset), ROLLBACK)
@@ -53,7 +53,7 @@ def test_undecided_ones_are_put_back_before_their_file_goes(path, store, held, c
     assert bodies(store)[0][-1] == b"0"
 
 
-def test_whoever_sent_one_can_still_decide_it_after_its_file_has_gone(store, held, clock):
+def test_sender_can_decide_message_after_its_file_was_deleted(store, held, clock):
     def slow(message, arg):
         clean(store, clock)
         return COMMIT
@@ -64,7 +64,7 @@ def test_whoever_sent_one_can_still_decide_it_after_its_file_has_gone(store, hel
     assert held.transactions.pending() == []
 
 
-def test_what_was_decided_goes_with_its_file(store, held, clock):
+def test_ended_messages_are_deleted_with_their_file(store, held, clock):
     with producer(held, "a", Listener(COMMIT)) as a:
         result = a.send(message(b"gone"))
     clean(store, clock)
@@ -75,7 +75,7 @@ def test_what_was_decided_goes_with_its_file(store, held, clock):
     assert caught.value.code == "TRANSACTION_ENDED"
 
 
-def test_it_stays_through_many_cleanings(store, held, clock):
+def test_undecided_message_survives_many_cleanings(store, held, clock):
     with producer(held, "a", Listener(UNKNOWN)) as a:
         a.send(message(b"kept"))
     for n in range(1, 6):
@@ -84,8 +84,8 @@ def test_it_stays_through_many_cleanings(store, held, clock):
         assert (left.queue_offset, left.checks) == (n, None)
 
 
-def test_ops_that_go_do_not_bring_back_what_they_decided(store, held, clock):
-    """A message of another group has held the half cursor back behind decided ones."""
+def test_deleted_op_messages_do_not_revive_ended_messages(store, held, clock):
+    """A message of another group holds the half cursor back before ended ones."""
     with producer(held, "a", Listener(UNKNOWN)) as a, producer(held, "b", Listener(COMMIT)) as b:
         a.send(message(b"held"))
         for n in range(8):
@@ -96,7 +96,7 @@ def test_ops_that_go_do_not_bring_back_what_they_decided(store, held, clock):
     assert [half.group for half in Held(store).transactions.pending()] == ["a"]
 
 
-def test_many_are_put_back_in_parts(path, store, held, clock, monkeypatch):
+def test_many_messages_are_appended_again_in_parts(path, store, held, clock, monkeypatch):
     monkeypatch.setattr("pyrocket.services.transactions.bridge.MAX_APPEND_BYTES", 1000)
     with producer(held, "a", Listener(UNKNOWN)) as a:
         for n in range(50):
@@ -111,7 +111,7 @@ def full_disk(monkeypatch):
     monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(990, 1000))
 
 
-def test_decisions_are_taken_on_a_disk_that_is_too_full_to_send(store, held, clock, monkeypatch):
+def test_decisions_are_accepted_on_a_full_disk(store, held, clock, monkeypatch):
     """Cleaning in the middle of one would put back the very message that it is about."""
 
     def while_it_is_full(message, arg):
@@ -126,7 +126,9 @@ def test_decisions_are_taken_on_a_disk_that_is_too_full_to_send(store, held, clo
         assert held.transactions.pending() == []
 
 
-def test_a_full_disk_cleans_itself_around_undecided_ones(path, store, held, clock, monkeypatch):
+def test_full_disk_is_cleaned_and_undecided_messages_are_kept(
+    path, store, held, clock, monkeypatch
+):
     with producer(held, "a", Listener(UNKNOWN, COMMIT)) as a:
         a.send(message(b"kept"))
         fill(store)
