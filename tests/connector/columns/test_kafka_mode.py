@@ -30,7 +30,7 @@ def test_the_schema_is_that_of_sparks_kafka_source(spark, box):
         assert all(field.nullable for field in frame.schema)
 
 
-def test_the_values_are_those_that_kafka_would_give(spark, box):
+def test_the_values_are_those_of_kafkas_source(spark, box):
     box.create(queues=2)
     box.send("bare", queue=0)
     box.send(
@@ -79,7 +79,7 @@ def test_a_topic_piped_through_kafkas_columns_is_the_same(spark, box):
     assert copy.read(*columns) == box.read(*columns)
 
 
-def test_tombstones_and_keys_of_any_bytes_come_through_spark_as_they_were(spark, box, tmp_path):
+def test_tombstones_and_binary_keys_survive_a_round_trip_through_spark(spark, box, tmp_path):
     rows = [(b"k", b"v"), (b"k", None), (None, b""), (None, None), (b"", b" "), (b"a b", b"\xff")]
     rows += [(b"\xfe\xff", b"x"), (b"\0", None)]
     frame = spark.createDataFrame([*map(bytes_or_none, rows)], "key BINARY, value BINARY")

@@ -77,7 +77,7 @@ def test_arrow_types_are_those_that_spark_expects(nullable):
 
 @pytest.mark.parametrize("nullable", [True, False])
 @pytest.mark.parametrize("index", range(len(every_type())))
-def test_a_batch_of_any_column_has_exactly_the_schema_asked_for(index, nullable):
+def test_batches_have_exactly_the_requested_schema_for_any_column(index, nullable):
     schema = StructType([every_type(nullable)[index]])
     projection = Projection.of(schema)
     batch = projection.apply(scanned(projection.scan))
@@ -88,12 +88,12 @@ def test_a_batch_of_any_column_has_exactly_the_schema_asked_for(index, nullable)
 
 @pytest.mark.parametrize("nullable", [True, False])
 @pytest.mark.parametrize("index", range(len(every_type())))
-def test_an_empty_batch_of_any_column_is_fine(index, nullable):
+def test_empty_batches_of_any_column_are_projected(index, nullable):
     projection = Projection.of(StructType([every_type(nullable)[index]]))
     projection.apply(scanned(projection.scan, rows=0)).validate(full=True)
 
 
-def test_only_the_columns_asked_for_are_scanned_and_each_once():
+def test_only_selected_columns_are_scanned_and_each_once():
     schema = StructType(
         [StructField(name, COLUMNS[name][0].spark_type) for name in ("value", "offset", "body")]
     )
@@ -111,7 +111,7 @@ def test_bodies_share_their_memory_with_the_scan():
         )
 
 
-def test_names_are_matched_in_any_case_and_kept_as_written():
+def test_names_match_in_any_case_and_keep_their_spelling():
     schema = StructType([StructField("QueueOffset", COLUMNS["queueOffset"][0].spark_type)])
     projection = Projection.of(schema)
     assert projection.scan == ("queueOffset",)
@@ -181,7 +181,7 @@ def test_a_column_twice_or_none_at_all_is_refused():
         Projection.of(StructType([]))
 
 
-def test_not_null_is_promised_only_while_it_is_true():
+def test_a_not_null_column_with_nulls_fails_the_read():
     projection = Projection.of(StructType([StructField("tags", StringType(), False)]))
     batch = pa.RecordBatch.from_arrays([pa.array(["a", None])], names=["tags"])
     with pytest.raises(SchemaError, match=r"'tags' is NOT NULL.*1 of 2 messages"):

@@ -44,7 +44,7 @@ def apply(projection, *bodies):
     return projection.apply(pa.record_batch({name: columns[name] for name in projection.scan}))
 
 
-def test_columns_come_in_any_order_and_only_those_asked_for_are_decoded():
+def test_columns_may_have_any_order_and_only_selected_ones_are_decoded():
     projection = Projection.of(
         asked("b STRING, queueOffset BIGINT, A INT"), payload("a INT, b STRING, c DATE")
     )
@@ -54,18 +54,18 @@ def test_columns_come_in_any_order_and_only_those_asked_for_are_decoded():
     assert batch.to_pylist() == [{"b": "x", "queueOffset": 0, "A": 1}]
 
 
-def test_without_a_column_of_theirs_bodies_are_not_even_read():
+def test_bodies_are_not_read_if_no_column_needs_them():
     assert Projection.of(asked("queueOffset BIGINT"), payload("a INT")).scan == ("queueOffset",)
 
 
 @pytest.mark.parametrize("ddl", ["queueOffset BIGINT", "queueOffset BIGINT, a INT"])
-def test_how_many_rows_are_dropped_does_not_depend_on_the_columns(ddl):
+def test_the_number_of_dropped_rows_does_not_depend_on_the_columns(ddl):
     projection = Projection.of(asked(ddl), payload("a INT, b INT", mode="DROPMALFORMED"))
     batch = apply(projection, b'{"b":"x"}', b'{"b":1}')
     assert batch.column(0).to_pylist() == [1]
 
 
-def test_the_raw_body_stands_beside_its_fields():
+def test_the_raw_body_can_be_selected_beside_its_fields():
     projection = Projection.of(asked("body STRING, value BINARY, a INT"), payload())
     assert apply(projection, b'{"a":1}', b"\xff").to_pylist() == [
         {"body": '{"a":1}', "value": b'{"a":1}', "a": 1},
@@ -81,7 +81,7 @@ def test_the_corrupt_column_alone_checks_everything():
     ]
 
 
-def test_one_column_holds_the_fields_that_are_asked_for():
+def test_one_struct_column_holds_the_selected_fields():
     known = payload("topic STRING, a INT", value_column="p")
     projection = Projection.of(asked("topic STRING, p STRUCT<A: INT>"), known)
     assert projection.decoder.fields.names == ["a"]
@@ -110,7 +110,7 @@ def test_one_column_holds_the_fields_that_are_asked_for():
         ("a INT", {"kind": "string"}, "COLUMN_UNKNOWN", "'a'"),
     ],
 )
-def test_names_and_types_that_cannot_be_are_refused(ddl, options, code, error):
+def test_invalid_names_and_types_are_refused(ddl, options, code, error):
     with pytest.raises(InvalidInputError, match=error) as info:
         Projection.of(asked(ddl), payload(**options))
     assert info.value.code == code
@@ -136,7 +136,7 @@ def test_types_that_no_body_can_fill_are_refused(kind):
     assert info.value.code == "COLUMN_TYPE"
 
 
-def test_fields_stand_where_the_body_would():
+def test_fields_take_the_place_of_the_body():
     fields = list(asked("a INT, b INT"))
     kafka = default_columns(kafka=True, headers=False, text=False, fields=fields)
     assert kafka.names[:4] == ["key", "a", "b", "topic"]
@@ -145,7 +145,7 @@ def test_fields_stand_where_the_body_would():
     assert ours.names[7:9] == ["a", "b"]
 
 
-def test_a_stream_without_value_schema_is_told_it():
+def test_a_stream_without_value_schema_is_refused_with_the_inferred_one():
     with pytest.raises(InvalidInputError, match="it would be: a INT, b DATE") as info:
         require_value_schema(payload(), asked("a INT, topic STRING, b DATE"))
     assert info.value.code == "OPTION_MISSING"
@@ -156,7 +156,7 @@ def test_a_stream_without_value_schema_is_told_it():
 
 
 @pytest.mark.parametrize("options", [{"view": "commitlog"}, {"keys": "k"}, {}])
-def test_whatever_shows_messages_decodes_their_bodies(box, options):
+def test_all_views_of_messages_decode_their_bodies(box, options):
     """Without Spark: the reader is asked as Spark asks it."""
     box.create(queues=1).send('{"a":1}', "x", '{"a":3}', queue=0, keys=pa.array(["k"] * 3))
     given = {**box.options, "valueFormat": "json", "mode": "DROPMALFORMED", **options}

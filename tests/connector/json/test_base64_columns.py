@@ -17,7 +17,7 @@ def encoded(value):
 
 
 @given(VALUES, st.integers(0, 3))
-def test_each_value_is_encoded_as_if_it_were_alone(values, skip):
+def test_values_of_a_column_encode_as_single_values_do(values, skip):
     column = pa.array([*[b"x"] * skip, *values], pa.binary()).slice(skip)
     texts = encode_column(column)
     assert texts.to_pylist() == [encoded(value) for value in values]
@@ -25,7 +25,7 @@ def test_each_value_is_encoded_as_if_it_were_alone(values, skip):
 
 
 @given(VALUES, st.integers(0, 3))
-def test_what_was_encoded_is_decoded(values, skip):
+def test_encoded_values_decode_to_the_same(values, skip):
     texts = pa.array([*["eHg="] * skip, *map(encoded, values)], pa.string()).slice(skip)
     column = decode_column(texts)
     assert column.to_pylist() == values
@@ -33,7 +33,7 @@ def test_what_was_encoded_is_decoded(values, skip):
 
 
 @given(TEXTS)
-def test_what_is_no_base64_is_refused_among_what_is(text):
+def test_one_invalid_value_among_valid_base64_is_refused(text):
     texts = pa.array(["eHg=", text, "eA==", None])
     try:
         plain = b64decode(text, validate=True)
@@ -44,7 +44,7 @@ def test_what_is_no_base64_is_refused_among_what_is(text):
         assert decode_column(texts).to_pylist() == [b"xx", plain, b"x", None]
 
 
-def test_more_than_a_batch_holds_is_refused_before_anything_is_made(monkeypatch):
+def test_base64_beyond_the_limit_of_a_batch_is_refused_before_allocating(monkeypatch):
     monkeypatch.setattr("pyspark_pyrocket.json.base64_columns._MAX_BYTES", 7)
     assert encode_column(pa.array([b"abc"])).to_pylist() == ["YWJj"]
     with pytest.raises(pa.ArrowCapacityError, match="8 bytes"):

@@ -78,7 +78,7 @@ def called(request):
 @pytest.mark.parametrize("ddl", SCHEMAS)
 @pytest.mark.parametrize("nested", [arrays, objects])
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_a_body_is_corrupt_from_the_1001st_level_on(depth, nested, ddl, called):
+def test_a_body_is_corrupt_from_level_1001_on(depth, nested, ddl, called):
     bodies = [b'{"id":0}', nested(depth), b'{"id":2}']
     bad = []
     decoder = Decoder(PERMISSIVE, fields=parse_ddl("valueSchema", ddl), corrupt=True)
@@ -136,14 +136,14 @@ def test_an_inferred_schema_is_one_that_spark_can_carry(nested):
     assert row == inside
 
 
-def test_the_recursion_limit_is_as_before_when_bodies_have_been_decoded():
+def test_the_recursion_limit_is_restored_after_decoding():
     before = sys.getrecursionlimit()
     decode([arrays(1000)], "id INT, deep STRING")
     infer_schema([arrays(1000)])
     assert sys.getrecursionlimit() == before
 
 
-def test_text_of_a_deep_value_needs_no_stack():
+def test_printing_a_deep_value_needs_no_deep_stack():
     value = 1
     for _ in range(50_000):
         value = {"k": [value, None, True]}
@@ -182,7 +182,7 @@ def test_depth_is_counted_outside_strings_and_within_the_first_value(text):
     assert depth_of(text.encode()) == plain_depth(text)
 
 
-def test_brackets_in_strings_and_behind_the_object_do_not_count():
+def test_brackets_in_strings_and_after_the_object_do_not_count():
     text = b'{"id":1,"s":"' + b"[" * 5000 + b'"}'
     behind = b'{"id":1}' + b"[" * 5000
     escaped = b'{"id":1,"s":"\\"' + b"{" * 5000 + b'\\\\"}'

@@ -107,7 +107,7 @@ bodies = st.lists(st.builds(str.__add__, objects, texts) | texts | objects, max_
 @example(['{"i":1}} {"v":{"i":2}', "\0", '{"i":3}'])
 @example(['{"a":[{"p":1}', '{"p":2}]}'])
 @example(['{"s":"x', 'y"}'])
-def test_a_body_means_the_same_whatever_stands_beside_it(found):
+def test_a_body_decodes_the_same_whatever_its_neighbours_are(found):
     encoded = [body.encode() for body in found]
     bad = []
     wide = decode(encoded, on_bad=bad.extend, corrupt=True)
@@ -121,14 +121,14 @@ def test_a_body_means_the_same_whatever_stands_beside_it(found):
 
 
 @given(st.lists(st.binary(max_size=8), max_size=80))
-def test_bytes_that_are_no_text_spoil_only_their_own_rows(found):
+def test_bodies_that_are_not_utf_8_affect_only_their_own_rows(found):
     sound = b'{"s":"\xc3\xa9"}'
     wide = decode([sound, *found, sound], parse_ddl("x", "s STRING"))
     assert wide.column(4)[0].as_py() == wide.column(4)[-1].as_py() == {"s": "é"}
     assert len(wide) == len(found) + 2
 
 
-def test_one_bad_body_among_many_is_found_and_the_others_are_kept():
+def test_one_bad_body_among_many_is_found_and_the_others_are_decoded():
     many = [b'{"i":%d}' % at for at in range(20_000)]
     many[12_345] = b"poison"
     bad = []
@@ -138,7 +138,7 @@ def test_one_bad_body_among_many_is_found_and_the_others_are_kept():
     assert "not JSON" in bad[0].reason
 
 
-def test_bodies_written_over_several_lines_are_read():
+def test_bodies_with_several_lines_are_decoded():
     value = {"i": 1, "a": [{"p": 2, "t": None}]}
     body = json.dumps(value, indent=2).encode()
     assert rows([body, body], "i INT, a ARRAY<STRUCT<p: INT, t: TIMESTAMP>>") == [value, value]
@@ -151,7 +151,7 @@ def test_maps_keep_their_order_and_their_nulls():
     ]
 
 
-def test_what_follows_the_object_does_not_count_as_in_spark():
+def test_text_after_the_object_is_ignored_as_in_spark():
     assert rows([b'{"i":1} and more', b'{"i":2}{"i":3}'], "i INT") == [{"i": 1}, {"i": 2}]
 
 
@@ -182,14 +182,14 @@ def test_dropmalformed_leaves_out_bad_rows_and_nothing_else():
     assert decode([b"x"], mode="DROPMALFORMED").num_rows == 0
 
 
-def test_text_that_is_no_utf8_is_null_and_shown():
+def test_text_that_is_not_utf_8_is_null_and_in_the_corrupt_column():
     decoder = Decoder("PERMISSIVE", text=True, corrupt=True)
     wide = decoder.widen(batch(["é".encode(), b"a\xffb", b""]))
     assert wide.column(4).to_pylist() == ["é", None, ""]
     assert wide.column(5).to_pylist() == [None, "a�b", None]
 
 
-def test_bodies_that_are_read_one_by_one_are_few_at_a_time_and_the_same(monkeypatch):
+def test_bodies_decoded_one_by_one_are_python_objects_a_few_at_a_time(monkeypatch):
     schema = parse_ddl("valueSchema", "i INT, m MAP<STRING,STRING>")
     bodies = [b'{"i":%d,"m":{"k":"v"}}' % at if at % 3 else b"no json" for at in range(40)]
     decoder, seen = Decoder("PERMISSIVE", fields=schema), []

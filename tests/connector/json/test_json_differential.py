@@ -65,7 +65,7 @@ def plain(column):
     ]
 
 
-def test_json_is_read_as_from_json_reads_it(spark):
+def test_json_is_decoded_as_by_from_json(spark):
     bodies = [f'{{"{name}":{token}}}' for name in SCHEMA.names for token in TOKENS]
     bodies += [*BODIES, *sorted(DIFFERENT)]
     frame = spark.createDataFrame([(body,) for body in bodies], "body STRING").coalesce(1)
@@ -86,7 +86,7 @@ def test_json_is_read_as_from_json_reads_it(spark):
 
 
 @pytest.mark.parametrize("ddl", ["id INT", "id INT, deep STRING", "id INT, m MAP<STRING,INT>"])
-def test_a_deep_body_is_corrupt_from_the_same_level_on_as_in_spark(spark, ddl):
+def test_a_deep_body_is_corrupt_from_the_same_level_as_in_spark(spark, ddl):
     levels = [1, 999, 1000, 1001, 100_000]
     bodies = [
         f'{{"id":{number},"{name}":{opening * (depth - 1)}1{closing * (depth - 1)}}}'
@@ -146,7 +146,7 @@ def same(mine, theirs):
     return type(mine) is type(theirs) and mine == theirs
 
 
-def test_columns_are_written_as_to_json_writes_them(spark):
+def test_columns_are_encoded_as_by_to_json(spark):
     frame = spark.sql(ENCODED)
     table = frame.withColumn("theirs", to_json("v")).toArrow()
     ours = json_text(table.column("v").combine_chunks()).to_pylist()

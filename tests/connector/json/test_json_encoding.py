@@ -46,7 +46,7 @@ rows = st.fixed_dictionaries({name: st.none() | values for name, values in VALUE
 
 
 @given(st.lists(rows, max_size=6), st.integers(0, 2))
-def test_what_is_written_reads_back_the_same(found, first):
+def test_written_json_reads_back_the_same(found, first):
     """Also of an array that is a slice of a longer one."""
     column = pa.array(found, arrow_type(SCHEMA))[first:]
     texts = json_text(column)
@@ -57,7 +57,7 @@ def test_what_is_written_reads_back_the_same(found, first):
 
 
 @given(st.lists(text), text)
-def test_any_text_and_any_name_becomes_legal_json(values, name):
+def test_any_text_and_any_name_becomes_valid_json(values, name):
     found = json_objects([name], [pa.array(values, pa.string())], len(values)).to_pylist()
     assert [json.loads(each) for each in found] == [{name: value} for value in values]
 
@@ -87,10 +87,10 @@ def test_nulls_are_left_out_of_objects_and_kept_in_lists():
         (pa.array([], pa.list_(pa.string())), []),
     ],
 )
-def test_each_type_has_its_form(column, expected):
+def test_each_type_has_a_json_form(column, expected):
     assert json_text(column).to_pylist() == expected
 
 
-def test_a_type_without_a_form_is_named():
+def test_a_type_without_a_json_form_is_named():
     with pytest.raises(TypeError, match="duration"):
         json_text(pa.array([1], pa.duration("s")))

@@ -31,7 +31,7 @@ def test_batches_have_no_limit():
 
 @pytest.mark.parametrize("word", LIFTED)
 @pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
-def test_unlimited_can_be_said(option, word):
+def test_a_limit_can_be_lifted(option, word):
     assert admission(**{option: word}) == Admission()
 
 
@@ -44,7 +44,7 @@ def test_a_limit_of_messages_replaces_the_default():
     assert one == Admission(max_bytes=1024)
 
 
-def test_messages_to_wait_for_and_how_long():
+def test_a_micro_batch_can_wait_for_messages():
     assert admission(minOffsetsPerTrigger="7").min_rows == 7
     assert admission(minOffsetsPerTrigger="7").max_delay_ms == DEFAULT_DELAY_MS == 900_000
     assert admission(minOffsetsPerTrigger="7").max_bytes == DEFAULT_BYTES
@@ -56,7 +56,7 @@ def test_messages_to_wait_for_and_how_long():
     "option",
     ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"],
 )
-def test_a_number_of_messages_or_tasks_is_a_positive_whole_one(option, value):
+def test_counts_have_to_be_positive_whole_numbers(option, value):
     with pytest.raises(OptionError, match=rf"'{option}' is '{value}'. Write a whole number"):
         read(**{option: value})
 
@@ -71,24 +71,24 @@ def test_a_minimum_or_a_share_of_nothing_is_refused(option):
 
 @pytest.mark.parametrize("value", ["-1", "much", "", "1.5g", "64mm"])
 @pytest.mark.parametrize("option", ["maxBytesPerTrigger", "maxBytesPerPartition"])
-def test_a_number_of_bytes_is_one(option, value):
+def test_a_number_of_bytes_has_to_be_a_valid_size(option, value):
     with pytest.raises(OptionError, match=rf"'{option}' is '{value}'. Write bytes"):
         read(**{option: value})
 
 
 @pytest.mark.parametrize("value", ["15", "-1s", "soon", ""])
-def test_a_delay_is_a_length_of_time(value):
+def test_a_trigger_delay_has_to_be_a_duration(value):
     with pytest.raises(OptionError, match=r"maxTriggerDelay.*15m"):
         read(minOffsetsPerTrigger="7", maxTriggerDelay=value)
 
 
-def test_a_delay_without_messages_to_wait_for_is_refused():
+def test_a_trigger_delay_without_a_minimum_is_refused():
     with pytest.raises(OptionError, match="minOffsetsPerTrigger") as info:
         read(maxTriggerDelay="1m")
     assert info.value.code == "OPTION_MISSING"
 
 
-def test_more_to_wait_for_than_may_be_taken_is_refused():
+def test_a_minimum_above_the_maximum_is_refused():
     with pytest.raises(OptionError, match="only 5") as info:
         read(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
     assert info.value.code == "OPTION_CONFLICT"
@@ -99,13 +99,13 @@ def test_more_to_wait_for_than_may_be_taken_is_refused():
     "option",
     ["maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxOffsetsPerTrigger"],
 )
-def test_limits_of_micro_batches_are_for_streams(option):
+def test_limits_of_micro_batches_are_refused_in_batches(option):
     with pytest.raises(OptionError, match="stream"):
         read(BATCH, **{option: "1"})
 
 
 @pytest.mark.parametrize("query", [BATCH, STREAM, READ])
-def test_tasks_are_cut_in_batches_and_streams(query):
+def test_batches_and_streams_have_the_options_about_tasks(query):
     asked = read(query, minPartitions="8", maxRecordsPerPartition="9", maxBytesPerPartition="1m")
     assert asked.splitting == Splitting(min_tasks=8, max_rows=9, max_bytes=1 << 20)
     assert read(query).splitting == Splitting()

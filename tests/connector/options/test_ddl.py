@@ -67,7 +67,7 @@ def test_ddl_is_read_as_spark_reads_it(spark, ddl):
     assert to_ddl(parse_ddl("valueSchema", ddl)) == to_ddl(StructType.fromDDL(ddl))
 
 
-def test_ddl_that_is_printed_means_the_same_to_spark(spark):
+def test_spark_parses_printed_ddl_to_the_same_schema(spark):
     schema = StructType([StructField(f"c {at}`", kind) for at, kind in enumerate(ATOMS)])
     nested = StructType(
         [StructField("s", ArrayType(schema)), StructField("m", MapType(ATOMS[11], schema))]
@@ -76,12 +76,12 @@ def test_ddl_that_is_printed_means_the_same_to_spark(spark):
 
 
 @given(structs(KINDS))
-def test_what_is_printed_reads_back(schema):
+def test_printed_ddl_parses_to_the_same_schema(schema):
     assert parse_ddl("valueSchema", to_ddl(schema)) == schema
     assert parse_ddl("valueSchema", schema.json()) == schema
 
 
-def test_not_null_is_left_out_because_no_body_promises_it():
+def test_not_null_is_ignored_because_no_body_can_promise_it():
     assert parse_ddl("x", "a INT NOT NULL") == StructType([StructField("a", IntegerType())])
 
 
@@ -108,7 +108,7 @@ def test_not_null_is_left_out_because_no_body_promises_it():
         ("a " + "ARRAY<" * 100 + "INT" + ">" * 100, "nested too deeply"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(ddl, error):
+def test_errors_in_ddl_name_their_position(ddl, error):
     with pytest.raises(SchemaError, match=error) as info:
         parse_ddl("valueSchema", ddl)
     assert "valueSchema" in info.value.message

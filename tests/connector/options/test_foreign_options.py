@@ -40,7 +40,7 @@ def refused(name, query=STREAM):
         ("nameServer", BATCH, "names RocketMQ's name servers", "with 'path'"),
     ],
 )
-def test_an_option_of_others_says_what_it_is_and_where_it_belongs(
+def test_an_option_of_another_source_is_refused_with_an_explanation(
     typed, query, what, os_error_remedy
 ):
     error = refused(typed, query)
@@ -61,26 +61,26 @@ def test_an_option_of_others_says_what_it_is_and_where_it_belongs(
         ("subscribtion", "subscribe"),
     ],
 )
-def test_a_near_name_is_proposed_and_nothing_else(typed, near):
+def test_a_similar_name_is_the_only_one_proposed(typed, near):
     error = refused(typed)
     assert error.message == f"There is no option {typed!r}."
     assert error.remedy == f"Did you mean {near!r}?"
 
 
 @pytest.mark.parametrize("typed", ["offset", "filter", "query", "acks", "pullBatchSize", "x"])
-def test_all_options_are_listed_where_no_name_is_near(typed):
+def test_all_options_are_listed_if_no_name_is_similar(typed):
     remedy = refused(typed).remedy
     assert remedy.startswith("Remove it.")
     assert "Did you mean" not in remedy
     assert f"{EVERY} stream query: path, subscribe," in remedy
 
 
-def test_header_is_not_near_schema_mode():
+def test_header_is_not_similar_to_any_option():
     for query in (BATCH, STREAM, SINK, READ):
         assert nearest("header", names_for(query)) == ""
 
 
-def test_options_of_others_are_none_of_ours_and_lead_to_ours():
+def test_foreign_options_do_not_clash_with_options_and_name_existing_ones():
     ours = {option.name.lower() for option in TABLE}
     for option in _OPTIONS:
         assert option.name.lower() not in ours

@@ -43,14 +43,14 @@ def test_defaults_of_writes():
     assert options.timer_max_delay_ms == 40 * 86_400_000
 
 
-def test_names_and_words_are_case_insensitive():
+def test_names_and_values_are_case_insensitive():
     options = read(STREAM, MISSINGTOPIC="Wait", schemaMODE="KAFKA", STARTINGoffsets="Earliest")
     assert options.subscription.wait
     assert options.payload.kafka_columns
     assert options.span.starting.word == EARLIEST
 
 
-def test_subscribe_takes_a_list_without_repetitions():
+def test_subscribe_takes_a_list_and_drops_repetitions():
     assert read(subscribe=" b, a ,b").subscription.topics == ("b", "a")
 
 
@@ -60,7 +60,7 @@ def test_an_empty_name_in_subscribe_is_refused(topics):
         read(subscribe=topics)
 
 
-def test_topic_stands_for_one_subscription():
+def test_topic_subscribes_to_one_topic():
     request = Request({"path": "/s", "topic": "t"}, "/")
     assert ReadOptions.parse(request, BATCH).subscription.topics == ("t",)
 
@@ -101,7 +101,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(typed, nearest):
     assert info.value.code == "OPTION_UNKNOWN"
 
 
-def test_an_option_like_nothing_is_answered_with_all_names():
+def test_an_option_with_no_similar_name_is_refused_with_all_names():
     with pytest.raises(
         OptionError, match=r"no option 'qqqq'.*subscribe, .*topic, missingTopic, startingOffsets"
     ):
@@ -134,11 +134,11 @@ def test_a_sink_refuses_options_of_reads(option):
         write(**{option: "x"})
 
 
-def test_what_spark_adds_to_a_sink_is_ignored():
+def test_options_that_spark_adds_to_a_sink_are_ignored():
     assert write(checkpointlocation="/c", queryname="q", topic="t").topic == "t"
 
 
-def test_what_create_table_adds_is_ignored_where_columns_are_asked_for():
+def test_options_that_create_table_adds_are_ignored_when_it_asks_for_the_schema():
     added = {"provider": "pyrocket", "owner": "me", "location": "file:/s", "option.topic": "t"}
     assert read(READ, **added).subscription.topics == ("t",)
     with pytest.raises(OptionError, match="no option 'owner'"):
@@ -154,13 +154,13 @@ def test_a_schema_may_be_asked_for_with_the_options_of_either_query():
     ["missingTopic", "schemaMode", "includeHeaders", "valueFormat", "coalesceQueues", "verifyCrc"],
 )
 @pytest.mark.parametrize("value", ["", "yes", "qqqq"])
-def test_a_word_outside_the_choice_is_refused(option, value):
+def test_an_unknown_value_of_a_choice_is_refused(option, value):
     with pytest.raises(OptionError, match=rf"'{option}' is '{value}'. Use "):
         read(**{option: value})
 
 
 @pytest.mark.parametrize("option", ["createIfMissing", "flush", "schemaMode"])
-def test_a_word_outside_a_sinks_choice_is_refused(option):
+def test_an_unknown_value_of_a_sinks_choice_is_refused(option):
     with pytest.raises(OptionError, match=option):
         write(**{option: "qqqq"})
 
@@ -184,7 +184,7 @@ def test_a_batch_cannot_end_at_earliest(value):
         read(BATCH, endingOffsets=value)
 
 
-def test_every_option_has_a_place_and_a_meaning():
+def test_every_option_has_a_query_and_a_meaning():
     assert {query for option in TABLE for query in option.queries} == {BATCH, STREAM, SINK}
     assert all(option.meaning.endswith(".") for option in TABLE)
     assert "flush" not in names_for(READ)
@@ -214,7 +214,7 @@ def test_a_batch_write_can_be_named_and_numbered(version):
         ({"flush": "async", "delivery": "exactly-once"}, "OPTION_CONFLICT.*Remove 'flush'"),
     ],
 )
-def test_what_cannot_be_promised_together_is_refused(given, says):
+def test_contradicting_options_of_a_write_are_refused(given, says):
     with pytest.raises(OptionError, match=says):
         write(**given)
 
@@ -224,7 +224,7 @@ def test_at_least_once_is_flushed_as_asked(flush):
     assert write(delivery="at-least-once", flush=flush).flush == flush
 
 
-def test_a_stream_is_known_by_its_checkpoint_and_not_by_a_name():
+def test_a_stream_refuses_a_transaction_id_because_its_checkpoint_identifies_it():
     request = Request({"path": "/s", "txnAppId": "a", "txnVersion": "1"}, "/")
     with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*checkpoint.*foreachBatch"):
         WriteOptions.parse(request, streaming=True)

@@ -18,7 +18,7 @@ def write(**options):
 JSON = {"valueFormat": "json"}
 
 
-def test_json_is_asked_for_with_its_schema():
+def test_json_bodies_are_read_with_a_schema():
     schema = "id BIGINT, _corrupt_record STRING, s STRUCT<a: INT>"
     payload = read(**JSON, valueSchema=schema, valueColumn="p").payload
     assert (payload.value_format, payload.value_column, payload.mode) == ("json", "p", "PERMISSIVE")
@@ -29,7 +29,7 @@ def test_json_is_asked_for_with_its_schema():
     assert (renamed.value_schema.names, renamed.shows_corrupt) == ([], True)
 
 
-def test_text_that_is_bad_fails_unless_told_otherwise():
+def test_invalid_text_fails_the_query_by_default():
     assert read(valueFormat="string").payload.mode == "FAILFAST"
     options = {"valueFormat": "string", "mode": "dropMalformed", "badRecordsTopic": "bad"}
     payload = read(**options).payload
@@ -53,12 +53,12 @@ def test_text_that_is_bad_fails_unless_told_otherwise():
         ({**JSON, "valueSchema": "_corrupt_record INT"}, "make it STRING"),
     ],
 )
-def test_what_does_not_go_with_the_format_is_refused(options, error):
+def test_options_that_do_not_apply_to_the_format_are_refused(options, error):
     with pytest.raises(OptionError, match=error):
         read(**options)
 
 
-def test_a_name_that_is_no_topic_and_ddl_that_is_none_are_refused():
+def test_invalid_topic_names_and_ddl_are_refused():
     with pytest.raises(InvalidInputError, match=r"TOPIC_ILLEGAL"):
         read(**JSON, mode="permissive", badRecordsTopic="a b")
     with pytest.raises(InvalidInputError, match=r"SCHEMA_INVALID.*INTT is not a type"):

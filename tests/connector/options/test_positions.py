@@ -12,7 +12,7 @@ def resolve(text, bounds=BOUNDS):
     return OffsetChoice.parse("startingOffsets", text).resolve(bounds, "broker-a")
 
 
-def test_words_mean_the_bounds_of_each_queue():
+def test_earliest_and_latest_are_the_bounds_of_each_queue():
     assert resolve("earliest") == {"t": {0: 5, 1: 0}}
     assert resolve(" LATEST ") == {"t": {0: 20, 1: 7}}
 
@@ -25,7 +25,7 @@ def test_words_mean_the_bounds_of_each_queue():
         '{"t":{"broker-a":{"0":9,"1":"Latest"}}}',
     ],
 )
-def test_json_is_read_with_and_without_a_broker(text):
+def test_offsets_as_json_may_have_a_broker_level(text):
     assert resolve(text) == {"t": {0: 9, 1: 7}}
 
 
@@ -58,7 +58,7 @@ def test_minus_two_is_earliest():
         ('{"t":{"broker-a":{"0":1},"1":0}}', "is not a queue id"),
     ],
 )
-def test_malformed_offsets_are_named(text, says):
+def test_malformed_offsets_are_refused_with_the_reason(text, says):
     with pytest.raises(OptionError, match=says):
         resolve(text)
 
@@ -76,12 +76,12 @@ def test_malformed_offsets_are_named(text, says):
         ('{"t":{"broker-b":{"0":9,"1":0}}}', "does not name the broker broker-a"),
     ],
 )
-def test_offsets_have_to_name_exactly_the_queues(text, says):
+def test_offsets_must_name_exactly_the_queues_that_are_read(text, says):
     with pytest.raises(OptionError, match=says) as info:
         resolve(text)
     assert "Name exactly" in info.value.remedy
 
 
-def test_an_offset_outside_of_the_queue_is_left_to_who_knows_what_to_do():
+def test_an_offset_outside_the_queue_is_not_an_error_of_parsing():
     """Below may be a loss, beyond is a mistake: see test_places."""
     assert resolve('{"t":{"0":4,"1":0}}')["t"][0] == 4

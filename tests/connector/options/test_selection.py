@@ -78,7 +78,7 @@ def test_sql92_property_filter(spark, filled):
     assert [row.queueOffset for row in rows] == [0, 5, 6, 7]
 
 
-def test_a_stream_goes_on_behind_what_it_does_not_want(stream, filled):
+def test_a_stream_advances_past_messages_that_the_filter_drops(stream, filled):
     stream.options["sql"] = "price >= 6"
     stream.schema = SCHEMA
     assert stream.drain(maxOffsetsPerTrigger="4") == [0, 2, 4]
@@ -94,7 +94,7 @@ def test_tags_are_separated_by_bars(filled):
 
 
 @pytest.mark.parametrize("tags", ["*", "", "  "])
-def test_a_star_and_nothing_want_every_message(filled, tags):
+def test_an_empty_tag_filter_and_a_star_select_every_message(filled, tags):
     assert numbers(directly(filled, tags=tags)) == [*range(12)]
 
 
@@ -105,7 +105,7 @@ def test_sub_expression_is_another_name_for_tags(filled):
     assert caught.value.code == "OPTION_CONFLICT"
 
 
-def test_tags_and_sql_have_to_be_true_both(filled):
+def test_tags_and_sql_must_both_match(filled):
     assert numbers(directly(filled, tags="paid", sql="price > 5")) == [6, 9]
 
 
@@ -121,7 +121,7 @@ def test_tags_and_sql_have_to_be_true_both(filled):
     ],
 )
 @pytest.mark.parametrize("option", ["tags", "subExpression"])
-def test_tags_that_are_separated_in_another_way_are_refused(option, tags, meant):
+def test_tags_with_another_separator_are_refused(option, tags, meant):
     tag = tags.split("||")[-1].strip()
     with pytest.raises(OptionError, match=f"'{option}' is") as info:
         read(**{option: tags})
@@ -131,7 +131,7 @@ def test_tags_that_are_separated_in_another_way_are_refused(option, tags, meant)
 
 
 @pytest.mark.parametrize("tag", ["order", "new order", "band-or", "and", "or", "a;b", "ORDER"])
-def test_tags_that_hold_such_letters_are_tags(tag):
+def test_tags_may_contain_the_letters_of_other_separators(tag):
     assert read(tags=tag).selection.where.tags == {tag}
 
 
@@ -147,21 +147,21 @@ def test_tags_that_hold_such_letters_are_tags(tag):
         ({"sql": "a = 1", "view": "scheduled"}, "OPTION_CONFLICT", "'sql'.*view=scheduled"),
     ],
 )
-def test_a_filter_that_cannot_be_is_refused_on_the_driver(options, code, reason):
+def test_an_invalid_filter_is_refused_on_the_driver(options, code, reason):
     with pytest.raises(OptionError, match=reason) as caught:
         read(**options)
     assert caught.value.code == code
     assert caught.value.remedy
 
 
-def test_both_kinds_of_reads_have_filters_and_writes_have_not():
+def test_batches_and_streams_have_filters_and_writes_do_not():
     assert read(BATCH, tags="a").selection == read(STREAM, tags="a").selection
     source = DefaultSource({"path": "/s", "topic": "t", "tags": "a"})
     with pytest.raises(OptionError, match="for batch and stream queries"):
         source.writer(None, False)
 
 
-def test_a_task_says_what_it_chose_by_and_what_it_passed_over(filled, caplog):
+def test_a_task_logs_its_filter_and_how_many_messages_it_dropped(filled, caplog):
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
         directly(filled, tags="paid || shipped", sql="price > 8")
     (line,) = caplog.messages
@@ -171,7 +171,7 @@ def test_a_task_says_what_it_chose_by_and_what_it_passed_over(filled, caplog):
     )
 
 
-def test_a_task_without_a_filter_says_nothing(filled, caplog):
+def test_a_task_without_a_filter_logs_nothing(filled, caplog):
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
         directly(filled)
     assert not caplog.messages

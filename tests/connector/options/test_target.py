@@ -53,7 +53,7 @@ def test_no_target_explains_the_create_table_trap(options):
 
 @pytest.mark.parametrize("options", [{}, {"path": "/a"}])
 @pytest.mark.parametrize("name", ["endpoint", "namesrv", "EndPoint"])
-def test_a_target_of_later_versions_is_not_supported_yet(name, options):
+def test_brokers_as_targets_are_not_supported_yet(name, options):
     with pytest.raises(OptionError, match=f"'{name}' is not supported yet") as info:
         target(default_store="/b", **options, **{name: "localhost:8081"})
     assert info.value.code == "OPTION_UNSUPPORTED"
@@ -61,7 +61,7 @@ def test_a_target_of_later_versions_is_not_supported_yet(name, options):
 
 
 @pytest.mark.parametrize("path", ["C:\\store", "c:/store", "D:store", "C:"])
-def test_a_path_of_windows_is_named_as_that(path):
+def test_a_windows_path_is_refused_as_such(path):
     with pytest.raises(OptionError, match="Windows") as info:
         absolute_path(path, "/work")
     assert f"/mnt/{path[0].lower()}/" in info.value.remedy

@@ -41,11 +41,11 @@ def at(text, now=NOON):
         ("now", NOON),
     ],
 )
-def test_a_time_is_ms_or_iso_or_so_long_ago(text, ms):
+def test_a_time_is_epoch_ms_iso_8601_or_relative_to_now(text, ms):
     assert at(text) == ms
 
 
-def test_a_fraction_of_a_millisecond_does_not_let_an_earlier_message_in():
+def test_a_fraction_of_a_millisecond_is_rounded_up():
     assert at("2026-01-01T12:00:00.000001Z") == NOON + 1
     assert at("2026-01-01T12:00:00.000000001Z") == NOON + 1
 
@@ -60,16 +60,16 @@ def test_a_fraction_of_a_millisecond_does_not_let_an_earlier_message_in():
         *("1767268800.0", "9" * 19, True, None, 1.5, [], -1),
     ],
 )
-def test_what_is_no_time_is_refused(text):
+def test_invalid_times_are_refused(text):
     with pytest.raises(OptionError, match=r"is not a time.*-15m"):
         at(text)
 
 
-def test_a_time_without_a_zone_is_said_to_be_utc():
+def test_a_time_without_a_zone_is_utc_with_a_note():
     assert "taken as UTC" in parse_timestamp("Option 'x'", "2026-01-01T12:00").note
     assert not parse_timestamp("Option 'x'", "2026-01-01T12:00Z").note
 
 
-def test_seconds_are_suspected_where_milliseconds_are_meant():
+def test_a_small_number_of_milliseconds_gets_a_note_about_seconds():
     note = parse_timestamp("Option 'x'", "1767268800").note
     assert "1970-01-21; were seconds meant" in note

@@ -50,7 +50,7 @@ def test_every_column_comes_back(spark, box):
     assert dict(box.read("body", "queueId"))[b"\x00\xff"] == 2
 
 
-def test_columns_that_cannot_be_null_are_taken(spark, box):
+def test_not_null_columns_are_accepted(spark, box):
     frame = spark.range(3).select(
         f.col("id").cast("string").alias("body"),
         f.array(f.lit("k")).alias("keys"),
@@ -100,7 +100,7 @@ def test_a_topic_column_sends_each_row_to_its_topic(spark, box):
 
 
 @pytest.mark.parametrize("flush", ["task", "sync", "async"])
-def test_every_way_to_flush_writes_the_rows(spark, box, flush):
+def test_every_value_of_flush_writes_the_rows(spark, box, flush):
     frame = spark.createDataFrame([("x",)], "body STRING")
     save(frame, box, flush=flush, delivery="at-least-once")
     assert box.bodies() == [b"x"]
@@ -112,7 +112,7 @@ def test_an_empty_frame_creates_the_topic_and_writes_nothing(spark, box):
     assert box.bodies() == []
 
 
-def test_large_arrow_types_are_taken(spark, box):
+def test_large_arrow_types_are_accepted(spark, box):
     conf = "spark.sql.execution.arrow.useLargeVarTypes"
     spark.conf.set(conf, "true")
     try:
@@ -123,7 +123,7 @@ def test_large_arrow_types_are_taken(spark, box):
     assert box.read("body", "tags", "keys", "properties") == [(b"x", "a", ["k"], [("a", "b")])]
 
 
-def test_a_topic_piped_into_another_is_the_same(spark, box):
+def test_a_copied_topic_has_the_same_messages(spark, box):
     rows = [(b"x", "t", "red", ["a", "b"], {"c": "d"}, 2, None, 7)]
     save(spark.createDataFrame(rows, COLUMNS), box)
     copy = type(box)(box.path, "copy")
@@ -193,7 +193,7 @@ def test_a_bad_row_fails_its_task_and_nothing_is_written(spark, box, column, val
         ("properties", {"p": "x" * 32_768}, "PROPERTIES_SIZE_EXCEEDED"),
     ],
 )
-def test_at_least_once_a_bad_row_keeps_its_arrow_batch_from_being_written(
+def test_at_least_once_appends_nothing_of_an_arrow_batch_with_a_bad_row(
     spark, box, column, value, says
 ):
     told = error_of_row_7(spark, box, column, value, says, delivery="at-least-once")
@@ -203,7 +203,7 @@ def test_at_least_once_a_bad_row_keeps_its_arrow_batch_from_being_written(
     assert box.bodies() == [f"row{number}".encode() for number in range(6)]
 
 
-def test_integers_of_64_bits_name_queues_too(spark, box):
+def test_queue_ids_may_be_64_bit_integers(spark, box):
     schema = StructType([StructField("body", TEXT), StructField("partition", LongType())])
     save(spark.createDataFrame([("x", 3)], schema), box)
     assert box.read("queueId") == [(3,)]

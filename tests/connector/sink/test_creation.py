@@ -33,39 +33,37 @@ def strict_umask():
 
 
 @pytest.mark.parametrize("text", ["2770", "0o2770", " 02770 "])
-def test_a_store_that_a_write_makes_is_the_groups_where_the_option_says_so(
-    tmp_path, strict_umask, text
-):
+def test_a_new_store_is_group_writable_if_the_option_says_so(tmp_path, strict_umask, text):
     prepare(tmp_path / "s", directoryMode=text)
     assert mode(tmp_path / "s") == 0o2770
     assert mode(tmp_path / "s" / "config") == 0o2770
     assert mode(tmp_path / "s" / "config" / "topics.json") == 0o660
 
 
-def test_without_the_option_the_umask_decides(tmp_path, strict_umask):
+def test_the_umask_decides_without_the_option(tmp_path, strict_umask):
     prepare(tmp_path / "s")
     assert mode(tmp_path / "s") == 0o700
 
 
-def test_a_store_that_is_there_keeps_its_mode(tmp_path, strict_umask):
+def test_an_existing_store_keeps_its_mode(tmp_path, strict_umask):
     prepare(tmp_path / "s")
     prepare(tmp_path / "s", directoryMode="2770")
     assert mode(tmp_path / "s") == 0o700
 
 
 @pytest.mark.parametrize("text", ["", "770x", "rwxrwx---", "077", "1770", "99"])
-def test_what_is_no_mode_for_a_store_is_refused_and_makes_nothing(tmp_path, text):
+def test_an_invalid_mode_is_refused_and_creates_nothing(tmp_path, text):
     with pytest.raises(OptionError, match=r"'directoryMode' is .*octal permissions"):
         prepare(tmp_path / "s", directoryMode=text)
     assert not (tmp_path / "s").exists()
 
 
-def test_a_mode_for_what_is_not_made_is_a_conflict(tmp_path):
+def test_a_mode_without_creation_is_a_conflict(tmp_path):
     with pytest.raises(OptionError, match="creates nothing"):
         prepare(tmp_path / "s", directoryMode="2770", createIfMissing="false")
 
 
-def test_with_create_if_missing_false_a_write_makes_no_store(tmp_path):
+def test_a_write_with_create_if_missing_false_creates_no_store(tmp_path):
     with pytest.raises(StoreNotFoundError):
         prepare(tmp_path / "s", createIfMissing="false")
     assert not (tmp_path / "s").exists()
@@ -94,7 +92,7 @@ def test_a_store_that_a_write_creates_keeps_its_retention_in_the_directory(tmp_p
     assert retention_of(tmp_path / "s") == kept
 
 
-def test_by_bytes_alone_nothing_goes_for_its_age(tmp_path):
+def test_retention_by_bytes_alone_deletes_nothing_by_age(tmp_path):
     prepare(tmp_path / "s", retentionBytes="1g")
     assert retention_of(tmp_path / "s") == Retention(hours=None, total_bytes=1 << 30)
 
@@ -109,7 +107,9 @@ def test_a_stream_gives_its_first_store_a_retention(tmp_path):
 
 @pytest.mark.parametrize("before", [{}, {"retentionHours": "48"}], ids=["all kept", "48 hours"])
 @pytest.mark.parametrize("prepare_again", [prepare, prepare_stream])
-def test_another_retention_is_refused_with_the_line_to_type(tmp_path, before, prepare_again):
+def test_a_different_retention_is_refused_with_the_command_that_sets_it(
+    tmp_path, before, prepare_again
+):
     path = tmp_path / "it's"
     prepare(path, **before)
     kept = retention_of(path)
@@ -123,7 +123,7 @@ def test_another_retention_is_refused_with_the_line_to_type(tmp_path, before, pr
     prepare_again(path, **RETENTION)
 
 
-def test_a_retention_changed_under_a_stream_does_not_end_it(tmp_path):
+def test_changing_the_retention_does_not_end_a_running_stream(tmp_path):
     offsets = tmp_path / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
     options = {"checkpointLocation": str(tmp_path / "checkpoint"), **RETENTION}
@@ -149,7 +149,7 @@ def test_a_retention_changed_under_a_stream_does_not_end_it(tmp_path):
         ({"retentionHours": "72", "createIfMissing": "false"}, "OPTION_CONFLICT"),
     ],
 )
-def test_a_retention_that_cannot_be_is_refused_and_makes_nothing(tmp_path, options, code):
+def test_an_invalid_retention_is_refused_and_creates_nothing(tmp_path, options, code):
     with pytest.raises(OptionError) as refused:
         prepare(tmp_path / "s", **options)
     assert refused.value.code == code

@@ -16,7 +16,7 @@ def save(frame, box, **options):
     frame.write.format("pyrocket").mode("append").options(**box.options, **options).save()
 
 
-def test_of_a_write_that_fails_in_one_task_nothing_is_visible(spark, box):
+def test_nothing_of_a_write_is_visible_if_one_task_fails(spark, box):
     good = numbers(spark, 100)
     fails = f.when(f.col("body") == "99", f.raise_error("no")).otherwise(f.col("body"))
     with pytest.raises(Exception, match="no"):
@@ -46,7 +46,7 @@ def test_a_write_with_the_same_number_is_dropped_and_a_smaller_one_refused(spark
     assert box.rows() == 20
 
 
-def test_other_names_topics_and_nameless_writes_are_not_repetitions(spark, box):
+def test_writes_of_other_ids_topics_or_no_id_are_not_repetitions(spark, box):
     other = type(box)(box.path, "other")
     for target, app in ((box, "a"), (box, "b"), (other, "a")):
         save(numbers(spark, 10), target, txnAppId=app, txnVersion=0)
@@ -131,7 +131,7 @@ def test_a_micro_batch_that_was_not_published_is_published_by_its_replay(spark, 
     assert piped.target.bodies() == box.bodies()
 
 
-def test_a_checkpoint_from_a_backup_is_told_what_the_topic_has_already(box, piped, tmp_path):
+def test_a_restored_checkpoint_fails_with_what_the_topic_already_has(box, piped, tmp_path):
     for number in range(3):
         box.send(str(number))
         piped.run()
@@ -145,7 +145,7 @@ def test_a_checkpoint_from_a_backup_is_told_what_the_topic_has_already(box, pipe
     assert piped.target.bodies() == before
 
 
-def test_two_queries_into_one_topic_at_once_are_independent(spark, box, piped, tmp_path):
+def test_concurrent_queries_into_one_topic_are_independent(spark, box, piped, tmp_path):
     box.send(*map(str, range(20)))
     other = Piped(spark, box, tmp_path / "other")
     for query in [piped.start(), other.start()]:
@@ -156,7 +156,7 @@ def test_two_queries_into_one_topic_at_once_are_independent(spark, box, piped, t
     assert piped.target.rows() == 40
 
 
-def test_a_new_checkpoint_makes_another_query(spark, box, piped, tmp_path):
+def test_a_query_with_a_new_checkpoint_is_another_query(spark, box, piped, tmp_path):
     box.send("x")
     piped.run()
     again = Piped(spark, box, tmp_path / "again")
@@ -164,7 +164,7 @@ def test_a_new_checkpoint_makes_another_query(spark, box, piped, tmp_path):
     assert piped.target.bodies() == [b"x", b"x"]
 
 
-def test_two_sinks_of_different_topics_take_the_same_micro_batch_number(box, piped):
+def test_sinks_of_different_topics_accept_the_same_micro_batch_number(box, piped):
     box.send("x", "y")
 
     def both(frame, batch):
@@ -178,7 +178,7 @@ def test_two_sinks_of_different_topics_take_the_same_micro_batch_number(box, pip
     assert [type(box)(box.path, topic).rows() for topic in ("one", "two")] == [2, 2]
 
 
-def test_writes_in_foreach_batch_without_a_name_are_not_taken_for_each_other(box, piped):
+def test_writes_in_foreach_batch_without_an_id_are_not_repetitions(box, piped):
     """Spark tells the tasks of both the same query and micro-batch."""
     box.send("x", "y")
 
@@ -190,7 +190,7 @@ def test_writes_in_foreach_batch_without_a_name_are_not_taken_for_each_other(box
     assert piped.target.bodies() == [b"x", b"x", b"y", b"y"]
 
 
-def test_a_stream_takes_no_name_of_its_own(box, piped):
+def test_a_stream_refuses_a_transaction_id(box, piped):
     box.send("x")
     with pytest.raises(Exception, match=r"OPTION_CONFLICT.*foreachBatch"):
         piped.run(txnAppId="a", txnVersion="0")
@@ -205,7 +205,7 @@ def test_at_least_once_streams_repeat_what_is_replayed(box, piped):
     assert piped.target.bodies() == [b"x", b"x"]
 
 
-def test_a_micro_batch_without_rows_leaves_the_log_alone(box, piped):
+def test_a_micro_batch_without_rows_does_not_write_to_the_log(box, piped):
     box.send("x")
     piped.run()
     box.send("y")

@@ -95,7 +95,7 @@ def store(tmp_path_factory):
 @example(
     [(None, None, None), (b"", b"", None), (b" ", None, {"h": b"v"}), (b"\xff", b"\xff", None)]
 )
-def test_rows_of_kafka_come_back_exactly_as_they_were(store, rows):
+def test_rows_of_kafka_survive_a_round_trip_exactly(store, rows):
     topic = store.create_topic("exact", read_queues=1, write_queues=1)
     start = store.offsets(topic.name)[0].maximum
     store.append_batch(sent(rows, null_body=EMPTY, key_encoding=BASE64), topic=topic.name)
@@ -111,7 +111,7 @@ def test_rows_of_kafka_come_back_exactly_as_they_were(store, rows):
 
 
 @given(ROWS)
-def test_what_is_read_through_rocketmqs_columns_and_written_again_is_the_same_to_kafka(store, rows):
+def test_kafka_rows_copied_through_rocketmqs_columns_stay_the_same(store, rows):
     schema = default_columns(kafka=False, headers=False, text=False)
     names = ["tags", "keys", "body", "properties"]
     plain = StructType([schema[name] for name in names])
@@ -136,7 +136,7 @@ def test_one_topic_may_mix_both_encodings_of_keys(store):
     assert [message.body for message in store.query("mixed", "eCB5")] == [b"2"]
 
 
-def test_marks_count_only_where_the_message_is_as_they_say(store):
+def test_marks_that_contradict_the_message_are_ignored(store):
     store.create_topic("marks", read_queues=1, write_queues=1)
     properties = [[("pyrocketNull", "body"), ("pyrocketKey", "base64")]] * 2
     batch = {
@@ -151,7 +151,7 @@ def test_marks_count_only_where_the_message_is_as_they_say(store):
     ]
 
 
-def test_columns_of_rocketmq_show_what_is_stored(store):
+def test_rocketmqs_columns_show_the_stored_form_of_kafka_rows(store):
     store.create_topic("plain", read_queues=1, write_queues=1)
     forms = {"null_body": EMPTY, "key_encoding": BASE64}
     store.append_batch(sent([(b"x y", None, {"h": b"v"})], **forms), topic="plain")
@@ -181,7 +181,7 @@ def test_keys_and_values_may_be_read_as_text(store):
 
 
 @pytest.mark.parametrize("mode", [PERMISSIVE, DROPMALFORMED, FAILFAST])
-def test_a_tombstone_is_no_bad_record(store, mode):
+def test_a_tombstone_is_not_a_bad_record(store, mode):
     topic = f"json-{mode}"
     store.create_topic(topic, read_queues=1, write_queues=1)
     rows = [(b"a", b'{"id":1}', None), (b"b", None, None)]
@@ -194,7 +194,7 @@ def test_a_tombstone_is_no_bad_record(store, mode):
     assert [row["value"] for row in read(store, topic, schema, text)] == ['{"id":1}', None]
 
 
-def test_a_null_value_is_refused_with_its_row_its_key_and_the_way_out():
+def test_a_null_value_is_refused_with_row_key_and_remedy():
     with pytest.raises(MessageError, match="row 1, with the key 'k', has a null body") as info:
         sent([(b"j", b"x", None), (b"k", None, None)])
     assert info.value.code == "BODY_NULL"
@@ -203,14 +203,14 @@ def test_a_null_value_is_refused_with_its_row_its_key_and_the_way_out():
 
 
 @pytest.mark.parametrize("key", [b"a b", b" ", b"\xff", b"a\x01", b"\x02"])
-def test_a_key_that_is_no_key_of_rocketmq_is_refused_with_the_way_out(key):
+def test_a_key_that_rocketmq_cannot_store_is_refused_with_the_remedy(key):
     with pytest.raises(MessageError, match=r"row 1 has .* as its key") as info:
         sent([(b"j", b"x", None), (key, b"x", None)])
     assert info.value.code == "MESSAGE_ILLEGAL"
     assert "keyEncoding=base64" in info.value.remedy
 
 
-def test_a_struct_that_is_null_is_a_null_body_too(store):
+def test_a_null_struct_is_a_null_body(store):
     store.create_topic("struct", read_queues=1, write_queues=1)
     inside = StructType([StructField("id", StringType())])
     columns, body = plan_json(StructType([StructField("v", inside)]), "t", "v")
@@ -230,7 +230,7 @@ MAPS = st.lists(
 
 
 @given(MAPS, st.data())
-def test_an_entry_is_added_to_the_rows_that_are_to_have_it(maps, data):
+def test_a_map_entry_is_added_to_flagged_rows_only(maps, data):
     entries = pa.array([each and list(each.items()) for each in maps], STRINGS)
     first = data.draw(st.integers(0, len(maps)))
     flags = data.draw(st.lists(st.booleans(), min_size=len(maps), max_size=len(maps)))[first:]
@@ -293,7 +293,7 @@ def test_rows_with_a_body_are_all_rows_where_none_is_null():
     assert rows_with_body(kafka_batch([(None, None, None), (None, b"", None)]), 1).tolist() == [1]
 
 
-def test_the_forms_are_refused_unless_they_are_written_as_they_are_called():
+def test_unknown_values_of_null_body_and_key_encoding_are_refused():
     assert WriteOptions.parse(Request({"path": "/s"}, "/")).null_body == FAIL
     assert WriteOptions.parse(Request({"path": "/s"}, "/")).key_encoding == TEXT_KEY
     assert WriteOptions.parse(Request({"path": "/s", "nullbody": "DROP"}, "/")).null_body == DROP
@@ -302,7 +302,7 @@ def test_the_forms_are_refused_unless_they_are_written_as_they_are_called():
             WriteOptions.parse(Request({"path": "/s", **wrong}, "/"))
 
 
-def test_base64_is_for_the_column_that_holds_one_key(tmp_path):
+def test_base64_applies_to_the_column_key_only(tmp_path):
     request = Request({"path": str(tmp_path / "s"), "topic": "t", "keyEncoding": "base64"}, "/")
     schema = StructType([StructField("body", BinaryType()), StructField("keys", StringType())])
     with pytest.raises(OptionError, match="column 'keys'") as info:

@@ -40,7 +40,7 @@ def test_the_payload_is_body_or_value_of_text_or_bytes(name, kind):
     assert plan(**{name: kind})["body"].position == 0
 
 
-def test_every_column_of_ours_and_of_kafkas_has_its_place():
+def test_columns_of_rocketmq_and_kafka_are_sent_as_columns_of_messages():
     ours = plan(
         "",
         body=TEXT,
@@ -73,14 +73,14 @@ def test_the_option_wins_over_a_topic_column():
 
 
 @pytest.mark.parametrize("kafka", [False, True])
-def test_a_topic_can_be_piped_into_another(kafka):
+def test_a_topic_can_be_copied_to_another(kafka):
     schema = default_columns(kafka=kafka, headers=kafka, text=False)
     planned = plan_columns(schema, "copy")
     assert {"body", "keys", "properties", "queueId"} <= planned.keys()
     assert {column.source for column in planned.values()} <= set(COLUMNS)
 
 
-def test_columns_that_only_a_source_has_are_left_out():
+def test_columns_that_only_a_read_has_are_left_out():
     only = {"body", "value", "tags", "keys", "key", "topic", "properties", "headers", "flag"}
     only |= {"queueId", "partition"}
     others = {name: COLUMNS[name][0].spark_type for name in COLUMNS if name not in only}
@@ -96,7 +96,7 @@ def test_columns_that_only_a_source_has_are_left_out():
         {"value": TEXT, "queueId": IntegerType(), "partition": IntegerType()},
     ],
 )
-def test_both_names_of_one_thing_are_refused(pair):
+def test_two_columns_that_mean_the_same_are_refused(pair):
     with pytest.raises(SchemaError, match="mean the same") as info:
         plan(**pair)
     assert info.value.code == "COLUMN_TWICE"
@@ -118,7 +118,7 @@ def test_an_unknown_column_is_refused_with_the_nearest_name(name, near):
     assert info.value.code == "COLUMN_UNKNOWN"
 
 
-def test_a_column_like_nothing_is_sent_to_the_body():
+def test_an_unknown_column_is_refused_with_the_way_to_put_it_into_the_body():
     with pytest.raises(SchemaError, match=r"no column 'zzzz'.*to_json"):
         plan(body=TEXT, zzzz=TEXT)
 
@@ -174,7 +174,7 @@ def plan_body(value_column="", **columns):
     return plan_json(StructType(fields), "t", value_column)
 
 
-def test_what_is_not_a_messages_own_becomes_the_json_body():
+def test_other_columns_become_the_json_body():
     planned, body = plan_body(
         id=LongType(), tags=TEXT, Key=TEXT, timestamp=TimestampType(), deep=StructType([])
     )
@@ -202,7 +202,7 @@ def test_one_struct_is_the_whole_body_if_it_is_named():
         ("p", {"p": StructType([]), "id": LongType()}, "COLUMN_UNKNOWN", "'id'"),
     ],
 )
-def test_what_cannot_become_a_json_body_is_refused(value_column, columns, code, error):
+def test_columns_without_a_json_form_are_refused(value_column, columns, code, error):
     with pytest.raises(SchemaError, match=error) as info:
         plan_body(value_column, **columns)
     assert info.value.code == code

@@ -12,7 +12,7 @@ SCHEMA = StructType([StructField("body", StringType())])
 
 
 @pytest.mark.parametrize(("flush", "fsyncs"), [("task", 1), ("sync", 3), ("async", 0)])
-def test_a_task_of_three_batches_syncs_as_often_as_flush_says(tmp_path, monkeypatch, flush, fsyncs):
+def test_flush_decides_how_often_a_task_fsyncs(tmp_path, monkeypatch, flush, fsyncs):
     options = {"path": str(tmp_path / "store"), "topic": "t", "flush": flush}
     options["delivery"] = "at-least-once"
     sink = prepare_sink(Request(options, str(tmp_path)), SCHEMA, overwrite=False)

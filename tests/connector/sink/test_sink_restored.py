@@ -55,7 +55,7 @@ def put_back(path, backup):
     shutil.copytree(backup, path)
 
 
-def test_a_checkpoint_of_one_batch_before_loses_no_rows_in_silence(piped, tmp_path):
+def test_a_restored_checkpoint_loses_no_rows_silently(piped, tmp_path):
     """Spark plans the last micro-batch again, with what has come since."""
     piped.run("a", "b")
     shutil.copytree(piped.checkpoint, tmp_path / "backup")
@@ -67,7 +67,7 @@ def test_a_checkpoint_of_one_batch_before_loses_no_rows_in_silence(piped, tmp_pa
     assert set(piped.sink.bodies()) == set(piped.sent)
 
 
-def test_a_sink_of_an_older_copy_is_told_which_batches_it_lacks(piped, tmp_path):
+def test_an_older_copy_of_the_store_fails_with_the_missing_batches(piped, tmp_path):
     piped.run("a")
     shutil.copytree(piped.sink.path, tmp_path / "backup")
     piped.run("b")
@@ -81,7 +81,7 @@ def test_a_sink_of_an_older_copy_is_told_which_batches_it_lacks(piped, tmp_path)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["checkpoint in an option", "in the session"])
-def test_a_sink_whose_store_is_gone_is_not_begun_again(spark, piped, tmp_path, named):
+def test_a_query_whose_store_is_missing_creates_no_other(spark, piped, tmp_path, named):
     """As where a disk is not mounted: rows would be missing when it is."""
     if not named:
         spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
@@ -104,7 +104,7 @@ def test_a_sink_whose_store_is_gone_is_not_begun_again(spark, piped, tmp_path, n
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
 
 
-def test_batches_without_rows_between_runs_are_no_gap(piped):
+def test_batches_without_rows_between_runs_are_not_a_gap(piped):
     """As in every windowed query."""
     for number in range(2):
         piped.run(f"row-{number}", where="body LIKE 'row%'")

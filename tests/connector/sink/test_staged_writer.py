@@ -53,7 +53,7 @@ def through_spark(messages):
     return [pickle.loads(pickle.dumps(message)) for message in messages]
 
 
-def test_rows_are_invisible_until_the_commit_and_then_all_there(box, request_to):
+def test_rows_are_invisible_until_commit_makes_all_visible(box, request_to):
     writer = batch_writer(request_to(), SCHEMA, overwrite=False)
     messages = through_spark([writer.write(rows("a", "b")), writer.write(rows("c"))])
     assert box.rows() == 0
@@ -61,7 +61,7 @@ def test_rows_are_invisible_until_the_commit_and_then_all_there(box, request_to)
     assert box.bodies() == [b"a", b"b", b"c"]
 
 
-def test_a_stream_is_published_by_its_commit_and_dropped_by_the_next(box, request_to, in_task):
+def test_a_micro_batch_is_published_by_commit_and_dropped_when_repeated(box, request_to, in_task):
     for _ in range(2):
         in_task(batch=0)
         staged = through_spark(
@@ -72,7 +72,7 @@ def test_a_stream_is_published_by_its_commit_and_dropped_by_the_next(box, reques
         assert box.bodies() == [b"a", b"b"]
 
 
-def test_an_attempt_that_lost_is_not_published(box, request_to, in_task):
+def test_a_losing_task_attempt_is_not_published(box, request_to, in_task):
     in_task(batch=0)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     writer.write(rows("a"))
@@ -81,7 +81,7 @@ def test_an_attempt_that_lost_is_not_published(box, request_to, in_task):
     assert box.bodies() == [b"a"]
 
 
-def test_an_abort_takes_away_what_was_staged(box, request_to):
+def test_an_abort_deletes_staged_rows(box, request_to):
     writer = batch_writer(request_to(), SCHEMA, overwrite=False)
     messages = [writer.write(rows("a")), None, writer.write(iter([]))]
     writer.abort(messages)
@@ -90,14 +90,14 @@ def test_an_abort_takes_away_what_was_staged(box, request_to):
     assert box.rows() == 0
 
 
-def test_an_abort_has_no_complaints_of_its_own(box, request_to, tmp_path):
+def test_an_abort_raises_no_errors_of_its_own(box, request_to, tmp_path):
     writer = batch_writer(request_to(), SCHEMA, overwrite=False)
     message = writer.write(rows("a"))
     Store.open(box.path).path.rename(tmp_path / "elsewhere")
     writer.abort([message])
 
 
-def test_the_later_run_of_a_query_wins(box, request_to, in_task):
+def test_a_later_run_of_a_query_fences_the_earlier(box, request_to, in_task):
     def run(name, batch, body):
         in_task(batch=batch, run=name)
         writer = stream_writer(request_to(), SCHEMA, overwrite=False)
@@ -111,7 +111,7 @@ def test_the_later_run_of_a_query_wins(box, request_to, in_task):
     assert box.bodies() == [b"a", b"b", b"d"]
 
 
-def test_a_run_that_is_fenced_fails_without_rows_too(box, request_to, in_task):
+def test_a_fenced_run_fails_without_rows_too(box, request_to, in_task):
     for name, batch in (("earlier", 0), ("later", 1)):
         in_task(batch=batch, run=name)
         writer = stream_writer(request_to(), SCHEMA, overwrite=False)
@@ -141,7 +141,7 @@ def test_a_micro_batch_without_rows_is_one_small_write_without_a_flush(
 
 
 @pytest.mark.parametrize("missing", [{"batch": None}, {"query": None}, {"run": ""}])
-def test_a_micro_batch_that_cannot_be_known_again_is_refused(in_task, missing):
+def test_a_micro_batch_without_an_identity_is_refused(in_task, missing):
     in_task(**missing)
     with pytest.raises(SinkError, match=r"SINK_NO_IDENTITY.*txnAppId.*at-least-once"):
         batch_of_task("t")
@@ -171,7 +171,7 @@ def test_a_micro_batch_began_with_its_first_task():
     assert agreed(through_spark([later, first]), 4).began == first.began
 
 
-def test_another_store_at_the_tasks_place_is_refused(box, request_to, tmp_path):
+def test_a_task_refuses_another_store_at_the_path(box, request_to, tmp_path):
     writer = batch_writer(request_to(), SCHEMA, overwrite=False)
     Store.open(box.path, read_only=True).path.rename(tmp_path / "elsewhere")
     with pytest.raises(StoreNotSharedError):
@@ -181,7 +181,7 @@ def test_another_store_at_the_tasks_place_is_refused(box, request_to, tmp_path):
         writer.write(rows("a"))
 
 
-def test_a_row_that_is_to_wait_is_published_and_dropped_like_others(box, request_to, in_task):
+def test_delayed_rows_are_published_and_dropped_like_others(box, request_to, in_task):
     schema = StructType([*SCHEMA, StructField("delayLevel", IntegerType())])
     clock = FileClock(box.path)
     clock.set(1_700_000_000_000)
@@ -207,7 +207,7 @@ def checkpoint_at(tmp_path, batch):
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 @pytest.mark.parametrize("known", [True, False], ids=["checkpoint known", "not known"])
-def test_only_the_first_micro_batch_begins_a_store(
+def test_only_the_first_micro_batch_creates_a_store(
     box, request_to, in_task, tmp_path, known, delivery
 ):
     in_task(batch=5)
@@ -218,7 +218,7 @@ def test_only_the_first_micro_batch_begins_a_store(
     assert not Path(box.path).exists()
 
 
-def test_a_later_micro_batch_without_rows_begins_no_store(box, request_to, in_task):
+def test_a_later_micro_batch_without_rows_creates_no_store(box, request_to, in_task):
     in_task(batch=5)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     with pytest.raises(SinkError, match=r"SINK_STORE_CHANGED.*there is no store"):
@@ -228,7 +228,7 @@ def test_a_later_micro_batch_without_rows_begins_no_store(box, request_to, in_ta
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 @pytest.mark.parametrize("bodies", [("a",), ()], ids=["rows", "no rows"])
-def test_the_first_micro_batch_begins_a_store_where_the_checkpoint_is_not_known(
+def test_the_first_micro_batch_creates_a_store_if_the_checkpoint_is_unknown(
     box, request_to, in_task, bodies, delivery
 ):
     in_task(batch=0)
@@ -239,7 +239,7 @@ def test_the_first_micro_batch_begins_a_store_where_the_checkpoint_is_not_known(
     assert box.bodies() == [body.encode() for body in bodies]
 
 
-def test_a_task_on_another_machine_begins_no_store(box, request_to, in_task, monkeypatch):
+def test_a_task_on_another_machine_creates_no_store(box, request_to, in_task, monkeypatch):
     in_task(batch=0)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
@@ -249,7 +249,7 @@ def test_a_task_on_another_machine_begins_no_store(box, request_to, in_task, mon
 
 
 @pytest.mark.parametrize("there", ["nothing", "another store"])
-def test_a_store_that_vanishes_under_a_running_query_is_named_as_that(
+def test_a_store_that_vanishes_while_a_query_runs_is_reported_as_such(
     box, request_to, in_task, tmp_path, there
 ):
     in_task(batch=0)
@@ -265,7 +265,7 @@ def test_a_store_that_vanishes_under_a_running_query_is_named_as_that(
             step()
 
 
-def test_a_query_keeps_in_its_checkpoint_which_store_it_writes_to(
+def test_the_checkpoint_of_a_query_names_the_store_that_it_writes_to(
     box, request_to, in_task, tmp_path
 ):
     def run(batch, **options):
@@ -289,7 +289,7 @@ def test_a_query_keeps_in_its_checkpoint_which_store_it_writes_to(
         run(3, path=str(first))
 
 
-def test_a_note_in_the_checkpoint_that_cannot_be_read_is_named(box, request_to, in_task, tmp_path):
+def test_an_unreadable_sink_file_in_the_checkpoint_is_named(box, request_to, in_task, tmp_path):
     options = checkpoint_at(tmp_path, 0)
     (tmp_path / "checkpoint" / "pyrocket-sink.json").write_text('{"version": 2}')
     box.create()

@@ -45,7 +45,7 @@ def test_a_micro_batch_without_rows_writes_nothing(box, pipe):
     assert pipe().bodies() == []
 
 
-def test_a_bad_row_stops_the_query_by_name(box, pipe):
+def test_a_bad_row_fails_the_query_and_is_named(box, pipe):
     box.send("x", queue=0)
     with pytest.raises(Exception, match=r"BODY_NULL.*Partition \d+, Arrow batch 0.*row 0 "):
         pipe("CAST(NULL AS STRING) AS body")

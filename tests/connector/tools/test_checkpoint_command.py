@@ -46,13 +46,13 @@ def test_offsets_readable_and_versioned_in_checkpoint(files):
     assert "version 9" in damage["reason"]
 
 
-def test_with_the_store_it_shows_what_is_left_to_read(files):
+def test_with_the_store_it_shows_how_much_is_left_to_read(files):
     files.box.send("e", queue=0)
     shown = run("show", files.path, "--store", files.box.path)
     assert "t      0      2            0      3    1\n" in shown
 
 
-def test_a_batch_that_was_planned_only_is_told_from_one_that_is_over(files):
+def test_planned_and_committed_micro_batches_are_distinguished(files):
     files.box.send("e")
     files.plan()
     shown = run("show", files.path)
@@ -74,7 +74,7 @@ def test_a_batch_that_was_planned_only_is_told_from_one_that_is_over(files):
         ("metadata", b"{", "cannot be read"),
     ],
 )
-def test_a_damaged_file_is_named_with_what_is_wrong(files, name, content, reason):
+def test_a_damaged_file_is_named_with_the_fault(files, name, content, reason):
     crc = files.path / f"{os.path.dirname(name)}/.{os.path.basename(name)}.crc"
     crc.unlink(missing_ok=True)
     (files.path / name).write_bytes(content)
@@ -89,7 +89,7 @@ def test_files_that_are_not_spark_s_are_named(files):
     assert run_json("show", files.path)["foreign"] == ["notes.txt", "offsets/1.bak"]
 
 
-def test_no_checkpoint_and_one_elsewhere_are_told_apart(tmp_path):
+def test_a_missing_checkpoint_and_a_remote_one_have_different_errors(tmp_path):
     assert run_json("show", tmp_path, status=2)["error"]["code"] == "CHECKPOINT_NOT_FOUND"
     remote = run_json("show", "s3://bucket/checkpoint", status=2)["error"]
     assert remote["code"] == "CHECKPOINT_REMOTE"

@@ -25,7 +25,7 @@ def test_the_package_offers_one_source_under_the_name_of_the_format():
     assert pyspark_pyrocket.DefaultSource.name() == "pyrocket"
 
 
-def test_the_import_brings_nothing_but_itself():
+def test_importing_the_package_imports_nothing_else():
     code = """
         import sys
         import pyspark.sql.datasource

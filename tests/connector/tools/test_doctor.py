@@ -32,7 +32,7 @@ def installed(tmp_path, monkeypatch):
     return install
 
 
-def test_our_source_is_found_by_what_spark_does_to_find_it():
+def test_the_source_is_found_as_spark_finds_it():
     found = check_discovery(sys.executable)[-1]
     assert found.verdict is Verdict.OK, found
 
@@ -40,7 +40,7 @@ def test_our_source_is_found_by_what_spark_does_to_find_it():
 @pytest.mark.parametrize(
     "text", ["raise RuntimeError('boom')", "import not_there", "DefaultSource = 'a text'"]
 )
-def test_one_bad_package_is_named_because_it_hides_all_sources(installed, text):
+def test_a_package_that_hides_all_sources_is_named(installed, text):
     installed("pyspark_bad", text)
     *others, ours = check_discovery(sys.executable)
     (culprit,) = [check for check in others if check.verdict is Verdict.FAIL]
@@ -51,43 +51,43 @@ def test_one_bad_package_is_named_because_it_hides_all_sources(installed, text):
     assert "register" in ours.remedy
 
 
-def test_a_package_that_ends_its_process_is_named_too(installed):
+def test_a_package_that_exits_the_process_is_named(installed):
     installed("pyspark_bad", "import os; os._exit(3)")
     assert "pyspark_bad" in check_discovery(sys.executable)[-1].found
 
 
-def test_a_class_that_is_no_source_is_only_a_warning(installed):
+def test_a_class_that_is_not_a_source_is_only_a_warning(installed):
     installed("pyspark_odd", "print('noise')\nclass DefaultSource: pass")
     *others, ours = check_discovery(sys.executable)
     assert [check.verdict for check in others] == [Verdict.WARN]
     assert ours.verdict is Verdict.OK
 
 
-def test_a_second_source_of_our_name_is_a_warning(installed):
+def test_a_second_source_of_the_same_name_is_a_warning(installed):
     installed("pyspark_twin", "from pyspark_pyrocket import DefaultSource")
     *others, ours = check_discovery(sys.executable)
     assert "also offers" in others[0].found
     assert ours.verdict is Verdict.OK
 
 
-def test_a_package_without_a_source_is_nothing_to_report(installed):
+def test_a_package_without_a_source_is_not_reported(installed):
     installed("pyspark_helpers", "")
     assert len(check_discovery(sys.executable)) == 1
 
 
-def test_not_being_installed_for_the_workers_is_told(monkeypatch):
+def test_a_package_missing_in_the_workers_python_is_reported(monkeypatch):
     monkeypatch.setattr(discovery, "_probe", lambda python, *arguments: [])
     (found,) = check_discovery(sys.executable)
     assert found.verdict is Verdict.FAIL
     assert "PYTHONPATH" in found.remedy
 
 
-def test_a_python_that_cannot_list_modules_is_told():
+def test_a_python_that_cannot_list_modules_is_reported():
     (found,) = check_discovery("/no/such/python")
     assert found.verdict is Verdict.FAIL
 
 
-def test_workers_that_match_are_fine():
+def test_matching_workers_pass():
     assert check_worker(sys.executable).verdict is Verdict.OK
 
 
@@ -100,7 +100,7 @@ def test_workers_that_match_are_fine():
         ("echo hello", "does not run"),
     ],
 )
-def test_workers_that_spark_would_refuse_are_told_with_the_way_out(tmp_path, answer, reason):
+def test_workers_that_spark_would_refuse_are_reported_with_the_remedy(tmp_path, answer, reason):
     found = check_worker(str(executable(tmp_path / "python3", answer)))
     assert found.verdict is Verdict.FAIL
     assert reason in found.found
@@ -108,9 +108,7 @@ def test_workers_that_spark_would_refuse_are_told_with_the_way_out(tmp_path, ans
 
 
 @pytest.mark.parametrize("given", ["PYSPARK_PYTHON", "PATH"])
-def test_the_interpreter_that_spark_would_start_is_the_one_that_is_asked(
-    tmp_path, monkeypatch, given
-):
+def test_the_interpreter_that_spark_would_start_is_examined(tmp_path, monkeypatch, given):
     """PYSPARK_PYTHON where it is set, else `python3` of PATH: not the one that runs the doctor."""
     asked = tmp_path / "asked"
     other = executable(tmp_path / "python3", f'echo 1 >> {asked}; exec {sys.executable} "$@"')
@@ -125,7 +123,7 @@ def test_the_interpreter_that_spark_would_start_is_the_one_that_is_asked(
     assert len(asked.read_text().split()) >= 2, "for its version, and for what Spark finds there"
 
 
-def test_workers_that_do_not_exist_are_told():
+def test_missing_workers_are_reported():
     assert check_worker("/no/such/python").verdict is Verdict.FAIL
 
 
@@ -138,7 +136,7 @@ def test_workers_that_do_not_exist_are_told():
         ((4, 1, 0), (3, 12), Verdict.FAIL),
     ],
 )
-def test_pyspark_must_be_new_enough_and_go_with_python(
+def test_pyspark_must_be_recent_and_support_this_python(
     monkeypatch, installed_version, python, verdict
 ):
     monkeypatch.setattr(interpreter_checks, "pyspark_version", lambda: installed_version)
@@ -148,7 +146,7 @@ def test_pyspark_must_be_new_enough_and_go_with_python(
     assert bool(found.remedy) is (verdict is Verdict.FAIL)
 
 
-def test_a_missing_pyspark_is_told(monkeypatch):
+def test_a_missing_pyspark_is_reported(monkeypatch):
     def missing():
         raise ImportError("No module named 'pyspark'")
 
@@ -156,7 +154,7 @@ def test_a_missing_pyspark_is_told(monkeypatch):
     assert "pip install" in check_pyspark().remedy
 
 
-def test_a_missing_java_is_told(monkeypatch):
+def test_a_missing_java_is_reported(monkeypatch):
     def missing():
         raise JavaNotFoundError("No Java.", "Install one.")
 
@@ -211,7 +209,7 @@ def test_json_holds_every_check_of_this_machine(tmp_path, monkeypatch):
     assert answer["ok"] == (done.exit_code == 0)
 
 
-def test_sources_are_looked_for_with_the_drivers_interpreter_as_spark_does(tmp_path, monkeypatch):
+def test_discovery_uses_the_drivers_interpreter_as_spark_does(tmp_path, monkeypatch):
     """PYSPARK_DRIVER_PYTHON=jupyter hides every Python data source."""
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", str(executable(tmp_path / "jupyter", "exit 1")))
     found = {check.name: check for check in package.examine(None)}

@@ -39,7 +39,7 @@ def started(machine, monkeypatch):
     return machine
 
 
-def test_configure_sets_what_is_not_set_and_returns_it(machine):
+def test_configure_sets_unset_variables_and_returns_them(machine):
     chosen = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(machine / "java")}
     assert configure() == chosen
     assert {name: os.environ[name] for name in chosen} == chosen
@@ -47,36 +47,32 @@ def test_configure_sets_what_is_not_set_and_returns_it(machine):
 
 
 @pytest.mark.parametrize("name", ["PYSPARK_PYTHON", "JAVA_HOME"])
-def test_configure_leaves_what_is_set(machine, monkeypatch, name):
+def test_configure_keeps_variables_that_are_set(machine, monkeypatch, name):
     monkeypatch.setenv(name, "/somewhere")
     assert name not in configure()
     assert os.environ[name] == "/somewhere"
 
 
-def test_configure_leaves_a_driver_that_is_no_python_and_says_what_it_does(
-    machine, monkeypatch, caplog
-):
+def test_configure_warns_about_a_driver_program_that_is_not_python(machine, monkeypatch, caplog):
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
     configure()
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == "jupyter"
     assert "PYSPARK_DRIVER_PYTHON=jupyter" in caplog.text
 
 
-def test_configure_after_the_start_of_spark_is_an_error_with_the_way_out(started):
+def test_configure_after_the_start_of_spark_fails_with_the_remedy(started):
     with pytest.raises(UnsupportedError, match=r"SESSION_STARTED.*spark\.pyspark\.python") as told:
         configure()
     assert f"PYSPARK_PYTHON={sys.executable}" in told.value.remedy
     assert "PYSPARK_PYTHON" not in os.environ
 
 
-def test_configure_after_the_start_is_fine_where_spark_found_an_interpreter_set(
-    started, monkeypatch
-):
+def test_configure_after_the_start_succeeds_if_an_interpreter_was_set(started, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "/somewhere")
     assert configure() == {}
 
 
-def test_configure_after_the_start_is_fine_where_python3_of_path_is_this_one(started, monkeypatch):
+def test_configure_after_the_start_succeeds_if_python3_on_path_is_this_one(started, monkeypatch):
     """As in an activated environment, or in a program that spark-submit starts from one."""
     executable(started / "env" / "bin" / "python3", "exit 0")
     monkeypatch.setattr(sys, "executable", str(started / "env" / "bin" / "python"))
@@ -84,7 +80,7 @@ def test_configure_after_the_start_is_fine_where_python3_of_path_is_this_one(sta
     assert configure() == {}
 
 
-def test_configure_without_any_java_is_an_error_with_the_way_out(machine, monkeypatch):
+def test_configure_without_any_java_fails_with_the_remedy(machine, monkeypatch):
     monkeypatch.setenv("PATH", str(machine / "bin"))
     monkeypatch.setattr(importlib_util(), "find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match="JAVA_NOT_FOUND") as told:
@@ -108,7 +104,7 @@ def test_configure_does_nothing_in_the_processes_that_spark_starts(started, monk
     assert "PYSPARK_PYTHON" not in os.environ
 
 
-def test_configure_with_spark_connect_says_that_the_servers_python_counts(
+def test_configure_with_spark_connect_warns_that_the_servers_python_counts(
     machine, monkeypatch, caplog
 ):
     monkeypatch.setenv("SPARK_REMOTE", "sc://server:15002")
@@ -130,7 +126,7 @@ def test_configure_is_imported_when_it_is_used():
 
 
 @pytest.mark.spark
-def test_a_program_that_calls_configure_runs_where_its_python_is_not_on_path(tmp_path):
+def test_a_program_that_calls_configure_runs_with_its_python_off_the_path(tmp_path):
     """As started by an IDE, cron, systemd or a kernel of a notebook: nothing is activated."""
     executable(tmp_path / "bin" / "python3", "exit 1")
     settings = {

@@ -43,9 +43,7 @@ def test_java_home_comes_first(machine, monkeypatch):
 
 
 @pytest.mark.parametrize(("version", "reason"), [("1.8", "is Java 1"), ("11", "is Java 11")])
-def test_a_java_home_that_is_too_old_is_passed_over_and_said_so(
-    machine, monkeypatch, version, reason
-):
+def test_a_java_home_that_is_too_old_is_skipped_with_a_note(machine, monkeypatch, version, reason):
     fake_java(machine / "old", version)
     monkeypatch.setenv("JAVA_HOME", str(machine / "old"))
     monkeypatch.setenv("PATH", str(fake_java(machine / "new", 21).parent))
@@ -54,7 +52,7 @@ def test_a_java_home_that_is_too_old_is_passed_over_and_said_so(
     assert f"JAVA_HOME={machine / 'old'} {reason}" in found.describe()
 
 
-def test_a_broken_java_home_is_passed_over_and_said_so(machine, monkeypatch):
+def test_a_broken_java_home_is_skipped_with_a_note(machine, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(machine / "gone"))
     monkeypatch.setenv("PATH", str(fake_java(machine / "new", 21).parent))
     assert "gone is not a working Java" in find_java().describe()
@@ -67,7 +65,7 @@ def test_a_shim_on_path_leads_to_the_home_that_java_itself_names(machine, monkey
     assert find_java().home == machine / "jdks" / "21"
 
 
-def test_without_any_java_the_error_says_what_was_looked_at_and_the_way_out(machine, monkeypatch):
+def test_without_any_java_the_error_lists_what_was_tried_and_the_remedy(machine, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(machine / "gone"))
     assert find_system_java() is None
     with pytest.raises(JavaNotFoundError) as caught:
@@ -90,7 +88,7 @@ def test_the_launcher_drops_one_argument_and_keeps_the_rest_as_they_are(packaged
     assert answer.stdout == "<-cp><a b:*><><--add-modules=x><$1>"
 
 
-def test_the_launcher_is_made_once_and_mended_when_damaged(packaged):
+def test_the_launcher_is_created_once_and_restored_if_corrupt(packaged):
     launcher = find_java().home / "bin" / "java"
     first = launcher.stat()
     assert find_java().home / "bin" / "java" == launcher

@@ -72,7 +72,7 @@ def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
     assert found.latency_ms == 5_000, "the age of the first that is not read"
 
 
-def test_the_text_of_a_listener_is_read_as_the_json_of_a_progress(box, progress):
+def test_offsets_are_accepted_as_text_and_as_json(box, progress):
     box.create(queues=1)
     box.send("a", "b")
     (source,) = progress(1)["sources"]
@@ -90,11 +90,11 @@ def test_the_text_of_a_listener_is_read_as_the_json_of_a_progress(box, progress)
         {"endOffset": "no JSON", "latestOffset": "no JSON"},
     ],
 )
-def test_other_sources_have_no_lag_here(source):
+def test_sources_of_other_formats_have_no_lag(source):
     assert lag_of(source) == []
 
 
-def test_another_store_adds_nothing(box, progress, tmp_path):
+def test_another_store_adds_no_bytes_and_time(box, progress, tmp_path):
     box.create(queues=1)
     box.send("a", "b")
     (source,) = progress(1)["sources"]
@@ -103,7 +103,7 @@ def test_another_store_adds_nothing(box, progress, tmp_path):
     assert found.bytes_left is None
 
 
-def test_lost_messages_are_told_beside_the_lag(box, progress):
+def test_lost_messages_are_reported_with_the_lag(box, progress):
     box.create(queues=1)
     box.send("a", "b")
     (source,) = progress(1)["sources"]
@@ -113,7 +113,7 @@ def test_lost_messages_are_told_beside_the_lag(box, progress):
     assert str(found) == "t by 1 messages, 5 lost"
 
 
-def test_a_query_that_waits_for_nothing_is_not_behind(box, progress):
+def test_a_query_that_has_read_everything_is_not_behind(box, progress):
     box.create(queues=1)
     box.send("a")
     (source,) = progress(1)["sources"]
@@ -143,7 +143,7 @@ def test_metrics_have_rocketmq_s_names_and_labels(box, progress):
     listener.close()
 
 
-def test_a_query_that_has_ended_leaves_no_metrics(box, progress):
+def test_an_ended_query_leaves_no_metrics(box, progress):
     box.create(queues=1)
     box.send("a", "b")
     registry = CollectorRegistry()
@@ -154,7 +154,7 @@ def test_a_query_that_has_ended_leaves_no_metrics(box, progress):
     assert b"{" not in generate_latest(registry)
 
 
-def test_a_line_is_logged_now_and_then(box, progress, caplog):
+def test_lag_is_logged_at_most_once_per_interval(box, progress, caplog):
     box.create(queues=1)
     box.send("a", "b")
     asked = progress(1, name="flights")
@@ -168,7 +168,7 @@ def test_a_line_is_logged_now_and_then(box, progress, caplog):
             assert [record.message for record in caplog.records] == told
 
 
-def test_a_store_that_is_not_there_leaves_lag_in_messages(box, progress, tmp_path, caplog):
+def test_without_the_store_lag_is_in_messages_only(box, progress, tmp_path, caplog):
     box.create(queues=1)
     box.send("a", "b")
     listener = LagListener(str(tmp_path / "none"))
@@ -186,7 +186,7 @@ def test_a_listener_never_raises(caplog):
     assert "could not be told" in caplog.text
 
 
-def test_without_prometheus_there_are_log_lines_and_a_port_is_refused(monkeypatch):
+def test_without_prometheus_lag_is_logged_and_a_port_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(UnsupportedError, match="prometheus-client") as caught:
         watch_lag(None, port=0)
@@ -235,7 +235,7 @@ class Session:
         self.addListener, self.removeListener = self.listeners.append, self.listeners.remove
 
 
-def test_one_line_serves_metrics_until_it_is_stopped(box, progress):
+def test_watch_lag_serves_metrics_until_it_is_stopped(box, progress):
     box.create(queues=1)
     box.send("a", "b", "c")
     session = Session()
@@ -249,7 +249,7 @@ def test_one_line_serves_metrics_until_it_is_stopped(box, progress):
         scrape(watching.port)
 
 
-def test_a_registry_of_one_s_own_needs_no_port(box, progress):
+def test_a_given_registry_needs_no_port(box, progress):
     box.create(queues=1)
     box.send("a", "b")
     session, registry = Session(), CollectorRegistry()
@@ -259,7 +259,7 @@ def test_a_registry_of_one_s_own_needs_no_port(box, progress):
     watching.stop()
 
 
-def test_lines_alone_need_nothing_else(monkeypatch):
+def test_log_lines_alone_need_no_other_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     session = Session()
     watching = watch_lag(session)
@@ -267,7 +267,7 @@ def test_lines_alone_need_nothing_else(monkeypatch):
     watching.stop()
 
 
-def test_lines_are_printed_where_logging_is_not_set_up(box, progress, monkeypatch, capsys):
+def test_lag_is_printed_if_logging_is_not_configured(box, progress, monkeypatch, capsys):
     box.create(queues=1)
     box.send("a", "b")
     for name, value in {"handlers": [], "propagate": False, "level": logging.NOTSET}.items():

@@ -57,21 +57,21 @@ def test_live_view_of_a_streaming_dataframe(capsys):
     assert capsys.readouterr().out.count("micro-batch") == 6
 
 
-def test_a_complete_result_replaces_the_one_before(capsys):
+def test_a_complete_result_replaces_the_previous_one(capsys):
     view = StreamView(["x"], 2, whole=True)
     view.take(Batch(1), 0)
     view.take(Batch(5, 6, 7), 1)
     assert view.table.rows == [(5,), (6,)]
 
 
-def test_all_of_a_micro_batch_is_computed_once(capsys):
+def test_a_micro_batch_is_computed_once_and_completely(capsys):
     """Otherwise an aggregation would lose the state of partitions that nobody looked at."""
     batch = Batch(1, 2)
     StreamView(["x"], 1, whole=False).take(batch, 0)
     assert batch.asked == ["persist", "count", "tail", "unpersist"]
 
 
-def test_a_failure_is_told_in_the_view(capsys):
+def test_a_failure_is_shown_in_the_view(capsys):
     class Query:
         def awaitTermination(self):
             raise RuntimeError("[OFFSET_OUT_OF_RANGE] gone\nand a stack trace")
@@ -81,7 +81,7 @@ def test_a_failure_is_told_in_the_view(capsys):
     assert end_of(view).title.startswith("failed: [OFFSET_OUT_OF_RANGE] gone (")
 
 
-def test_what_is_no_stream_is_refused(spark):
+def test_a_dataframe_that_is_not_streaming_is_refused(spark):
     with pytest.raises(InvalidInputError, match=r"df\.show"):
         display_stream(spark.range(1))
 
