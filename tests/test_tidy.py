@@ -29,8 +29,8 @@ LAYERS = [
     ["views"],
     ["reading"],
     ["store"],
-    ["testing", "tools.verify", "tools.notebook"],
-    ["tools.repair"],
+    ["testing", "tools.verify", "tools.summaries"],
+    ["tools.repair", "tools.notebook"],
     ["tools.cli"],
     ["tools.pytest_plugin", "__main__"],
 ]
@@ -47,7 +47,8 @@ PATH_OPERATIONS = (
 PATHS_OUTSIDE_DISK = {
     "tools.verify.files": "os.scandir",
     "tools.verify.metadata": ".glob",
-    "tools.verify.keys": ".glob .iterdir",
+    "tools.verify.keys": ".iterdir",
+    "tools.verify.state": ".glob",
     "tools.cli": "os.open",
     "tools.cli.message": ".read_bytes",
     "services.delay.schedule_service": "os.listdir",

@@ -55,6 +55,13 @@ def flip_item(path, item, at):
     overwrite(file, bytes([file.read_bytes()[place] ^ 1]), place)
 
 
+def clear_slot(path):
+    file = index_files(path)[0]
+    content = file.read_bytes()
+    used = next(at for at in range(40, 40 + 4 * CONFIG.index_slots, 4) if any(content[at : at + 4]))
+    overwrite(file, bytes(4), used)
+
+
 def move_end(path, offset):
     """Make the last index file end elsewhere, as its header and its last item say."""
     file = index_files(path)[-1]
@@ -165,7 +172,7 @@ DAMAGES = [
     Damage("index item", lambda p: flip_item(p, 5, 10), "KEY_INDEX_WRONG"),
     Damage("index hash", lambda p: flip_item(p, 5, 2), "KEY_INDEX_GAPS"),
     Damage("index chain", lambda p: flip_item(p, 50, 19), "KEY_INDEX_CHAINS"),
-    Damage("index slot", lambda p: overwrite(index_files(p)[0], bytes(4), 44), "KEY_INDEX_CHAINS"),
+    Damage("index slot", clear_slot, "KEY_INDEX_CHAINS"),
     Damage(
         "index end",
         lambda p: overwrite(index_files(p)[-1], (90_000).to_bytes(8, "big"), 24),

@@ -1,8 +1,8 @@
-"""Where recoveries have cut the log: `pyrocket/epochs.json`.
+"""Where recoveries truncated the log: `pyrocket/epochs.json`.
 
-A crash can take messages that readers had seen but that were not durable yet; the offsets are
-given again to other messages. Each recovery after an unclean end therefore begins a new epoch and
-notes where every queue ended. Offsets taken in an older epoch are good up to those ends.
+A crash can lose messages that readers have seen but that were not durable; their offsets are then
+assigned to other messages. So each recovery after a crash begins a new epoch and saves where every
+queue ended. Offsets from an older epoch are valid up to those ends.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error, int_keys, te
 _LAST = 16
 
 _Ends = dict[str, dict[int, int]]
-"""Where queues ended, by topic and queue id."""
+"""The end of each queue, by topic and queue id."""
 
 
 class Epochs:
-    """Reads the file anew at each call: it is small and rarely asked for.
+    """The epochs of one store. The file is read again at each call: it is small and rarely used.
 
     Raises StoreDamagedError if the file cannot be parsed.
     """
@@ -30,22 +30,22 @@ class Epochs:
 
     @property
     def current(self) -> int:
-        """The number of recoveries that may have cut something."""
+        """The number of recoveries that may have truncated the log."""
         return len(self._load())
 
     def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
-        """Return the smallest end of the queue noted after `epoch`; None if there is none."""
+        """Return the smallest end of the queue saved after `epoch`; None if there is none."""
         ends = [cut.get(topic, {}).get(queue_id) for cut in self._load()[epoch:]]
         known = [end for end in ends if end is not None]
         return min(known) if known else None
 
     def ends(self, topic: str, queue_id: int) -> list[int]:
-        """Return where the queue ended after each of the last recoveries that knew it."""
+        """Return the ends of the queue after the last 16 recoveries, oldest first."""
         cuts = self._load()[-_LAST:]
         return [cut[topic][queue_id] for cut in cuts if queue_id in cut.get(topic, {})]
 
     def begin(self, queue_ends: Mapping[tuple[str, int], int]) -> None:
-        """Note where the queues end after a recovery; the caller holds the mutex."""
+        """Save where the queues end after a recovery. The caller holds the write lock."""
         ends: _Ends = {}
         for (topic, queue_id), end in queue_ends.items():
             ends.setdefault(topic, {})[queue_id] = end
@@ -61,6 +61,6 @@ class Epochs:
         except PARSE_ERRORS as error:
             raise StoreDamagedError(
                 f"{self._layout.epochs} cannot be parsed ({describe_error(error)}).",
-                remedy="Restore it from a copy, or remove it: then nobody is told any more where"
-                " earlier recoveries have cut the log.",
+                remedy="Restore it from a copy, or remove it: readers then no longer know where"
+                " earlier recoveries have truncated the log.",
             ) from error

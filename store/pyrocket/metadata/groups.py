@@ -1,7 +1,11 @@
-"""Groups' offsets: RocketMQ's `config/consumerOffset.json`.
+"""Consumer groups: their settings and offsets, in RocketMQ's files.
 
-`offsetTable` maps `topic@group` to {queue id: next offset to consume}. Source:
-`ConsumerOffsetManager`.
+`config/consumerOffset.json`: `offsetTable` maps `topic@group` to {queue id: next offset to
+consume}. Source: `ConsumerOffsetManager`.
+
+`config/subscriptionGroup.json`: the settings. A group is created by its first commit, with
+RocketMQ's defaults; settings that only RocketMQ uses are preserved. Source:
+`SubscriptionGroupManager`, `SubscriptionGroupConfig`.
 """
 
 import re
@@ -24,7 +28,7 @@ _Table = dict[str, Offsets]
 
 
 class GroupOffsets:
-    """The offsets of all groups of one store, read anew at each call."""
+    """The offsets of all groups of one store; the file is read again at each call."""
 
     def __init__(self, layout: Layout) -> None:
         self.table = JsonTable(layout, "consumerOffset", _parse, required=_TABLE)
@@ -35,16 +39,16 @@ class GroupOffsets:
         return {key: known[text] for text in known if (key := _split(text))}
 
     def of(self, group: str, topic: str) -> Offsets:
-        """Return what a group has committed in a topic; empty if nothing."""
+        """Return the offsets that a group has committed in a topic; empty if none."""
         return self.table.read().get(f"{topic}@{group}", {})
 
     def merge(
         self, group: str, topic: str, offsets: Offsets, may_replace: Callable[[int, int, int], bool]
     ) -> Offsets:
-        """Commit offsets, durably; return all of the group's in the topic.
+        """Commit offsets, durably; return all offsets of the group in the topic.
 
-        `may_replace(queue_id, old, new)` is asked where another offset is known. The caller holds
-        the mutex.
+        `may_replace(queue_id, old, new)` decides where there is another offset. The caller holds
+        the write lock.
         """
         after: Offsets = {}
 
@@ -63,7 +67,7 @@ class GroupOffsets:
         return after
 
     def drop(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """Forget offsets of a group or in a topic, durably; the caller holds the mutex."""
+        """Delete offsets of a group or in a topic, durably. The caller holds the write lock."""
 
         def edit(table: _Table) -> bool:
             keys = {text: key for text in table if (key := _split(text))}
@@ -84,12 +88,12 @@ class GroupOffsets:
                 content[_TOPICS_OF_GROUPS] = _topics_of_groups(table)
             return True
 
-        # Without a move of dataVersion: commits are no metadata.
+        # dataVersion stays: it counts changes of metadata, not commits.
         self.table.change(edit_content)
 
 
 def drop_topic_offsets(layout: Layout, topic: str) -> None:
-    """Forget every group's offsets in a topic, durably; the caller holds the mutex."""
+    """Delete all groups' offsets in a topic, durably. The caller holds the write lock."""
     GroupOffsets(layout).drop(topic=topic)
 
 
@@ -98,13 +102,13 @@ def _parse(content: Content) -> _Table:
 
 
 def _split(text: str) -> _Key | None:
-    """Return topic and group, or None for a key that RocketMQ would not understand either."""
+    """Return topic and group, or None for a key that RocketMQ ignores, too."""
     topic, *rest = text.split("@")
     return (topic, rest[0]) if len(rest) == 1 else None
 
 
 def _topics_of_groups(table: _Table) -> dict[str, list[str]]:
-    """Return what RocketMQ 5 writes beside the table, and never reads."""
+    """Return the index by group that RocketMQ 5 writes, and never reads."""
     topics: dict[str, list[str]] = {}
     for text in table:
         if key := _split(text):
@@ -113,7 +117,7 @@ def _topics_of_groups(table: _Table) -> dict[str, list[str]]:
 
 
 MAX_GROUP_CHARACTERS = 255
-"""RocketMQ 4's limit, of its clients; brokers from 5 on make no group longer than 120."""
+"""The limit of RocketMQ 4 clients; brokers from 5 on create no group longer than 120."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONFIG_TABLE, _FORBIDDEN = "subscriptionGroupTable", "forbiddenTable"
@@ -124,8 +128,8 @@ class GroupConfig:
     """One consumer group.
 
     consume_enabled: whether it may consume at all.
-    retry_queues: queues of its retry topic.
-    retry_max_times: how often a message is tried again before it goes to the dead letters.
+    retry_queues: number of queues of its retry topic.
+    retry_max_times: retries of a message before it is sent to the dead-letter topic.
     """
 
     name: str
@@ -135,7 +139,7 @@ class GroupConfig:
 
 
 def check_group_name(name: str) -> None:
-    """Raise GroupNameError unless RocketMQ takes the name."""
+    """Raise GroupNameError unless RocketMQ accepts the name."""
     legal = isinstance(name, str) and _NAME.fullmatch(name)
     if not legal or len(name) > MAX_GROUP_CHARACTERS:
         raise GroupNameError(
@@ -145,7 +149,7 @@ def check_group_name(name: str) -> None:
 
 
 class Subscriptions:
-    """The group table of one store, read anew at each call."""
+    """The settings of all groups of one store; the file is read again at each call."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self.table = JsonTable(layout, "subscriptionGroup", _parse_configs, required=_CONFIG_TABLE)
@@ -156,9 +160,9 @@ class Subscriptions:
         return self.table.read()
 
     def create(self, name: str) -> None:
-        """Make a group as RocketMQ does when it meets a new one; no change if it is there.
+        """Create a group with RocketMQ's defaults; do nothing if it exists.
 
-        The caller holds the mutex.
+        The caller holds the write lock.
         """
 
         def edit(content: Content) -> bool:
@@ -171,7 +175,7 @@ class Subscriptions:
         self.table.change(edit, changed_at=self._clock())
 
     def remove(self, name: str) -> None:
-        """Forget a group, durably; the caller holds the mutex."""
+        """Delete a group, durably. The caller holds the write lock."""
 
         def edit(content: Content) -> bool:
             tables = [content.get(table) or {} for table in (_CONFIG_TABLE, _FORBIDDEN)]

@@ -1,11 +1,11 @@
-"""RocketMQ's `config/*.json`: each a table in one file X, with the one before it in X.bak.
+"""RocketMQ's `config/*.json`: each is a table in a file X, with its previous version in X.bak.
 
-Reading takes X; where that is missing, empty (nothing, or `{}`) or no such table it takes X.bak and
-logs a warning; without either the table is empty. RocketMQ always writes the object that a table is
-named after, so that a file without it is corrupt. As `ConfigManager` does it, with two differences:
-nothing is deleted, and an X that cannot be read is never taken for an empty table.
+Reading takes X; if that is missing, empty (no bytes, or `{}`) or not such a table, X.bak is taken
+and a warning logged; without either the table is empty. RocketMQ always writes the object that a
+table is named after, so a file without it is corrupt. This follows `ConfigManager`, except that
+nothing is deleted, and that an X that cannot be parsed is never treated as an empty table.
 
-Fields that are unknown here, such as those of RocketMQ 5, are kept when a table is changed.
+Unknown fields, such as those of RocketMQ 5, are preserved when a table is changed.
 """
 
 import logging
@@ -25,10 +25,10 @@ BY_HAND = (
     "Restore it from a copy, or correct it by hand; without the file and its .bak the table begins"
     " empty."
 )
-"""The way out where neither the file nor its backup can be read."""
+"""The remedy if neither the file nor its backup can be parsed."""
 
 Content = dict[str, Any]
-"""A table as it is in the file; integer keys are strings of digits."""
+"""A table as parsed from the file; integer keys are strings of digits."""
 
 Table = TypeVar("Table")
 
@@ -36,9 +36,9 @@ MISSING, EMPTY = "is missing", "is empty"
 
 
 class JsonTable(Generic[Table]):
-    """One table of one store; `parse` turns its content into values, and raises if it cannot.
+    """One table of one store. `parse` turns its content into values, or raises.
 
-    `required` is the key of the object that the table is in; None: any object is a table.
+    `required` is the key of the object that holds the table; None: any object is a table.
     """
 
     def __init__(
@@ -55,27 +55,27 @@ class JsonTable(Generic[Table]):
         self._warned_of: object = None
 
     def read(self) -> Table:
-        """Return the table as it is now. Raises StoreDamagedError."""
+        """Return the current table. Raises StoreDamagedError."""
         return self._load()[1]
 
     def faults(self) -> tuple[str, str]:
-        """Return what is wrong with the file and with its backup, empty where nothing is.
+        """Return what is wrong with the file and with its backup; empty if nothing is.
 
-        Says what `read` would go by, and warns of nothing. Raises StorePermissionError.
+        Logs no warning. Raises StorePermissionError.
         """
         known = self._attempt(self._path), self._attempt(self._backup)
         main, backup = (each if isinstance(each, str) else "" for each in known)
         return main, backup
 
     def stamp(self) -> object:
-        """Return a value that changes when the table does; costs two stats."""
+        """Return a value that changes with the table; costs two stat calls."""
         return _stamp(self._path), _stamp(self._backup)
 
     def change(self, edit: Callable[[Content], bool], *, changed_at: int | None = None) -> None:
-        """Read the table anew, `edit` its content, and replace it durably if that returns True.
+        """Read the table, `edit` its content, and replace it durably if that returns True.
 
-        The caller holds the mutex. With `changed_at`, in epoch milliseconds, `dataVersion` moves
-        on: for metadata, not for offsets.
+        The caller holds the write lock. With `changed_at`, in epoch milliseconds, `dataVersion`
+        is advanced: for metadata, not for offsets.
         """
         content, _, sound = self._load()
         if not edit(content):
@@ -84,13 +84,13 @@ class JsonTable(Generic[Table]):
             version = _version(content)
             moved = {"counter": version["counter"] + 1, "timestamp": changed_at}
             content["dataVersion"] = {**version, **moved}
-        # Like Java: what has no place in UTF-8 becomes a question mark.
+        # As in Java, characters that UTF-8 cannot encode become question marks.
         text = fastjson.dumps(dict(sorted(content.items()))).encode("utf-8", "replace")
-        # A broken file must not take the place of its good backup.
+        # A broken file must not replace its valid backup.
         replace_file(self._path, text, self._scratch, backup=sound)
 
     def _load(self) -> tuple[Content, Table, bool]:
-        """Return content, values, and whether they are the main file's."""
+        """Return content, values, and whether they are from the main file."""
         main = self._attempt(self._path)
         if not isinstance(main, str):
             return *main, True
@@ -115,7 +115,7 @@ class JsonTable(Generic[Table]):
         except StoreDamagedError as error:
             if error.code == "STORE_LINKED":
                 raise
-            return f"is no file ({error.message})"
+            return f"is not a file ({error.message})"
         if not data:
             return MISSING if data is None else EMPTY
         try:
@@ -129,7 +129,7 @@ class JsonTable(Generic[Table]):
             return f"cannot be parsed ({fastjson.describe_error(error)})"
 
     def _check_kind(self, content: Content) -> None:
-        """Raise ValueError unless the content has the object that the table is in."""
+        """Raise ValueError unless the content has the object that holds the table."""
         if self._required and not isinstance(content.get(self._required), dict):
             raise ValueError(f"it is JSON, but has no object {self._required!r}")
 

@@ -16,13 +16,13 @@ from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 
 
 class RetentionFile:
-    """The file of one store; it is read at each call."""
+    """The file of one store; it is read again at each call."""
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.retention, layout.scratch
 
     def read(self) -> Retention | None:
-        """Return the retention, None where everything is kept. Raises StoreDamagedError."""
+        """Return the retention, None if everything is kept. Raises StoreDamagedError."""
         data = read_or_none(self._path, SMALL_FILE_BYTES)
         if data is None:
             return None
@@ -38,7 +38,7 @@ class RetentionFile:
             ) from error
 
     def keep(self, retention: Retention | None) -> None:
-        """Set the retention of all writers, durably; None keeps everything. In a section."""
+        """Set the retention, durably; None keeps everything. The caller holds the write lock."""
         if retention is None:
             io.unlink(self._path)
             io.sync_directory(self._path.parent)

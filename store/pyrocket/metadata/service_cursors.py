@@ -1,10 +1,13 @@
-"""How far the services have come, kept from one boot to the next.
+"""The cursors of the delay and transaction services, saved across boots.
 
-While the shared words are true they say it, exactly. At each checkpoint, and at a clean end, what
-they said before the flush goes to `pyrocket/cursors.json`, and the delay levels' to RocketMQ's
-`config/delayOffset.json` too, and there every ten seconds, as in RocketMQ: never more than what is
-durable. A recovery takes the larger of ours and RocketMQ's, because both only ever grow and each is
-true: a Java broker may have come further since.
+The exact cursors are in the shared state. At each checkpoint and clean shutdown their values from
+before the flush are saved in `pyrocket/cursors.json`; those of the delay levels also in RocketMQ's
+`config/delayOffset.json`, there every ten seconds, as RocketMQ does. So a saved cursor never covers
+deliveries that are not durable. Recovery takes the larger of our value and RocketMQ's: both only
+grow, and a Java broker may have delivered more since.
+
+`delayOffset.json`: `offsetTable` maps the level (from 1) to the next offset of queue level-1 of
+SCHEDULE_TOPIC_XXXX. Source: `ScheduleMessageService`, `DelayOffsetSerializeWrapper`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,28 +41,28 @@ from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.json_table import Content, JsonTable
 
-_LEVEL_WORDS = {level_field(level): level for level in range(1, MAX_DELAY_LEVELS + 1)}
+_LEVEL_FIELDS = {level_field(level): level for level in range(1, MAX_DELAY_LEVELS + 1)}
 _NAMES = {
     "timed": TIMER_QUEUE_OFFSET,
     "timerDue": TIMER_READ_TIME,
     "timerOffset": TIMER_READ_OFFSET,
     "half": HALF_CURSOR,
     "op": OP_CURSOR,
-    **{f"level{level}": word for word, level in _LEVEL_WORDS.items()},
+    **{f"level{level}": field for field, level in _LEVEL_FIELDS.items()},
 }
 
 Cursors = Mapping[int, int]
-"""Values by word of the state page."""
+"""Values by field of the shared state."""
 
 
 def save_cursors(
     layout: Layout, cursors: Cursors, before_save: Iterable[Callable[[], None]] = ()
 ) -> None:
-    """Save cursors whose deliveries are durable; the caller holds the flush lock.
+    """Save cursors whose deliveries are durable. The caller holds the flush lock.
 
-    `before_save` is called if they have changed: see `Hooks.before_cursor_save`.
+    `before_save` is called first if they have changed: see `Hooks.before_cursor_save`.
     """
-    content = {name: cursors[word] for name, word in _NAMES.items() if word in cursors}
+    content = {name: cursors[field] for name, field in _NAMES.items() if field in cursors}
     data = encode_own(layout.cursors, content)
     if content and data != read_or_none(layout.cursors):
         for call in before_save:
@@ -69,38 +72,38 @@ def save_cursors(
 
 
 def save_levels(layout: Layout, cursors: Cursors) -> None:
-    """Keep those of the delay levels where RocketMQ looks; the caller holds the flush lock."""
-    levels = {_LEVEL_WORDS[word]: at for word, at in cursors.items() if word in _LEVEL_WORDS}
+    """Save the cursors of the delay levels for RocketMQ. The caller holds the flush lock."""
+    levels = {_LEVEL_FIELDS[field]: at for field, at in cursors.items() if field in _LEVEL_FIELDS}
     if levels:
         DelayOffsets(layout).save(levels)
 
 
 def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
-    """Keep the half and op cursors as RocketMQ does; the caller holds the mutex."""
+    """Save the half and op cursors as RocketMQ does. The caller holds the write lock."""
     offsets = GroupOffsets(layout)
-    for topic, word in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
-        if word in cursors:
-            at = {0: cursors[word]}
+    for topic, field in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
+        if field in cursors:
+            at = {0: cursors[field]}
             offsets.merge(TRANSACTION_GROUP, topic, at, lambda queue, old, new: new > old)
 
 
-def restore_cursors(layout: Layout, page: SharedState, queues: QueueTable) -> None:
-    """Set the words of the services after a recovery, none beyond its queue's end."""
-    for word, at in saved_cursors(layout).items():
-        page[word] = at
-    for word, (topic, queue_id) in _queue_of_words().items():
-        page[word] = min(page[word], queues.get(topic, queue_id).max_offset(WHOLE_LOG))
-    page[NEXT_DUE] = 0
+def restore_cursors(layout: Layout, state: SharedState, queues: QueueTable) -> None:
+    """Set the cursors in the shared state after a recovery, none beyond its queue's end."""
+    for field, at in saved_cursors(layout).items():
+        state[field] = at
+    for field, (topic, queue_id) in _cursor_queues().items():
+        state[field] = min(state[field], queues.get(topic, queue_id).max_offset(WHOLE_LOG))
+    state[NEXT_DUE] = 0
 
 
 def saved_cursors(layout: Layout) -> dict[int, int]:
-    """Return where all services are for sure, by us or by RocketMQ; StoreDamagedError."""
+    """Return all saved cursors, the larger of ours and RocketMQ's. Raises StoreDamagedError."""
     own, java = read_cursors(layout), _of_java(layout)
-    return {word: max(own.get(word, 0), java.get(word, 0)) for word in _NAMES.values()}
+    return {field: max(own.get(field, 0), java.get(field, 0)) for field in _NAMES.values()}
 
 
-def _queue_of_words() -> dict[int, tuple[str, int]]:
-    queues = {word: (SCHEDULE_TOPIC, level - 1) for word, level in _LEVEL_WORDS.items()}
+def _cursor_queues() -> dict[int, tuple[str, int]]:
+    queues = {field: (SCHEDULE_TOPIC, level - 1) for field, level in _LEVEL_FIELDS.items()}
     return {
         **queues,
         TIMER_QUEUE_OFFSET: (TIMER_TOPIC, 0),
@@ -110,7 +113,7 @@ def _queue_of_words() -> dict[int, tuple[str, int]]:
 
 
 def read_cursors(layout: Layout) -> dict[int, int]:
-    """Return what was saved last, by word. Raises StoreDamagedError."""
+    """Return the cursors in `pyrocket/cursors.json`, by field. Raises StoreDamagedError."""
     data = read_or_none(layout.cursors)
     try:
         known = {} if data is None else decode_own(layout.cursors, data)
@@ -129,8 +132,8 @@ def _of_java(layout: Layout) -> dict[int, int]:
     levels = DelayOffsets(layout).read()
     known = {level_field(n): at for n, at in levels.items() if 1 <= n <= MAX_DELAY_LEVELS}
     groups = GroupOffsets(layout)
-    for topic, word in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
-        known[word] = groups.of(TRANSACTION_GROUP, topic).get(0, 0)
+    for topic, field in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
+        known[field] = groups.of(TRANSACTION_GROUP, topic).get(0, 0)
     return known
 
 
@@ -138,17 +141,17 @@ _TABLE = "offsetTable"
 
 
 class DelayOffsets:
-    """The table of one store, read anew at each call."""
+    """RocketMQ's `config/delayOffset.json`; it is read again at each call."""
 
     def __init__(self, layout: Layout) -> None:
         self.table = JsonTable(layout, "delayOffset", _parse, required=_TABLE)
 
     def read(self) -> dict[int, int]:
-        """Return level → next offset; a level that is not there begins at 0."""
+        """Return level → next offset; a missing level begins at 0."""
         return self.table.read()
 
     def save(self, offsets: dict[int, int]) -> None:
-        """Change the levels given, durably; the caller holds the mutex."""
+        """Set the offsets of these levels, durably. The caller holds the flush lock."""
 
         def edit(content: Content) -> bool:
             known = _parse(content)

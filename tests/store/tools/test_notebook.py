@@ -47,8 +47,8 @@ def test_rich_html_of_topics_and_lag_in_one_cell(store, clock):
     for table in (
         notebook.topics(path),
         notebook.queues(path, "orders"),
-        notebook.groups(path, clock=clock),
-        notebook.lag(str(path), clock=clock),
+        notebook.groups(path),
+        notebook.lag(str(path)),
         notebook.peek(path, "orders"),
     ):
         html = table._repr_html_()
@@ -89,14 +89,14 @@ def test_queues_have_their_ranges(store):
 def test_lag_is_in_messages_bytes_and_time(store, clock):
     store.groups.commit("billing", "orders", {0: 2})
     clock.now += 60_000
-    first, second = notebook.lag(store, "billing", clock=clock)
+    first, second = notebook.lag(store, "billing")
     assert (first["committed"], first["maximum"], first["lag"]) == (2, 3, 1)
     assert first["behind"] == timedelta(minutes=1)
     assert first["bytes"] == next(store.scan("orders", 0, 2, 3, ["storeSize"]))[0][0].as_py()
     # Nothing was committed in the other queue: all of it is to come.
     assert (second["committed"], second["lag"]) == (None, 1)
     assert second["behind"] == timedelta(minutes=61)
-    summed = notebook.groups(store, clock=clock).rows
+    summed = notebook.groups(store).rows
     assert [(*row[:3], row[4]) for row in summed] == [
         ("billing", "orders", 2, timedelta(minutes=61))
     ]
@@ -105,7 +105,7 @@ def test_lag_is_in_messages_bytes_and_time(store, clock):
 def test_a_group_that_has_read_all_is_not_behind(store, clock):
     store.groups.commit("billing", "orders", {0: 3, 1: 1})
     clock.now += 60_000
-    assert notebook.groups(store, clock=clock).rows == [
+    assert notebook.groups(store).rows == [
         ("billing", "orders", 0, 0, timedelta(0)),
     ]
 

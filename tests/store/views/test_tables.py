@@ -80,7 +80,7 @@ def test_an_offset_beyond_the_end_of_its_queue_is_shown_until_a_commit_corrects_
         (row,) = table(store, "groups")
         assert (row["maxOffset"], row["lag"], row["lost"], row["beyondEnd"]) == (30, 0, 0, 20)
         (finding,) = verify(path.with_name("copy")).findings
-        assert (finding.code, finding.mendable) == ("GROUP_OFFSET", False)
+        assert (finding.code, finding.repairable) == ("GROUP_OFFSET", False)
         assert store.groups.commit("billing", "t", {0: 30}) == {0: 30}
         assert table(store, "groups")[0]["beyondEnd"] == 0
     assert verify(path.with_name("copy")).findings == ()

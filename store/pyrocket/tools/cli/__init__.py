@@ -1,8 +1,8 @@
-"""The command line `pyrocket`: a group whose commands are found when they are asked for.
+"""The command line `pyrocket`: a group whose commands are imported on demand.
 
-A command is an entry point of the group `pyrocket.commands`. Those of this distribution are
-listed here too, so that a checkout on PYTHONPATH has them without an installation. They are
-named by text: this package never imports the connector.
+A command is an entry point of the group `pyrocket.commands`. The commands of this distribution are
+also listed here by name, so that they work in a checkout on PYTHONPATH without an installation;
+this package never imports the connector.
 """
 
 import importlib.util
@@ -40,16 +40,16 @@ _OWN_COMMANDS = {
 
 
 _EXTRAS = {"pyspark": "spark"}
-"""Modules that a command may need, and what installs them with pyrocket."""
+"""Module that a command may need → extra that installs it."""
 
-_REINSTALL = "Install the distribution that it comes with anew, or remove it."
+_REINSTALL = "Reinstall the distribution that it belongs to, or remove it."
 
 
 class LazyCommands(CommandGroup):
     """A group that imports a command when it is run or listed, and survives a broken one."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Run a command and exit; wrong usage is an error like others, with `--json` too."""
+        """Run a command and exit; with `--json` a usage error is reported as JSON, too."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -69,11 +69,11 @@ class LazyCommands(CommandGroup):
         raise SystemExit(status if isinstance(status, int) else OK)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; click itself would take a closed pipe for exit code 1."""
+        """Run the command; click itself would exit with 1 on a closed pipe."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The last flush of the interpreter would fail once more, with a traceback.
+            # Otherwise the interpreter's last flush would fail with a traceback.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(PIPE_CLOSED)
 
@@ -108,7 +108,7 @@ def _refuse(error: click.ClickException, *, as_json: bool) -> NoReturn:
 
 
 def find_commands() -> dict[str, EntryPoint]:
-    """Return where each command is to be loaded from; an installed one wins."""
+    """Return the entry point of each command; an installed one takes precedence."""
     own = {
         name: EntryPoint(name, value, GROUP)
         for name, value in _OWN_COMMANDS.items()
@@ -118,7 +118,7 @@ def find_commands() -> dict[str, EntryPoint]:
 
 
 def load_command(entry: EntryPoint) -> click.Command:
-    """Return the command, or one in its place that tells why it cannot be loaded."""
+    """Return the command, or a substitute that reports why it cannot be loaded."""
     try:
         command = entry.load()
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`pyrocket clean DIR`: remove old messages by hand."""
+"""`pyrocket clean DIR`: delete old messages by hand."""
 
 from datetime import datetime
 
@@ -11,23 +11,23 @@ from pyrocket.tools.cli.frame import OK, as_json, directory, dry_run, exits, sho
 
 @click.command()
 @directory
-@click.option("--hours", type=click.FloatRange(min=0), help="Keep what is younger.")
-@click.option("--total-bytes", type=size, help="Keep at most so much of the log, such as 10g.")
+@click.option("--hours", type=click.FloatRange(min=0), help="Keep messages that are younger.")
+@click.option("--total-bytes", type=size, help="Keep at most this much of the log, such as 10g.")
 @dry_run
 @as_json
 @exits
 def clean(
     directory: str, hours: float | None, total_bytes: int | None, dry_run: bool, as_json: bool
 ) -> int:
-    """Remove the oldest log files of the store in DIRECTORY, whole, never the last one.
+    """Delete the oldest log files of the store in DIRECTORY as a whole, never the last one.
 
-    Others may have it open. The queues' minimum offsets follow; offsets never begin again. Rows
-    that were staged for a sink a week ago, and never published, go, too.
+    The store may be in use. The queues' minimum offsets move up; offsets are never used again. Rows
+    that were staged for a sink more than a week ago, and never published, are deleted, too.
     """
     from pyrocket.store import Store
 
     if hours is None and total_bytes is None:
-        raise click.UsageError("Say how much is to be kept: --hours, --total-bytes, or both.")
+        raise click.UsageError("Give a limit: --hours, --total-bytes, or both.")
     with Store.open(directory, read_only=dry_run) as store:
         report = store.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
     if as_json:
@@ -58,24 +58,27 @@ def _document(report: CleanReport) -> dict[str, object]:
 
 
 def _show(report: CleanReport) -> None:
-    verb, begins = ("would go", "would begin") if report.dry_run else ("is gone", "begins")
+    if report.dry_run:
+        deleted, kept_verb, begins = "would be deleted", "would be kept", "would begin"
+    else:
+        deleted, kept_verb, begins = "deleted", "kept", "begins"
     for removal in report.removals:
         closed = datetime.fromtimestamp(removal.file.closed_ms / 1000).astimezone()
         name, reason = file_name(removal.file.start), removal.reason
-        click.echo(f"commitlog/{name} {verb} ({reason}; all before {closed:%Y-%m-%d %H:%M})")
+        click.echo(f"commitlog/{name} {deleted} ({reason}; all before {closed:%Y-%m-%d %H:%M})")
     for kept in report.kept:
-        click.echo(f"commitlog/{file_name(kept.file.start)} stays (held by {kept.held_by})")
+        click.echo(f"commitlog/{file_name(kept.file.start)} {kept_verb} (held by {kept.held_by})")
     click.echo(
         f"{len(report.removals)} log files, {report.bytes:,} bytes; {report.queue_files} queue and"
         f" {report.index_files} index files. The log {begins} at {report.log_start}."
     )
     if report.kept:
         click.echo(
-            f"{len(report.kept)} log files, {report.kept_bytes:,} bytes, are beyond the limits and"
-            f" {'would stay' if report.dry_run else 'stay'}. Clean again when nothing holds them."
+            f"{len(report.kept)} log files, {report.kept_bytes:,} bytes, exceed the limits but"
+            f" {'would be' if report.dry_run else 'are'} kept. Clean again when nothing holds them."
         )
     if report.staged_files:
         click.echo(
             f"{report.staged_files} files of rows that were never published,"
-            f" {report.staged_bytes:,} bytes, {'would go' if report.dry_run else 'are gone'}."
+            f" {report.staged_bytes:,} bytes, {deleted}."
         )

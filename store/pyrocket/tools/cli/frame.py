@@ -1,8 +1,12 @@
-"""What all commands share: `--json`, exit codes, errors, and progress on standard error.
+"""Shared by all commands: naming a store, `--json`, exit codes, errors, and progress bars.
 
-Exit codes: 0 all is well, 1 something was found or the answer was no, 2 it could not be done,
-wrong usage included, 130 Ctrl-C, 141 whatever read standard output has closed it (`| head`).
-With `--json` one JSON document goes to standard output and nothing else.
+Exit codes: 0 success, 1 findings or nothing found, 2 error, wrong usage included, 130 Ctrl-C,
+141 standard output was closed by its reader (`| head`). With `--json` exactly one JSON document
+is written to standard output.
+
+Commands of a group (`pyrocket topic list`) take the store as `--path DIRECTORY` or from the
+environment variable PYROCKET_STORE. `clean`, `repair`, `snapshot` and `verify` exist twice: as
+`pyrocket verify DIRECTORY`, and as `pyrocket store verify --path DIRECTORY`.
 """
 
 import functools
@@ -51,15 +55,15 @@ _PATH: dict[str, Any] = {
     "help": "The store's directory, as a path or a file: URI.",
 }
 path_option = click.option("--path", "directory", **_PATH)
-"""Names the store in commands of a group; it arrives as `directory`, as the argument does."""
+"""Names the store in commands of a group; passed as `directory`, like the argument."""
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 
 _NUMBER = click.IntRange(min=1)
 
 
 def size(text: str) -> int:
-    """Return the bytes that an option says, such as `1048576`, `64m` or `10g`: its `type`."""
+    """Parse an option such as `1048576`, `64m` or `10g` to bytes; the `type` of the option."""
     found = parse_size(text)
     if found is None or found > _MAX_SIZE:
         raise click.BadParameter(f"{text!r} is not a size such as 1048576, 512k, 64m or 10g.")
@@ -67,10 +71,10 @@ def size(text: str) -> int:
 
 
 class CommandGroup(click.Group):
-    """A group that shows each command's whole summary and proposes names for a mistyped one."""
+    """A group that shows whole summaries of its commands, and suggests names for mistyped ones."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands with their summaries; click would cut these at the line's end."""
+        """Write the commands with their summaries, which click would truncate."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [
             (name, command.get_short_help_str(limit=_ANY_WIDTH))
@@ -84,7 +88,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first argument names. Raises UsageError."""
+        """Return the command named by the first argument. Raises UsageError."""
         names, name = self.list_commands(ctx), args[0]
         if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
             near = get_close_matches(name, names)
@@ -103,15 +107,15 @@ def with_path_option(command: click.Command) -> click.Command:
 
 
 def broker_settings(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command `config`: settings of a broker that its store does not hold, or None."""
-    text = "The broker's {}, where nothing else tells it."
+    """Add options for settings of a broker that its store does not hold; passed as `config`."""
+    text = "The broker's {}, if the store does not show it."
     slots = click.option("--index-slots", type=_NUMBER, help=text.format("maxHashSlotNum"))
     items = click.option("--index-items", type=_NUMBER, help=text.format("maxIndexNum"))
 
     levels = click.option(
         "--delay-levels",
         metavar="LEVELS",
-        help="The broker's messageDelayLevel, such as '1s 5s 10s', where it is not RocketMQ's.",
+        help="The broker's messageDelayLevel, such as '1s 5s 10s', if it is not the default.",
     )
 
     @functools.wraps(command)
@@ -131,7 +135,7 @@ def broker_settings(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def exits(command: Callable[..., int]) -> Callable[..., None]:
-    """Make a command's result its exit code, and an error a message with the way out."""
+    """Make a command's result its exit code, and an error a message with its remedy."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -140,7 +144,7 @@ def exits(command: Callable[..., int]) -> Callable[..., None]:
         except PyrocketError as error:
             fail(error.code, error.message, error.remedy, as_json=options.get("as_json", False))
         except BrokenPipeError:
-            raise  # Of standard output: the group ends the process quietly.
+            raise  # Standard output was closed: `LazyCommands` exits without a message.
         except OSError as error:
             fail("OS_ERROR", str(error), "", as_json=options.get("as_json", False))
         else:
@@ -151,7 +155,7 @@ def exits(command: Callable[..., int]) -> Callable[..., None]:
 
 @contextmanager
 def advising(remedies: Mapping[str, str]) -> Iterator[None]:
-    """Give errors with these codes the way out that the command has, in the place of theirs."""
+    """Replace the remedies of errors with these codes by those of the command."""
     try:
         yield
     except PyrocketError as error:
@@ -161,19 +165,19 @@ def advising(remedies: Mapping[str, str]) -> Iterator[None]:
 
 
 def agreed(question: str) -> bool:
-    """Ask on standard error; where nobody can answer that is an error that names `--yes`."""
+    """Ask on standard error; without an answer to read, fail with a remedy that names `--yes`."""
     try:
         return click.confirm(question, err=True)
     except click.Abort as error:
         if not isinstance(error.__cause__ or error.__context__, EOFError):
             raise
         click.echo(err=True)
-        remedy = "Give --yes to do it without a question, or --dry-run to look only."
-        fail("NO_ANSWER", "nobody answers here; nothing is done.", remedy, as_json=False)
+        remedy = "Give --yes to skip the question."
+        fail("NO_ANSWER", "there is no answer to read; nothing is done.", remedy, as_json=False)
 
 
 def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = FAILED) -> NoReturn:
-    """Print an error and the way out, and exit."""
+    """Print an error and its remedy, and exit."""
     if as_json:
         show_json({"error": {"code": code, "message": message, "remedy": remedy}})
     else:
@@ -184,12 +188,12 @@ def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = F
 
 
 def show_json(document: dict[str, Any]) -> None:
-    """Print the one document."""
+    """Print the document of a command with `--json`."""
     click.echo(json.dumps(document, indent=2))
 
 
 def print_table(table: "Table") -> None:
-    """Print a table as wide as the terminal; elsewhere no line is broken, so that grep finds it."""
+    """Print a table, wrapped to a terminal; in files and pipes each row is one line, for grep."""
     from rich.console import Console
 
     console = Console()
@@ -204,10 +208,10 @@ def print_table(table: "Table") -> None:
 
 
 class ProgressBar:
-    """A bar on standard error: there when it is told of bytes done, gone when it is put away."""
+    """A progress bar on standard error, shown from the first call until `put_away`."""
 
     def __init__(self, title: str) -> None:
-        # A second's worth of imports that scripts do not need.
+        # These imports take a second.
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
         from rich.progress import Progress as Bar
@@ -219,13 +223,13 @@ class ProgressBar:
         self._bar.start()
 
     def __call__(self, done: int, total: int, file: str) -> None:
-        """Show that so many bytes of all are done, and what is being looked at."""
+        """Show the bytes done, the bytes in all, and the current file."""
         text = f"{self._title} {file}"
         self._bar.update(self._task, completed=done, total=total, description=text)
         self._bar.start()
 
     def put_away(self) -> None:
-        """Clear it from the screen, as for a question; what it is told next shows it again."""
+        """Clear it from the screen, for example for a question; the next call shows it again."""
         if self._bar.live.is_started:
             self._bar.stop()
             self._bar.reset(self._task)
@@ -233,7 +237,7 @@ class ProgressBar:
 
 @contextmanager
 def progress(title: str, *, silent: bool) -> Iterator[ProgressBar | None]:
-    """Yield what is to be told of bytes done, where standard error is a terminal."""
+    """Yield a progress bar if standard error is a terminal, else None."""
     if silent or not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""`pyrocket message`: look at messages, find them, and send some."""
+"""`pyrocket message`: show, find and send messages."""
 
 import sys
 from collections import deque
@@ -27,7 +27,7 @@ from pyrocket.tools.cli.target import open_target
 
 @click.group(cls=CommandGroup)
 def message() -> None:
-    """Look at messages, find them by key or id, and send some."""
+    """Show messages, find them by key or id, and send messages."""
 
 
 @message.command()
@@ -36,13 +36,13 @@ def message() -> None:
 @click.option(
     "--count", type=click.IntRange(1), default=10, show_default=True, help="How many messages."
 )
-@click.option("--queue", type=click.IntRange(0), help="Only those of this queue.")
+@click.option("--queue", type=click.IntRange(0), help="Only messages of this queue.")
 @as_json
 @exits
 def tail(topic: str, directory: str, count: int, queue: int | None, as_json: bool) -> int:
     """Show the newest messages of TOPIC, the newest last.
 
-    The path may be that of a file `pyrocket/cut-…`, which holds what was cut off a log.
+    The path may name a file `pyrocket/cut-…`, which holds what was truncated from a log.
     """
     if Path(directory).is_file():
         _show(_newest_of_cut(Path(directory), topic, count, queue), as_json=as_json)
@@ -68,7 +68,11 @@ def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> lis
 @click.option("--key", help="One of the message's keys.")
 @click.option("--id", "msg_id", help="The message's unique id, or the id that a broker gave it.")
 @click.option(
-    "--count", type=click.IntRange(1), default=64, show_default=True, help="At most so many."
+    "--count",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="At most this many messages.",
 )
 @as_json
 @exits
@@ -93,7 +97,7 @@ def query(
 
 _REMEDIES = {
     "TOPIC_NOT_FOUND": "Check the name, or give --create-topic to create the topic.",
-    "STORE_NOT_FOUND": "Check the path. `pyrocket topic create --create-store` creates a store.",
+    "STORE_NOT_FOUND": "Check the path; `pyrocket topic create --create-store` creates a store.",
 }
 
 
@@ -110,15 +114,15 @@ def _property(text: str) -> tuple[str, str]:
 @path_option
 @click.option("--file", type=click.Path(), help="Send the bytes of this file as one message.")
 @click.option("--tags", help="RocketMQ's tag.")
-@click.option("--key", "keys", multiple=True, help="A key to find it by; may be repeated.")
+@click.option("--key", "keys", multiple=True, help="A key to find the message by; may be repeated.")
 @click.option("--property", "properties", type=_property, multiple=True, metavar="NAME=VALUE")
 @click.option(
     "--queue",
     "queue_id",
     type=click.IntRange(0),
-    help="The queue; without it each message goes to the next one.",
+    help="The queue id; by default queues are used in turn.",
 )
-@click.option("--sharding-key", help="Messages with the same one go to the same queue.")
+@click.option("--sharding-key", help="Messages with the same key go to the same queue.")
 @click.option("--create-topic", is_flag=True, help="Create the topic if it is missing.")
 @as_json
 @exits
@@ -134,7 +138,7 @@ def produce(
 ) -> int:
     """Send BODY to TOPIC, or each line of standard input as one message.
 
-    All get the same tags, keys and properties. They are durable when the command ends.
+    All messages get the same tags, keys and properties, and are durable when the command ends.
     """
     if body is not None and file is not None:
         raise click.UsageError("Give either BODY or --file.")
@@ -157,13 +161,13 @@ def _bodies(body: str | None, file: str | None) -> Iterator[bytes]:
         yield Path(file).read_bytes()
     else:
         if sys.stdin.isatty():
-            click.echo("One message a line; Ctrl-D ends.", err=True)
+            click.echo("Each line is one message; end with Ctrl-D.", err=True)
         for line in sys.stdin.buffer:
             yield line.removesuffix(b"\n")
 
 
 def _counted(sent: Iterable[SendResult], *, is_stream: bool) -> Iterator[SendResult]:
-    """Yield the results; an error in the middle says which line it is about."""
+    """Yield the results; an error names the line that it is about."""
     count = 0
     try:
         for result in sent:

@@ -1,4 +1,4 @@
-"""`pyrocket repair DIR`: mend what `pyrocket verify` finds."""
+"""`pyrocket repair DIR`: fix what `pyrocket verify` finds."""
 
 import click
 
@@ -26,7 +26,7 @@ from pyrocket.tools.repair.plan import Action
 @click.option(
     "--cut",
     is_flag=True,
-    help="Cut a damaged log at its first damaged place, and keep what is cut off in a file.",
+    help="Truncate a damaged log at its first damaged byte, and keep what is removed in a file.",
 )
 @as_json
 @exits
@@ -39,34 +39,34 @@ def repair(
     as_json: bool,
     config: StoreConfig | None,
 ) -> int:
-    """Mend the store in DIRECTORY: say what is to be done, ask, and do it.
+    """Repair the store in DIRECTORY: show the actions, ask, and take them.
 
-    Steps over damaged places of the log and keeps all other messages, rebuilds queues and the key
-    index from the log, cuts a torn end of the log and keeps what it cuts, puts backups in the place
-    of broken tables and topics back that the table lacks, and moves foreign files away. No other
-    process may have the store open. Exits with 1 if something is left that cannot be mended. With
-    --json it does not ask: give --yes, or it does nothing.
+    Steps over damaged parts of the log and keeps all other messages, rebuilds queues and the key
+    index from the log, truncates a torn end of the log and keeps a copy of it, replaces broken
+    tables by their backups, adds missing topics to the topic table, and moves foreign files away.
+    No other process may have the store open. Exits with 1 if something is left that cannot be
+    repaired. With --json it does not ask: without --yes nothing is done.
     """
     from pyrocket.tools.repair import run
 
     def agree(actions: tuple[Action, ...]) -> bool:
-        if tell is not None:
-            tell.put_away()
+        if bar is not None:
+            bar.put_away()
         if as_json:
             return yes
-        _show_actions(actions, "I am going to" if yes else "To be done:")
+        _show_actions(actions, "Doing:" if yes else "To do:")
         return yes or agreed("Do it?")
 
-    with progress("repair", silent=as_json) as tell:
+    with progress("repair", silent=as_json) as bar:
         done = run.repair(
-            directory, dry_run=dry_run, agree=agree, progress=tell, config=config, cut=cut
+            directory, dry_run=dry_run, agree=agree, progress=bar, config=config, cut=cut
         )
     if as_json:
         actions = [{"kind": action.kind, "what": action.what} for action in done.actions]
         show_json({"done": done.done, "actions": actions, "after": report_document(done.after)})
     else:
         if dry_run:
-            _show_actions(done.actions, "To be done:")
+            _show_actions(done.actions, "To do:")
         show_report(done.after)
     return OK if done.after.ok else FOUND
 

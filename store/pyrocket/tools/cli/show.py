@@ -1,4 +1,4 @@
-"""What commands print of a store's contents: rows for people, JSON values for programs."""
+"""Output of the commands: tables and messages for people, JSON values for programs."""
 
 import base64
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ import click
 from pyrocket.message import StoredMessage
 
 _BODY_CHARACTERS = 1000
-"""Of a body that people read; with `--json` it is whole."""
+"""Limit of a message body in the output for people; `--json` has the whole body."""
 
 
 def show_rows(columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Print a table, text to the left and numbers to the right; each row is one line."""
+    """Print a table, one line per row: text is aligned left, numbers right."""
     from pyrocket.tools.notebook.table import Table
 
     click.echo(Table("", columns, rows).text())
 
 
 def message_line(one: StoredMessage) -> str:
-    """Return a message on one line, the body last, without anything that a terminal obeys."""
+    """Return a message on one line, the body last, with control characters escaped."""
     from pyrocket.tools.notebook.table import safe
 
-    labels = {
+    labels: dict[str, object] = {
         "queue": one.queue_id,
         "offset": one.queue_offset,
         "stored": _iso(one.store_timestamp),
@@ -33,10 +33,11 @@ def message_line(one: StoredMessage) -> str:
         labels["tags"] = one.tags
     if one.keys:
         labels["keys"] = ",".join(one.keys)
-    said = " ".join(f"{name}={value}" for name, value in {**labels, **_user(one)}.items())
+    labels |= _user_properties(one)
+    head = " ".join(f"{name}={value}" for name, value in labels.items())
     text = one.body[: 4 * _BODY_CHARACTERS].decode(errors="backslashreplace")[:_BODY_CHARACTERS]
     rest = f"… ({len(one.body):,} bytes)" if len(one.body) > len(text.encode()) else ""
-    return f"{safe(said)}  {safe(text)}{rest}"
+    return f"{safe(head)}  {safe(text)}{rest}"
 
 
 def message_document(one: StoredMessage) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def message_document(one: StoredMessage) -> dict[str, Any]:
         "msgId": one.msg_id,
         "tags": one.tags,
         "keys": list(one.keys),
-        "properties": _user(one),
+        "properties": _user_properties(one),
         "bornTimestamp": _iso(one.born_timestamp),
         "storeTimestamp": _iso(one.store_timestamp),
         "bornHost": one.born_host,
@@ -71,7 +72,7 @@ def _iso(ms: int) -> str | None:
     return iso(datetime.fromtimestamp(ms / 1000, timezone.utc))
 
 
-def _user(one: StoredMessage) -> dict[str, str]:
+def _user_properties(one: StoredMessage) -> dict[str, str]:
     from pyrocket.formats.properties import RESERVED_PROPERTIES
 
     return {name: each for name, each in one.properties.items() if name not in RESERVED_PROPERTIES}

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 @click.command()
 @directory
 @click.argument("target", type=click.Path())
-@click.option("--read-only", is_flag=True, help="Take no lock in DIRECTORY, not even for a moment.")
+@click.option("--read-only", is_flag=True, help="Take no lock in DIRECTORY.")
 @as_json
 @exits
 def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int:
-    """Copy the store in DIRECTORY, in use or not, to TARGET, which is missing or empty.
+    """Copy the store in DIRECTORY, in use or not, to TARGET, which must be missing or empty.
 
-    Files that are full get a second name, so on one file system it takes little space and time.
-    The copy holds everything up to one moment, opens as if closed then, and goes its own way.
+    Full files are hard-linked, so on one file system a snapshot takes little space and time. The
+    copy is an independent store that holds everything up to one moment, closed cleanly then.
     """
     with (
-        progress("snapshot", silent=as_json) as tell,
+        progress("snapshot", silent=as_json) as bar,
         _open(directory, read_only=read_only) as store,
     ):
-        report = store.snapshot(target, tell)
+        report = store.snapshot(target, bar)
     if as_json:
         names = ("log_end", "linked_files", "copied_files", "copied_bytes", "unlinkable")
         show_json(
@@ -41,7 +41,7 @@ def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int
         f" ({size:,.1f} MiB); the log ends at {report.log_end}."
     )
     if report.unlinkable:
-        click.echo(f"Not everything could be linked ({report.unlinkable}).", err=True)
+        click.echo(f"Some files could not be linked ({report.unlinkable}).", err=True)
     return OK
 
 
@@ -53,7 +53,7 @@ def _open(directory: str, *, read_only: bool) -> "Store":
     except StoreUnavailableError as error:
         if read_only or not _is_unwritable(error):
             raise
-        remedy = f"With --read-only nothing is written there. Or: {error.remedy}"
+        remedy = f"Give --read-only: nothing is written there then. Or: {error.remedy}"
         raise type(error)(error.message, remedy=remedy, code=error.code) from error
 
 

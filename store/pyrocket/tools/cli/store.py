@@ -1,4 +1,4 @@
-"""`pyrocket store`: what concerns a store as a whole."""
+"""`pyrocket store`: a store as a whole, and how long it keeps messages."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Show a store, set how long it keeps messages, check, repair, clean and copy it."""
+    """Show, check, repair, clean and copy a store, and set how long it keeps messages."""
 
 
 @store.command()
@@ -39,7 +39,7 @@ def store() -> None:
 @as_json
 @exits
 def info(directory: str, as_json: bool) -> int:
-    """Show what a store is and what it holds, without changing anything."""
+    """Show a store's identity, sizes and contents. Nothing is changed."""
     found = open_target(directory).info()
     if as_json:
         show_json(_document(found))
@@ -67,11 +67,11 @@ def _document(found: StoreInfo) -> dict[str, object]:
 
 
 def _lines(found: StoreInfo) -> list[tuple[str, str]]:
-    """Return what people read, as names and values."""
+    """Return the same as names and values for people."""
     size = (found.log_end - found.log_start) / 2**20
     return [
         ("path", found.path),
-        ("uuid", found.store_id or "none: no pyrocket has written here"),
+        ("uuid", found.store_id or "none: only RocketMQ has written here"),
         ("broker name", found.broker_name),
         ("topics", f"{found.topics:,}"),
         ("messages", f"{found.messages:,}"),
@@ -80,12 +80,12 @@ def _lines(found: StoreInfo) -> list[tuple[str, str]]:
         ("log files of", f"{found.log_file_bytes / 2**20:,.1f} MiB"),
         ("delay levels", found.delay_levels),
         ("messages kept", retention_text(found.retention)),
-        ("recoveries", f"{found.epoch} that may have cut the log"),
+        ("recoveries", f"{found.epoch} that may have truncated the log"),
     ]
 
 
 def hours_of_day(text: str) -> tuple[int, ...]:
-    """Return the hours that an option says, such as `4` or `4,16`: its `type`."""
+    """Parse an option such as `4` or `4,16` to hours; the `type` of the option."""
     hours = [hour.strip() for hour in text.replace(";", ",").split(",")]
     if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
         raise click.BadParameter(
@@ -117,19 +117,19 @@ def _hours(text: str) -> float:
     "--retention-hours",
     "hours",
     type=_or_none(_hours),
-    help="Delete messages that are older; `none` keeps them whatever their age.",
+    help="Delete messages that are older; `none` sets no limit.",
 )
 @click.option(
     "--retention-bytes",
     "total_bytes",
     type=_or_none(size),
-    help="Delete the oldest while the log has more bytes, such as 100g; `none` sets no limit.",
+    help="Delete the oldest messages while the log is larger, such as 100g; `none` sets no limit.",
 )
 @click.option(
     "--clean-time",
     "at_hours",
     type=hours_of_day,
-    help="The hours of the day at which messages are deleted for their age, such as 4 or 4,16.",
+    help="The hours of the day at which expired messages are deleted, such as 4 or 4,16.",
 )
 @as_json
 @exits
@@ -140,10 +140,10 @@ def set_(
     at_hours: tuple[int, ...] | None,
     as_json: bool,
 ) -> int:
-    """Set how long a store keeps messages. What is not given stays as it is.
+    """Set how long a store keeps messages. Options that are not given keep their values.
 
-    Log files are deleted whole, never the last one. Every writer obeys it, those that have the
-    store open within ten seconds.
+    Log files are deleted as a whole, and never the last one. All writers follow the setting, those
+    that have the store open within ten seconds.
     """
     if hours is None and total_bytes is None and at_hours is None:
         raise click.UsageError("Give --retention-hours, --retention-bytes or --clean-time.")
@@ -157,7 +157,7 @@ def set_(
     )
     keeps_all = wanted.hours is None and wanted.total_bytes is None
     if keeps_all and at_hours is not None:
-        raise click.UsageError("--clean-time says when: say with --retention-hours which messages.")
+        raise click.UsageError("--clean-time needs a limit: give --retention-hours, too.")
     target.set_retention(None if keeps_all else wanted)
     found = target.info().retention
     if as_json:
@@ -174,7 +174,7 @@ def _picked(given: Any, known: Any) -> Any:
 
 
 def retention_document(retention: Retention | None) -> dict[str, object] | None:
-    """Return what `--json` says; null where all messages are kept."""
+    """Return the value for `--json`; null if all messages are kept."""
     if retention is None:
         return None
     return {
@@ -185,7 +185,7 @@ def retention_document(retention: Retention | None) -> dict[str, object] | None:
 
 
 def retention_text(retention: Retention | None) -> str:
-    """Return what people read."""
+    """Return the retention as text for people."""
     if retention is None:
         return "all"
     parts = []

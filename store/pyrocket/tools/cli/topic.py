@@ -1,4 +1,4 @@
-"""`pyrocket topic`: list, show and create topics."""
+"""`pyrocket topic`: list, show, create and delete topics."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,30 +8,33 @@ import click
 from pyrocket.config import DEFAULT_QUEUES, MAX_QUEUES
 from pyrocket.errors import InvalidInputError
 from pyrocket.tools.cli.frame import (
+    FOUND,
     OK,
     CommandGroup,
     advising,
+    agreed,
     as_json,
     exits,
     path_option,
     show_json,
 )
 from pyrocket.tools.cli.show import iso, show_rows
-from pyrocket.tools.cli.target import QueueInfo, TopicInfo, open_target
+from pyrocket.tools.cli.target import open_target
+from pyrocket.tools.summaries import QueueInfo, TopicInfo
 
 
 @click.group(cls=CommandGroup)
 def topic() -> None:
-    """List, show and create topics."""
+    """List, show, create and delete topics."""
 
 
 @topic.command("list")
 @path_option
-@click.option("--all", "with_system", is_flag=True, help="With RocketMQ's own and retry topics.")
+@click.option("--all", "with_system", is_flag=True, help="Include system and retry topics.")
 @as_json
 @exits
 def list_topics(directory: str, with_system: bool, as_json: bool) -> int:
-    """List the topics: their queues, messages, bytes in the log, and times."""
+    """List the topics with their queues, messages, bytes in the log, and times."""
     found = [
         topic for topic in open_target(directory).topics() if with_system or topic.kind == "user"
     ]
@@ -48,7 +51,9 @@ def list_topics(directory: str, with_system: bool, as_json: bool) -> int:
 @as_json
 @exits
 def show(name: str, directory: str, as_json: bool) -> int:
-    """Show the topic NAME, queue by queue."""
+    """Show the topic NAME, queue by queue; times are in UTC."""
+    from pyrocket.tools.notebook.tables import queue_table
+
     found = open_target(directory).topic(name)
     if as_json:
         show_json({**_document(found), "queues": [_queue_document(one) for one in found.queues]})
@@ -56,8 +61,7 @@ def show(name: str, directory: str, as_json: bool) -> int:
     _show_topics([found], with_kind=True)
     if found.queues:
         click.echo()
-        columns = ("queue", "minimum", "maximum", "messages", "bytes", "first (UTC)", "last (UTC)")
-        show_rows(columns, [_queue_row(one) for one in found.queues])
+        click.echo(queue_table("", found).text())
     return OK
 
 
@@ -69,10 +73,10 @@ def show(name: str, directory: str, as_json: bool) -> int:
     type=click.IntRange(1, MAX_QUEUES),
     default=DEFAULT_QUEUES,
     show_default=True,
-    help="How many queues it gets.",
+    help="The number of queues.",
 )
-@click.option("--create-store", is_flag=True, help="Create the store, too, where there is none.")
-@click.option("--if-missing", is_flag=True, help="Leave a topic of this name as it is.")
+@click.option("--create-store", is_flag=True, help="Create the store, too, if there is none.")
+@click.option("--if-missing", is_flag=True, help="Do nothing if the topic exists.")
 @as_json
 @exits
 def create(
@@ -81,7 +85,7 @@ def create(
     """Create the topic NAME."""
     remedies = {
         "STORE_NOT_FOUND": "Check the path, or give --create-store to create a store there.",
-        "TOPIC_EXISTS": "Give --if-missing to leave it as it is.",
+        "TOPIC_EXISTS": "Give --if-missing to keep it as it is.",
     }
     try:
         with advising(remedies):
@@ -89,14 +93,38 @@ def create(
     except InvalidInputError as error:
         if error.code != "TOPIC_EXISTS" or not if_missing:
             raise
-        created, said = False, f"Topic {name} exists; nothing is changed."
+        created, text = False, f"Topic {name} exists; nothing is changed."
     else:
-        created, said = True, f"Topic {name} is created with {queues} queues."
+        created, text = True, f"Topic {name} is created with {queues} queues."
     if as_json:
         show_json({"topic": name, "created": created})
     else:
-        click.echo(said)
+        click.echo(text)
     return OK
+
+
+@topic.command()
+@click.argument("name")
+@path_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+@exits
+def delete(name: str, directory: str, yes: bool, as_json: bool) -> int:
+    """Delete the topic NAME, its queues and all groups' offsets in it.
+
+    Its messages stay in the log until that is cleaned. A new topic of this name continues at the
+    old queue offsets. With --json it does not ask: without --yes nothing is deleted.
+    """
+    target = open_target(directory)
+    found = target.topic(name)
+    deleted = yes or (not as_json and agreed(f"Delete {name} with {found.messages:,} messages?"))
+    if deleted:
+        target.delete_topic(name)
+    if as_json:
+        show_json({"topic": name, "deleted": deleted})
+    elif deleted:
+        click.echo(f"Topic {name} is deleted.")
+    return OK if deleted else FOUND
 
 
 def _show_topics(topics: Sequence[TopicInfo], *, with_kind: bool) -> None:
@@ -107,11 +135,6 @@ def _show_topics(topics: Sequence[TopicInfo], *, with_kind: bool) -> None:
     ]
     count = len(columns) if with_kind else len(columns) - 1
     show_rows(columns[:count], [row[:count] for row in rows])
-
-
-def _queue_row(one: QueueInfo) -> tuple[object, ...]:
-    sizes = one.maximum - one.minimum, one.bytes
-    return one.queue_id, one.minimum, one.maximum, *sizes, one.first, one.last
 
 
 def _document(one: TopicInfo) -> dict[str, Any]:

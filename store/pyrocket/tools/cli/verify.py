@@ -1,4 +1,4 @@
-"""`pyrocket verify DIR`: look whether everything is as it should be."""
+"""`pyrocket verify DIR`: check a store; and the output of a check, also for a repair."""
 
 from typing import Any
 
@@ -26,15 +26,15 @@ from pyrocket.tools.verify.report import Report
 @exits
 @broker_settings
 def verify(directory: str, as_json: bool, config: StoreConfig | None) -> int:
-    """Check the store in DIRECTORY without changing anything, in use or not.
+    """Check the store in DIRECTORY, in use or not. Nothing is changed.
 
-    Looks at every record and its checksum, at the queues and the key index that belong to them,
-    and at the small files. Exits with 1 if something should be mended.
+    Checks every record and its checksum, the queues and the key index against the log, and all
+    small files. Exits with 1 if something needs a repair.
     """
     from pyrocket.tools.verify import verify as checking
 
-    with progress("verify", silent=as_json) as tell:
-        report = checking.verify(directory, tell, config=config)
+    with progress("verify", silent=as_json) as bar:
+        report = checking.verify(directory, bar, config=config)
     if as_json:
         show_json(report_document(report))
     else:
@@ -72,7 +72,7 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
 
 
 def show_report(report: Report) -> None:
-    """Print a table of findings, and what has been looked at."""
+    """Print a table of findings, and a summary of what was checked."""
     from rich.table import Table
     from rich.text import Text
 
@@ -86,12 +86,12 @@ def show_report(report: Report) -> None:
         print_table(table)
     more = sum(report.counts.values()) - len(report.findings)
     if more:
-        click.echo(f"… and {more:,} more of these.")
+        click.echo(f"… and {more:,} more with these codes.")
     click.echo(summary(report))
 
 
 def summary(report: Report) -> str:
-    """Return one line about what has been looked at."""
+    """Return one line about what was checked."""
     size = (report.log_end - report.log_start) / 2**20
     verdict = "all is well" if report.ok else f"{sum(report.counts.values())} findings"
     return (

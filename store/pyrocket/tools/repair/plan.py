@@ -1,4 +1,4 @@
-"""What is to be done about findings, in order."""
+"""The plan of a repair: findings become actions, in the order in which they are taken."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from pyrocket.tools.verify.finding import Finding, Severity
 from pyrocket.tools.verify.keys import NO_TAGS
 from pyrocket.tools.verify.report import Report
 
-QUARANTINE, CONFIG, TOPICS, LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, SETTLE = (
+QUARANTINE, CONFIG, TOPICS, LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, RECOVER = (
     "quarantine",
     "config",
     "topics",
@@ -33,23 +33,23 @@ _KINDS = {
     "KEY_INDEX": KEYS,
     "QUEUE_": QUEUES,
     "TIMERS_": TIMERS,
-    "CHECKPOINT_": SETTLE,
-    "INDEX_GEOMETRY": SETTLE,
-    "LOG_ENDS_EARLY": SETTLE,
-    "NOT_": SETTLE,
-    "STATE_": SETTLE,
+    "CHECKPOINT_": RECOVER,
+    "INDEX_GEOMETRY": RECOVER,
+    "LOG_ENDS_EARLY": RECOVER,
+    "NOT_": RECOVER,
+    "STATE_": RECOVER,
 }
-"""What is done about findings whose codes begin so, in the order in which it is done."""
+"""Prefix of finding codes → kind of action, in the order in which the actions are taken."""
 
 _OF_LOG = ("LOG_DAMAGED", "LOG_QUEUE_")
 
-_NEEDS_LOG = (LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, SETTLE)
-"""What cannot be done while the log lacks messages, or tables or `store.json` cannot be read."""
+_NEEDS_LOG = (LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, RECOVER)
+"""Not possible while files of the log are missing, or tables or `store.json` cannot be read."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do: its kind, what it is about, and how to say it."""
+    """One action: its kind, the file or queue it is about, and a text for the user."""
 
     kind: str
     subject: str
@@ -57,17 +57,18 @@ class Action:
 
 
 def plan_repair(report: Report, *, cut: bool = False) -> tuple[Action, ...]:
-    """Return what is to be done about the findings, in order.
+    """Return the actions for the findings, in order.
 
-    With `cut` a log is cut at its first damaged place, and not stepped over.
+    With `cut` a damaged log is truncated at its first damaged range; otherwise placeholders are
+    written over the damage.
     """
     actions: dict[Action, None] = {}
     for prefix, kind in _KINDS.items():
-        if kind in _NEEDS_LOG and report.waits_for:
+        if kind in _NEEDS_LOG and report.prerequisite:
             continue
         for finding in report.findings:
-            if finding.code.startswith(prefix) and (finding.mendable or prefix == "NOT_"):
-                chosen = CUT if kind == STEP_OVER and cut and report.first_hole else kind
+            if finding.code.startswith(prefix) and (finding.repairable or prefix == "NOT_"):
+                chosen = CUT if kind == STEP_OVER and cut and report.first_damage else kind
                 actions[_action(chosen, finding, report, cut=cut)] = None
     return tuple(actions)
 
@@ -76,28 +77,29 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
     file = finding.file
     if kind == QUEUES:
         file = "/".join(file.split("/")[1:3])
-    hole = report.first_hole if cut else None
-    end = hole.start if hole else report.log_end
+    damage = report.first_damage if cut else None
+    end = damage.start if damage else report.log_end
     texts = {
         QUARANTINE: f"move {file} to pyrocket/quarantine",
         CONFIG: f"put {file}.bak in the place of {file}",
-        TOPICS: f"put into config/topics.json what it lacks: {_names(report)}",
-        LENGTH: f"give {file} its full length",
-        STEP_OVER: "put placeholders over the damaged bytes of the log, of which a copy goes to"
-        " pyrocket/quarantine; reads of these messages go on failing, all others are kept",
-        CUT: f"cut the log at {end}, {_removed(report, hole)}keeping what is cut in pyrocket/cut-…",
+        TOPICS: f"add to config/topics.json what it lacks: {_names(report)}",
+        LENGTH: f"extend {file} to its full length",
+        STEP_OVER: "write placeholders over the damaged bytes of the log, of which a copy goes to"
+        " pyrocket/quarantine; reads of these messages still fail, all others are kept",
+        CUT: f"truncate the log at {end}, {_removed(report, damage)}keeping what is removed in"
+        " pyrocket/cut-…",
         QUEUES: f"rebuild the queue {file} from the log",
         KEYS: f"rebuild the key index from the log, {NO_TAGS}",
-        TIMERS: "build the index of timers anew from the log",
-        SETTLE: "recover the store as the next writer would, and close it cleanly",
+        TIMERS: "rebuild the timer index from the log",
+        RECOVER: "recover the store as the next writer would, and close it cleanly",
     }
-    subject = "" if kind in (TOPICS, STEP_OVER, KEYS, SETTLE) else file
+    subject = "" if kind in (TOPICS, STEP_OVER, KEYS, RECOVER) else file
     return Action(kind, str(end) if kind == CUT else subject, texts[kind])
 
 
-def _removed(report: Report, hole: DamagedRange | None) -> str:
-    """Say how many whole messages go with a cut."""
-    return f"which removes {report.messages - hole.before} whole messages, " if hole else ""
+def _removed(report: Report, damage: DamagedRange | None) -> str:
+    """Return a text with the number of whole messages that a truncation removes."""
+    return f"which removes {report.messages - damage.before} whole messages, " if damage else ""
 
 
 def _names(report: Report) -> str:
@@ -105,9 +107,9 @@ def _names(report: Report) -> str:
 
 
 def is_beyond_repair(report: Report) -> bool:
-    """Whether something is left that keeps the store from being opened for writing."""
+    """Whether the store still cannot be opened for writing."""
     return any(
         finding.severity is Severity.ERROR
-        and (not finding.mendable or finding.code.startswith(_OF_LOG))
+        and (not finding.repairable or finding.code.startswith(_OF_LOG))
         for finding in report.findings
     )

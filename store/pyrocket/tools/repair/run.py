@@ -1,4 +1,4 @@
-"""Planning, having the store alone, doing, and looking again."""
+"""A repair: plan, take the store exclusively, act, and check again."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ _TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True)
 class RepairReport:
-    """What was done or, in a dry run, would be; and how the store is now."""
+    """The actions that were taken or, in a dry run, would be, and the checks around them."""
 
     actions: tuple[Action, ...]
     done: bool
@@ -38,7 +38,7 @@ class RepairReport:
 
 
 Agree = Callable[[tuple[Action, ...]], bool]
-"""Asked, with the store alone, whether the actions are to be taken."""
+"""Decides whether the actions are taken; called while the store is held exclusively."""
 
 
 @translating
@@ -51,59 +51,59 @@ def repair(
     config: StoreConfig | None = None,
     cut: bool = False,
 ) -> RepairReport:
-    """Mend what can be mended, if `agree` says so. Idempotent.
+    """Fix what can be fixed, if `agree` returns True. Idempotent.
 
-    Damaged places of the log are stepped over: all other messages are kept. With `cut` the log is
-    cut at the first of them.
-    `config` tells slots and items of an index of which nothing else does; then they are noted.
-    Raises StoreLockedError if others have the store open, StoreNotFoundError, and
-    StoreUnavailableError for a disk that does not take it, or a user who may not.
+    Placeholders are written over damaged ranges of the log, so all other messages are kept; with
+    `cut` the log is truncated at the first damaged range instead. `config` gives the slots and
+    items of index files that nothing else describes; they are saved. Raises StoreLockedError if
+    another process has the store open, StoreNotFoundError, and StoreUnavailableError if the disk
+    is full or read-only, or permissions are missing.
     """
     layout = layout_of(path)
     check_directory(layout, create=False)
     config = config or StoreConfig()
-    look = partial(verify, path, progress, most=_ALL, config=config)
+    check = partial(verify, path, progress, most=_ALL, config=config)
     if dry_run:
-        before = look()
+        before = check()
         return RepairReport(plan_repair(before, cut=cut), False, before, before)
     check_fixed_names(layout)
-    with _alone(layout):
-        before = look()
+    with _exclusively(layout):
+        before = check()
         actions = plan_repair(before, cut=cut)
         if not actions or (agree is not None and not agree(actions)):
             return RepairReport(actions, False, before, before)
         Steps(layout, before, clock_at(layout.clock), config).run(actions)
-    # The store cannot be opened for writing while the log lacks messages.
-    between = look()
+    # A writer refuses a store whose log lacks files.
+    between = check()
     if is_beyond_repair(between):
         return RepairReport(actions, True, before, between)
-    _settle(layout, config)
-    return RepairReport(actions, True, before, look())
+    _recover(layout, config)
+    return RepairReport(actions, True, before, check())
 
 
 @contextmanager
-def _alone(layout: Layout) -> Iterator[None]:
-    """Have the store alone: nobody else has it open for writing. Raises StoreLockedError."""
+def _exclusively(layout: Layout) -> Iterator[None]:
+    """Keep all writers out. Raises StoreLockedError if one has the store open."""
     for folder in (layout.own, layout.scratch):
         io.make_directory(folder)
-    turns, presence = WriteLock(layout.mutex, layout.turnstile, lambda: 0), None
+    write_lock, session = WriteLock(layout.mutex, layout.turnstile, lambda: 0), None
     try:
-        with turns.hold(_TIMEOUT_MS):
-            presence = FileLock(layout.lock, content=b"lock")
-            if not presence.try_lock():
+        with write_lock.hold(_TIMEOUT_MS):
+            session = FileLock(layout.lock, content=b"lock")
+            if not session.try_lock():
                 raise StoreLockedError(
                     f"{layout.root} is open in another process.",
                     remedy="Close it everywhere first; `pyrocket verify` works at any time.",
                 )
             yield
     finally:
-        if presence is not None:
-            presence.close()
-        turns.close()
+        if session is not None:
+            session.close()
+        write_lock.close()
 
 
-def _settle(layout: Layout, config: StoreConfig) -> None:
-    """Open the store and close it cleanly: queues, key index and checkpoint are complete then."""
+def _recover(layout: Layout, config: StoreConfig) -> None:
+    """Recover the store and close it cleanly, with queues, key index and checkpoint complete."""
     clock = clock_at(layout.clock)
     writer = Writer(layout, config, clock, recovery_hooks(layout, clock))
     try:

@@ -1,4 +1,4 @@
-"""Taking the actions of a plan; the caller has the store alone."""
+"""The steps of a repair. The caller holds the store exclusively."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -30,6 +30,7 @@ from pyrocket.metadata.delay_levels import used_entries
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import SealedLog, identify
 from pyrocket.metadata.topics import Topics
+from pyrocket.tools.repair.placeholders import DamagedLog
 from pyrocket.tools.repair.plan import (
     CONFIG,
     CUT,
@@ -42,12 +43,11 @@ from pyrocket.tools.repair.plan import (
     TOPICS,
     Action,
 )
-from pyrocket.tools.repair.stepping_over import DamagedLog
 from pyrocket.tools.verify.report import Report
 
 
 class Steps:
-    """Takes the actions; the caller has the store alone."""
+    """Takes the actions of a plan."""
 
     def __init__(self, layout: Layout, report: Report, clock: Clock, config: StoreConfig) -> None:
         self._layout, self._report, self._end = layout, report, report.log_end
@@ -61,7 +61,7 @@ class Steps:
 
     def run(self, actions: tuple[Action, ...]) -> None:
         """Take them in order; readers wait meanwhile."""
-        page = self._invalidate()
+        state = self._invalidate()
         try:
             for kind, take in self._steps().items():
                 subjects = [action.subject for action in actions if action.kind == kind]
@@ -70,12 +70,11 @@ class Steps:
         finally:
             self._queues.close()
             self._log.run.close()
-            # Nothing that the words said is true any more; readers go by the queues until a
-            # writer has recovered.
+            # The shared state is outdated; readers use the queues until a writer has recovered.
             io.unlink(self._layout.state)
             io.sync_directory(self._layout.own)
-            if page is not None:
-                page.close()
+            if state is not None:
+                state.close()
 
     def _steps(self) -> dict[str, Callable[[list[str]], None]]:
         return {
@@ -92,44 +91,44 @@ class Steps:
 
     def _invalidate(self) -> SharedState | None:
         try:
-            page = SharedState(self._layout.state, writable=True)
+            state = SharedState(self._layout.state, writable=True)
         except (FileNotFoundError, ValueError, StoreDamagedError):
             return None
-        page.invalidate(lock_identity(self._layout.lock))
-        return page
+        state.invalidate(lock_identity(self._layout.lock))
+        return state
 
     def _quarantine(self, files: list[str]) -> None:
         for file in files:
-            self._bury(file)
+            self._move_away(file)
 
-    def _bury(self, file: str) -> Path:
-        """Move a file or folder to the quarantine; return where it is now."""
-        grave = self._grave(file)
+    def _move_away(self, file: str) -> Path:
+        """Move a file or folder to the quarantine; return its new path."""
+        target = self._quarantine_path(file)
         source = self._layout.root / file
         if source.exists():
-            io.rename(source, grave)
-            io.sync_directory(grave.parent)
+            io.rename(source, target)
+            io.sync_directory(target.parent)
             io.sync_directory(source.parent)
-        return grave
+        return target
 
-    def _grave(self, file: str) -> Path:
-        """Return a place in the quarantine that is free; its folder is made."""
-        graves = (self._layout.own / "quarantine" / name for name in self._names())
-        grave = next(each for each in graves if _has_room(each, file)) / file
-        io.make_directory(grave.parent)
-        return grave
+    def _quarantine_path(self, file: str) -> Path:
+        """Return a free path in the quarantine, and create its folder."""
+        targets = (self._layout.own / "quarantine" / name for name in self._names())
+        target = next(each for each in targets if _has_room(each, file)) / file
+        io.make_directory(target.parent)
+        return target
 
     def _names(self) -> Iterator[str]:
-        """Yield names of folders: what lay in another that is moved needs one of its own."""
+        """Yield names of folders: a file and the folder it lay in may both be moved."""
         yield str(self._now)
         yield from (f"{self._now}-{number}" for number in count(2))
 
     def _use_backups(self, files: list[str]) -> None:
         for file in files:
             path = self._layout.root / file
-            self._bury(file)
+            self._move_away(file)
             if path == self._layout.config("topics") and self._report.missing_topics:
-                continue  # The backup with those takes its place, all at once.
+                continue  # `_restore_topics` replaces it by the backup with these added.
             backup = path.with_name(path.name + ".bak")
             if (content := read_or_none(backup)) is not None:
                 replace_file(path, content, self._layout.scratch)
@@ -149,10 +148,12 @@ class Steps:
     def _step_over(self, _: list[str]) -> None:
         damaged = DamagedLog(self._log, self._queues)
         pieces = damaged.pieces()
-        for start, end in damaged.places:
+        for start, end in damaged.ranges:
             name = file_name(self._log.run.start_of(start))
-            grave = self._grave(f"commitlog/{name}-{start - self._log.run.start_of(start)}")
-            keep_cut(self._log, grave, self._layout.scratch, start, end)
+            target = self._quarantine_path(
+                f"commitlog/{name}-{start - self._log.run.start_of(start)}"
+            )
+            keep_cut(self._log, target, self._layout.scratch, start, end)
         damaged.step_over(pieces)
         if damaged.unindexed:
             self._rebuild_queues([f"{topic}/{queue}" for topic, queue in damaged.unindexed])
@@ -163,7 +164,7 @@ class Steps:
         if behind > end:
             target = self._layout.own / f"cut-{self._now}-{end}"
             keep_cut(self._log, target, self._layout.scratch, end, behind)
-        # It says that the log went further.
+        # The file says that the log ended later.
         io.unlink(self._layout.queue_ends)
         files = self._log.run.starts()
         if files:
@@ -177,30 +178,34 @@ class Steps:
 
     def _rebuild_queues(self, names: list[str]) -> None:
         keys = {(name.split("/")[0], int(name.split("/")[1])) for name in names}
-        self._note_ends(keys - self._report.queues_in_log)
+        self._save_ends(keys - self._report.queues_in_log)
         kept = {} if self._levels_given else self._delayed_entries(keys)
         self._queues.close()
-        graves = {key: self._bury(self._folder(*key)) for key in keys}
+        targets = {key: self._move_away(self._folder(*key)) for key in keys}
         first = self._log.first_offset()
         end = max(first, self._end)
         dispatcher = Dispatcher(self._queues, self._topics.ended_at, self._levels)
         try:
             runs = walk_all(self._log, first, end)
             dispatcher.dispatch(
-                runs, dispatched=first, only=keys, whole=True, keep_due_times=partial(_adopt, kept)
+                runs,
+                dispatched=first,
+                only=keys,
+                whole=True,
+                keep_due_times=partial(_with_due_times, kept),
             )
             for key in keys:
                 settle_queue(self._log, self._queues.get(*key), first, end)
         except PyrocketError:
             self._queues.close()
-            for key, grave in graves.items():
-                self._bring_back(self._folder(*key), grave)
+            for key, target in targets.items():
+                self._restore(self._folder(*key), target)
             raise
 
     def _delayed_entries(self, keys: set[tuple[str, int]]) -> dict[int, Entries]:
         """Return the entries of level queues, by queue id, in the order of the log.
 
-        When their messages are due cannot be derived from the log if a broker has stored them.
+        The due times of messages that a broker stored cannot be derived from the log.
         """
         kept = {}
         for topic, queue_id in keys:
@@ -213,17 +218,17 @@ class Steps:
     def _folder(self, topic: str, queue_id: int) -> str:
         return f"consumequeue/{topic}/{queue_id}"
 
-    def _bring_back(self, file: str, grave: Path) -> None:
-        """Undo a move to the quarantine; what was made in its place goes there."""
+    def _restore(self, file: str, target: Path) -> None:
+        """Undo a move to the quarantine, and move there what was created in its place."""
         made = self._layout.root / file
         if made.exists():
-            io.rename(made, grave.with_name(grave.name + ".made"))
-        if grave.exists():
-            io.rename(grave, made)
+            io.rename(made, target.with_name(target.name + ".made"))
+        if target.exists():
+            io.rename(target, made)
             io.sync_directory(made.parent)
 
-    def _note_ends(self, keys: set[tuple[str, int]]) -> None:
-        """Note where queues end of which the log has nothing, so that they go on there."""
+    def _save_ends(self, keys: set[tuple[str, int]]) -> None:
+        """Save the ends of queues without messages in the log, so that they continue there."""
         ends: dict[str, dict[int, int]] = {}
         for topic, queue_id in keys:
             last = self._queues.get(topic, queue_id)
@@ -232,11 +237,11 @@ class Steps:
         self._topics.note_all_ends(ends)
 
     def _drop_keys(self, _: list[str]) -> None:
-        self._bury("index")
+        self._move_away("index")
 
 
-def _adopt(kept: dict[int, Entries], run: RecordFields, part: QueuePart) -> QueuePart:
-    """Return the part with the due times that a broker's entries had."""
+def _with_due_times(kept: dict[int, Entries], run: RecordFields, part: QueuePart) -> QueuePart:
+    """Return the part with the due times of a broker's former entries."""
     old = kept.get(part.queue_id) if part.topic == SCHEDULE_TOPIC else None
     if old is None or not len(old):
         return part
@@ -246,6 +251,8 @@ def _adopt(kept: dict[int, Entries], run: RecordFields, part: QueuePart) -> Queu
 
 
 def _has_room(folder: Path, file: str) -> bool:
-    """Whether nothing lies where the file would, nor is one of its folders a file there."""
-    grave = folder / file
-    return not grave.exists() and all(each.is_dir() or not each.exists() for each in grave.parents)
+    """Whether the path is free, and none of its folders is a file there."""
+    target = folder / file
+    return not target.exists() and all(
+        each.is_dir() or not each.exists() for each in target.parents
+    )

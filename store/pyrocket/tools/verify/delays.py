@@ -1,7 +1,8 @@
-"""Entries of messages by delay level whose levels are not the store's own.
+"""Delayed messages: queue entries of delay levels that the store does not know, and timers.
 
-A broker writes into them when a message is due, by levels that it keeps nowhere: such an entry is
-taken as it is. Where those of one level wait for different times, that is noted.
+A broker writes the due time into the entry of a message with a delay level, and keeps its levels
+nowhere. Such an entry cannot be derived from the log, so it is accepted as it is; entries of one
+level with different delays are noted.
 """
 
 from collections import defaultdict
@@ -18,64 +19,63 @@ from pyrocket.index.queues.dispatcher import QueuePart, underivable
 from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 
-_TOLD_MOST = 5
+_MAX_SHOWN = 5
+_REBUILD = repair("rebuilds it from the log; so does the next writer that delivers.")
+_CHECK_WITH_LEVELS = (
+    "Nothing has to be done; with --delay-levels, the broker's messageDelayLevel, it is checked."
+)
+
+Progress = Callable[[], tuple[int, int]]
+"""Returns the queue offset up to which timers are indexed, and the due time already delivered."""
 
 
 class DelayCheck:
-    """Takes entries as they are that it can't derive, and keeps what they wait.
+    """Accepts entries that cannot be derived from the log, and collects their delays.
 
-    With `given` levels it derives all; without `known` ones none, not even of our own messages.
+    levels_given: the caller named the levels, so every entry can be derived. levels_known: the
+    store has levels of its own, so at least entries of its own messages can.
     """
 
-    def __init__(self, *, given: bool, known: bool) -> None:
-        self._given, self._known = given, known
+    def __init__(self, *, levels_given: bool, levels_known: bool) -> None:
+        self._given, self._known = levels_given, levels_known
         self._delays = defaultdict[int, set[int]](set)
 
-    def adopt(self, run: RecordFields, part: QueuePart, found: Entries) -> QueuePart:
-        """Return the part of a run with the due times that were found, where others made them."""
+    def accept(self, run: RecordFields, part: QueuePart, found: Entries) -> QueuePart:
+        """Return the part with the due times that were found, where they cannot be derived."""
         if self._given or part.topic != SCHEDULE_TOPIC:
             return part
-        theirs = underivable(run, part.entries, found, ours_too=not self._known)
-        if not theirs.any():
+        accepted = underivable(run, part.entries, found, ours_too=not self._known)
+        if not accepted.any():
             return part
-        at = np.searchsorted(run.physical_offset, part.entries["physical_offset"][theirs])
-        delays = found["tags_code"][theirs] - run.store_timestamp[at]
+        at = np.searchsorted(run.physical_offset, part.entries["physical_offset"][accepted])
+        delays = found["tags_code"][accepted] - run.store_timestamp[at]
         self._delays[part.queue_id].update(np.unique(delays).tolist())
-        return part.keeping(found, theirs)
+        return part.keeping(found, accepted)
 
     def report(self, findings: Findings) -> None:
-        """Note the levels whose entries do not agree."""
+        """Note the levels whose entries have different delays."""
         for queue_id, delays in sorted(self._delays.items()):
             if len(delays) == 1:
                 continue
-            texts = [f"{delay} ms" for delay in sorted(delays)[:_TOLD_MOST]]
-            findings.add(
-                "DELAY_LEVELS_UNKNOWN",
-                Severity.NOTE,
-                f"consumequeue/{SCHEDULE_TOPIC}/{queue_id}",
-                f"its messages wait {', '.join(texts)}{' …' * (len(delays) > _TOLD_MOST)}: the"
-                f" broker's level {queue_id + 1} was changed, or entries are damaged. When they are"
-                " due was not checked.",
-                "Nothing has to be done; with --delay-levels, the broker's messageDelayLevel, it is"
-                " checked.",
+            shown = ", ".join(f"{delay} ms" for delay in sorted(delays)[:_MAX_SHOWN])
+            what = (
+                f"its messages wait {shown}{' …' * (len(delays) > _MAX_SHOWN)}: the broker's level"
+                f" {queue_id + 1} was changed, or entries are damaged. Their due times were not"
+                " checked."
             )
-
-
-_REBUILD = repair("builds it anew from the log; so does the next writer that delivers.")
-
-Progress = Callable[[], tuple[int, int]]
-"""Returns up to which queue offset timers are taken in, and up to which due time delivered."""
+            folder = f"consumequeue/{SCHEDULE_TOPIC}/{queue_id}"
+            findings.add("DELAY_LEVELS_UNKNOWN", Severity.NOTE, folder, what, _CHECK_WITH_LEVELS)
 
 
 def check_timers(
     layout: Layout, findings: Findings, progress: Progress, *, state_is_valid: bool
 ) -> None:
-    """Compare the buckets with their tally; what changed meanwhile is looked at again.
+    """Compare the timer index with its tally, again if a delivery has changed them meanwhile.
 
-    A copy has no buckets before its first writer makes them, which then reads the queue.
+    A copy has no timer index before its first writer builds it from the timer queue.
     """
     if layout.timers.exists() and not layout.timers.is_dir():
-        return  # That is a finding of its own.
+        return  # A finding of `check_kinds`.
     index, error = TimerIndex(layout.timers), None
     if not state_is_valid and not index.is_there:
         return
@@ -89,5 +89,4 @@ def check_timers(
         if progress() == before:
             break
     if error is not None:
-        file = str(layout.timers.relative_to(layout.root))
-        findings.add(error.code, Severity.WARNING, file, error.message, _REBUILD)
+        findings.add(error.code, Severity.WARNING, layout.timers, error.message, _REBUILD)

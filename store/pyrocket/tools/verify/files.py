@@ -1,4 +1,4 @@
-"""Names and lengths of the files of the log and the queues, and of what lies among them."""
+"""Names and lengths of the files of the log and the queues, and foreign files among them."""
 
 import os
 from collections.abc import Iterator
@@ -11,26 +11,29 @@ from pyrocket.disk.layout import Layout, file_name, listed, parse_file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.verify.finding import Findings, Severity, repair, restore
 
-_AWAY = repair("moves it to pyrocket/quarantine; RocketMQ refuses such a folder.")
-_BY_HAND = "Move it away while the store is closed everywhere; it is made anew."
+_QUARANTINE = repair("moves it to pyrocket/quarantine; RocketMQ refuses such a folder.")
+_BY_HAND = "Move it away while the store is closed everywhere; it is created again."
 _REBUILD = repair("rebuilds the queue from the log.")
+NOT_OF_A_STORE = "this is not a file of a store."
 
 
-class AnyRun(FileQueue):
-    """A run of files that ignores what is foreign, and ends where a file does."""
+class TolerantFileQueue(FileQueue):
+    """A file queue that ignores foreign files, and reads a short file as far as it goes."""
 
     def starts(self) -> list[int]:
-        """Return the start offsets of the files that can be of this run, ascending."""
+        """Return the start offsets of the segments, ascending."""
         try:
             with os.scandir(self.folder) as entries:
                 names = [entry.name for entry in entries if entry.is_file()]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        parsed = (parse_file_name(name) for name in names)
-        return sorted(start for start in parsed if start is not None and fits(self, start))
+        starts = (parse_file_name(name) for name in names)
+        return sorted(
+            start for start in starts if start is not None and not start % self.file_bytes
+        )
 
     def window(self, offset: int, length: int) -> tuple[pa.Buffer, int]:
-        """Map as much as there is. Raises FileNotFoundError where there is nothing."""
+        """Map at most `length` bytes. Raises FileNotFoundError if the file ends before `offset`."""
         start = self.start_of(offset)
         size = os.stat(self.folder / file_name(start)).st_size
         if size <= offset - start:
@@ -40,27 +43,22 @@ class AnyRun(FileQueue):
     def _checked(self, start: int) -> tuple[int, int]:
         try:
             return super()._checked(start)
-        except StoreDamagedError as error:  # What is no file is not there.
+        except StoreDamagedError as error:  # A link or a folder counts as missing.
             raise FileNotFoundError(error.message) from error
 
 
-def fits(run: FileQueue, start: int) -> bool:
-    """Whether a file of the run may begin at `start`."""
-    return start % run.file_bytes == 0
-
-
-def check_places(layout: Layout, findings: Findings) -> None:
-    """Look for folders in the place of files that can be made anew, and the other way round."""
+def check_kinds(layout: Layout, findings: Findings) -> None:
+    """Find folders in the place of files, and files in the place of folders."""
     for path in _files(layout):
         if path.is_dir():
             _report_kind(layout, path, "a folder; a store has a file there.", findings)
     for path in (layout.consume_queues, layout.index, layout.scratch, layout.timers):
         if path.exists() and not path.is_dir():
             _report_kind(layout, path, "a file; a store has a folder there.", findings)
-    if layout.commit_log.exists() and not layout.commit_log.is_dir():
+    log = layout.commit_log
+    if log.exists() and not log.is_dir():
         what = "it is a file; a store has the folder of its log there."
-        fix = restore("the folder")
-        findings.add("LOG_FILE_MISSING", Severity.ERROR, layout.commit_log.name, what, fix)
+        findings.add("LOG_FILE_MISSING", Severity.ERROR, log, what, restore("the folder"))
 
 
 def _files(layout: Layout) -> tuple[Path, ...]:
@@ -70,84 +68,80 @@ def _files(layout: Layout) -> tuple[Path, ...]:
 
 
 def _report_kind(layout: Layout, path: Path, what: str, findings: Findings) -> None:
+    # A repair needs these itself.
     needed = path in (layout.lock, layout.mutex, layout.turnstile, layout.scratch, layout.clock)
-    fix = _BY_HAND if needed else _AWAY
-    file = str(path.relative_to(layout.root))
-    findings.add("FOREIGN_FILE", Severity.ERROR, file, f"it is {what}", fix)
+    fix = _BY_HAND if needed else _QUARANTINE
+    findings.add("FOREIGN_FILE", Severity.ERROR, path, f"it is {what}", fix)
 
 
-def check_log_files(layout: Layout, run: AnyRun, findings: Findings) -> None:
-    """Look at the log's folder."""
-    _check_names(layout, run, findings)
-    starts = run.starts()
-    for at, start in enumerate(starts):
-        path = run.folder / file_name(start)
-        file, size = str(path.relative_to(layout.root)), _size(path, run.file_bytes)
-        if at and start != starts[at - 1] + run.file_bytes:
-            what = f"the log has no file between {file_name(starts[at - 1])} and this one."
-            findings.add("LOG_FILE_MISSING", Severity.ERROR, file, what, restore("what is missing"))
-        if size != run.file_bytes:
-            _report_length(findings, file, size, run.file_bytes, is_last=start == starts[-1])
-
-
-def _report_length(
-    findings: Findings, file: str, size: int, expected: int, *, is_last: bool
-) -> None:
-    what = f"it has {size} bytes, not {expected}."
-    fix = restore(file)
-    if is_last and size < expected:
-        fix = repair("gives it its length; what is behind its last whole record goes.")
-    findings.add("LOG_FILE_LENGTH", Severity.ERROR, file, what, fix, size)
+def check_log_files(log: TolerantFileQueue, findings: Findings) -> None:
+    """Check the files of the log."""
+    _check_names(log, findings)
+    starts = log.starts()
+    for start, path, previous in _segments(log, starts):
+        if previous is not None:
+            what = f"the log has no file between {file_name(previous)} and this one."
+            fix = restore("the missing file")
+            findings.add("LOG_FILE_MISSING", Severity.ERROR, path, what, fix)
+        size = _size(path, log.file_bytes)
+        if size != log.file_bytes:
+            fix = restore(str(path.relative_to(findings.root)))
+            if start == starts[-1] and size < log.file_bytes:
+                fix = repair("extends it, and clears everything after its last whole record.")
+            what = f"it has {size} bytes, not {log.file_bytes}."
+            findings.add("LOG_FILE_LENGTH", Severity.ERROR, path, what, fix, size)
 
 
 def check_queue_files(layout: Layout, file_bytes: int, findings: Findings) -> None:
-    """Look at the queues' folders."""
+    """Check the files of all queues."""
     for folder in _queue_folders(layout, findings):
-        run = AnyRun(folder, file_bytes, layout.scratch, writable=False)
-        _check_names(layout, run, findings)
-        starts = run.starts()
-        for at, start in enumerate(starts):
-            path = folder / file_name(start)
-            file, size = str(path.relative_to(layout.root)), _size(path, file_bytes)
-            if at and start != starts[at - 1] + file_bytes:
-                what = f"the queue has no file between {file_name(starts[at - 1])} and this one."
-                findings.add("QUEUE_FILE_MISSING", Severity.ERROR, file, what, _REBUILD)
+        queue = TolerantFileQueue(folder, file_bytes, layout.scratch, writable=False)
+        _check_names(queue, findings)
+        for _, path, previous in _segments(queue, queue.starts()):
+            if previous is not None:
+                what = f"the queue has no file between {file_name(previous)} and this one."
+                findings.add("QUEUE_FILE_MISSING", Severity.ERROR, path, what, _REBUILD)
+            size = _size(path, file_bytes)
             if size != file_bytes:
                 what = f"it has {size} bytes, not {file_bytes}."
-                findings.add("QUEUE_FILE_LENGTH", Severity.ERROR, file, what, _REBUILD, size)
+                findings.add("QUEUE_FILE_LENGTH", Severity.ERROR, path, what, _REBUILD, size)
+
+
+def _segments(queue: FileQueue, starts: list[int]) -> Iterator[tuple[int, Path, int | None]]:
+    """Yield start and path of each segment, and after a gap the start of the one before."""
+    for at, start in enumerate(starts):
+        is_gap = at > 0 and start != starts[at - 1] + queue.file_bytes
+        yield start, queue.folder / file_name(start), starts[at - 1] if is_gap else None
 
 
 def _queue_folders(layout: Layout, findings: Findings) -> Iterator[Path]:
-    """Yield the folders of queues; what else lies there is a finding."""
+    """Yield the folders of queues; anything else there is a finding."""
     for topic in sorted(listed(layout.consume_queues)):
         if not topic.is_dir():
-            _report_foreign(layout, topic, findings)
+            _report_foreign(topic, findings)
             continue
         for queue in sorted(listed(topic)):
             if queue.is_dir() and queue.name.isascii() and queue.name.isdigit():
                 yield queue
             else:
-                _report_foreign(layout, queue, findings)
+                _report_foreign(queue, findings)
 
 
-def _check_names(layout: Layout, run: AnyRun, findings: Findings) -> None:
-    for path in sorted(listed(run.folder)):
+def _check_names(queue: FileQueue, findings: Findings) -> None:
+    for path in sorted(listed(queue.folder)):
         start = parse_file_name(path.name)
-        if start is None or start % run.file_bytes or not path.is_file():
-            _report_foreign(layout, path, findings)
+        if start is None or start % queue.file_bytes or not path.is_file():
+            _report_foreign(path, findings)
 
 
 def _size(path: Path, expected: int) -> int:
-    """Return a file's length; the expected one where the file is cleaned away meanwhile."""
+    """Return a file's length; the expected one if the file has been deleted meanwhile."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return expected
 
 
-def _report_foreign(layout: Layout, path: Path, findings: Findings) -> None:
-    if not os.path.lexists(path):
-        return  # It was cleaned away, or its topic deleted, since it was listed.
-    file = str(path.relative_to(layout.root))
-    what = "this is no file of a store."
-    findings.add("FOREIGN_FILE", Severity.ERROR, file, what, _AWAY)
+def _report_foreign(path: Path, findings: Findings) -> None:
+    if os.path.lexists(path):  # Else it was cleaned, or its topic deleted, since it was listed.
+        findings.add("FOREIGN_FILE", Severity.ERROR, path, NOT_OF_A_STORE, _QUARANTINE)

@@ -1,16 +1,17 @@
-"""One finding, and all of a check."""
+"""One finding of a check, and the list of all."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 
-REPAIR, RESTORE = "pyrocket repair", "restore"
+REPAIR = "pyrocket repair"
 KEPT_PER_CODE = 100
 _NEEDS_NO_LOG = ("FOREIGN_FILE", "CONFIG_")
 
 
 class Severity(str, Enum):
-    """ERROR: something cannot be read. WARNING: it can, but should be mended. NOTE: fine."""
+    """ERROR: data cannot be read. WARNING: it can be read, but a repair is needed. NOTE: normal."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -19,9 +20,9 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """`file` is relative to the store, `position` a byte in it, or None for all of it.
+    """`file` is relative to the store, `position` a byte in it, or None for the whole file.
 
-    `fix` says what to do; it begins with "pyrocket repair" where that mends it.
+    `fix` is the remedy; it begins with "pyrocket repair" if a repair fixes the problem.
     """
 
     code: str
@@ -37,15 +38,16 @@ class Finding:
         return self.file if self.position is None else f"{self.file}:{self.position}"
 
     @property
-    def mendable(self) -> bool:
-        """Whether `pyrocket repair` does something about it."""
+    def repairable(self) -> bool:
+        """Whether `pyrocket repair` fixes it."""
         return self.fix.startswith(REPAIR)
 
 
 @dataclass
 class Findings:
-    """Collects findings; of those with one code the first `most` are kept, all are counted."""
+    """Collects findings. All are counted; the first `most` of each code are kept."""
 
+    root: Path
     most: int = KEPT_PER_CODE
     kept: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -54,33 +56,34 @@ class Findings:
         self,
         code: str,
         severity: Severity,
-        file: str,
+        file: Path | str,
         what: str,
         fix: str,
         position: int | None = None,
     ) -> None:
-        """Add one."""
+        """Add a finding about a file: an absolute path, or text relative to the store."""
+        name = file if isinstance(file, str) else str(file.relative_to(self.root))
         self.counts[code] += 1
         if self.counts[code] <= self.most:
-            self.kept.append(Finding(code, severity, file, position, what, fix))
+            self.kept.append(Finding(code, severity, name, position, what, fix))
 
 
 def restore(file: str) -> str:
-    """Return the way out where bytes are gone for good."""
-    return f"Restore {file} from a backup; no repair can bring its messages back."
+    """Return the remedy for bytes that cannot be recovered."""
+    return f"Restore {file} from a backup; no repair can recover its messages."
 
 
 def after(first: str, finding: Finding) -> Finding:
-    """Return it for a store in which something else has to be done first.
+    """Return the finding with `first` as the step before its repair.
 
-    Rebuilt from a log that lacks messages, queues would lack them, too; and without the tables no
-    store can be opened.
+    Queues that are rebuilt from a log with missing files would lack the same messages, and a store
+    without its tables cannot be opened.
     """
-    if not finding.mendable or finding.code.startswith(_NEEDS_NO_LOG):
+    if not finding.repairable or finding.code.startswith(_NEEDS_NO_LOG):
         return finding
     return replace(finding, fix=f"{first}; then {finding.fix}")
 
 
 def repair(does: str) -> str:
-    """Return the way out where `pyrocket repair` can do it."""
+    """Return the remedy for what `pyrocket repair` can fix."""
     return f"{REPAIR} {does}"

@@ -1,19 +1,19 @@
-"""What is said of the log: where it is damaged or torn, and what that means for the next writer."""
+"""Findings about the log: damaged ranges, a torn end, and missing files."""
 
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.index.queues.missing_files import missing_log_file
 from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.queue_ends import QueueEnds
-from pyrocket.tools.verify.files import AnyRun
 from pyrocket.tools.verify.finding import Findings, Severity, repair, restore
 
 _STEP_OVER = repair(
     "steps over it and keeps all other messages; these can only come from a backup of {}. Until"
     " then a writer that has to recover the store may refuse it (LOG_DAMAGED)."
 )
-_LEAVE = "Nothing, unless a backup of {} of before the damage can be put in its place."
+_LEAVE = "Nothing, unless a backup of {} from before the damage can be put in its place."
 
 
 def report_log(
@@ -21,96 +21,95 @@ def report_log(
     log: CommitLog,
     findings: Findings,
     *,
-    looked_at_tail: bool,
+    tail_checked: bool,
     clean: bool,
-    goes_on: bool,
+    files_missing: bool,
 ) -> None:
-    """Add what is wrong with the log to the findings; it `goes_on` in files that are missing."""
-    damaged = [place for place in check.bad if goes_on or place.start < check.end]
-    for place in damaged:
-        name, at = _where(log, place.start)
-        what = f"{place.end - place.start} bytes hold no whole record: {place.reason}"
+    """Report damaged ranges and what follows the last record.
+
+    tail_checked: the bytes after the last record were read, too. clean: the store was closed
+    cleanly. files_missing: the log continues in files that are missing.
+    """
+    inside = [damaged for damaged in check.bad if files_missing or damaged.start < check.end]
+    for damaged in inside:
+        name, at = position_in(log.run, damaged.start)
+        what = f"{damaged.end - damaged.start} bytes hold no whole record: {damaged.reason}"
         findings.add("LOG_DAMAGED", Severity.ERROR, name, what, _STEP_OVER.format(name), at)
-    for place in check.placeholders:
-        name, at = _where(log, place.start)
-        what = f"{place.end - place.start} bytes: {place.reason}"
+    for damaged in check.placeholders:
+        name, at = position_in(log.run, damaged.start)
+        what = f"{damaged.end - damaged.start} bytes: {damaged.reason}"
         findings.add("LOG_PLACEHOLDER", Severity.NOTE, name, what, _LEAVE.format(name), at)
-    for place in check.bad[len(damaged) :]:
-        _report_tail(findings, *_where(log, place.start), place.reason, clean=clean)
-    if looked_at_tail and not goes_on and len(damaged) == len(check.bad):
-        _report_behind(check, log, findings, clean=clean)
+    for damaged in check.bad[len(inside) :]:
+        _report_tail(log, damaged.start, damaged.reason, findings, clean=clean)
+    if tail_checked and not files_missing and len(inside) == len(check.bad):
+        first, last = check.tail()
+        if last > first:
+            what = "there are bytes other than zero after the last record."
+            _report_tail(log, first, what, findings, clean=clean)
+
+
+def _report_tail(log: CommitLog, start: int, what: str, findings: Findings, *, clean: bool) -> None:
+    severity = Severity.ERROR if clean else Severity.WARNING
+    fix = repair("truncates the log there, and keeps a copy of what it removes.")
+    if not clean:
+        fix += " So does opening the store for writing, which keeps a copy of whole records only."
+    name, at = position_in(log.run, start)
+    findings.add("LOG_TORN", severity, name, what, fix, at)
 
 
 def report_end(layout: Layout, log: CommitLog, end: int, findings: Findings) -> None:
-    """Note that the log ends before bytes that were durable."""
+    """Report a log that ends before bytes that were durable."""
     durable = QueueEnds(layout).durable_end()
     if end < durable:
         what = f"the log ends at {end}, but it was durable until {durable}: {durable - end} bytes"
         what += " are missing."
-        fix = repair(
-            "goes on at the end of the log, and so does the next writer. Restore the store"
-        )
-        fix += " from a backup if there is a better one."
-        name, at = _where(log, end)
+        fix = repair("continues at the end of the log, and so does the next writer.")
+        fix += " If there is a better backup, restore the store from it."
+        name, at = position_in(log.run, end)
         findings.add("LOG_ENDS_EARLY", Severity.ERROR, name, what, fix, at)
 
 
-def _report_behind(check: LogCheck, log: CommitLog, findings: Findings, *, clean: bool) -> None:
-    first, last = check.tail()
-    if last > first:
-        what = "behind the last record there are bytes that are not zero."
-        _report_tail(findings, *_where(log, first), what, clean=clean)
-
-
-def _where(log: CommitLog, position: int) -> tuple[str, int]:
-    """Return file and byte of a place in the log."""
-    start = log.run.start_of(position)
-    return f"commitlog/{file_name(start)}", position - start
-
-
-def _report_tail(findings: Findings, name: str, at: int, what: str, *, clean: bool) -> None:
-    severity = Severity.ERROR if clean else Severity.WARNING
-    fix = repair("cuts the log there, and keeps a copy of what it cuts.")
-    if not clean:
-        fix += " So does opening the store for writing, which keeps a copy of whole records only."
-    findings.add("LOG_TORN", severity, name, what, fix, at)
-
-
-def lost_by_words(run: AnyRun, published: int) -> DamagedRange | None:
-    """Return what the words say of the log in last files that are missing."""
+def missing_by_state(run: FileQueue, published: int) -> DamagedRange | None:
+    """Return the part of the log up to `published` whose last files are missing."""
     starts, last = run.starts(), run.start_of(published)
     if published == last or last in starts:
         return None
-    gone = starts[-1] + run.file_bytes if starts else last
-    return DamagedRange(gone, published, "the file is missing.")
+    start = starts[-1] + run.file_bytes if starts else last
+    return DamagedRange(start, published, "the file is missing.")
 
 
-def lost_by_queues(run: AnyRun, queues: QueueTable, end: int) -> DamagedRange | None:
-    """Return what the queues say of it, where the log ends at `end` as far as it is there.
+def missing_by_queues(run: FileQueue, queues: QueueTable, end: int) -> DamagedRange | None:
+    """Return the part of the log after `end` whose files are missing, as queue entries show it.
 
-    Only after a clean end: after any other they may be ahead of the log.
+    Only valid after a clean shutdown: after a crash queues may be ahead of the log.
     """
     known = [queues.get(*key) for key in queues.on_disk()]
-    gone = [start for queue in known if (start := missing_log_file(queue, run, end)) is not None]
+    starts = [start for queue in known if (start := missing_log_file(queue, run, end)) is not None]
     ends = [last[0] + last[1] for queue in known if (last := queue.last_entry())]
-    return DamagedRange(min(gone), max(ends), "the file is missing.") if gone else None
+    return DamagedRange(min(starts), max(ends), "the file is missing.") if starts else None
 
 
-def report_lost(run: AnyRun, lost: DamagedRange, findings: Findings) -> None:
-    """Name the first file that is missing."""
-    file = f"commitlog/{file_name(run.start_of(lost.start))}"
-    what = f"it is missing, but the log goes on until {lost.end}."
+def report_missing(run: FileQueue, missing: DamagedRange, findings: Findings) -> None:
+    """Report the first file that is missing at the end of the log."""
+    file, _ = position_in(run, missing.start)
+    what = f"it is missing, but the log continues until {missing.end}."
     findings.add("LOG_FILE_MISSING", Severity.ERROR, file, what, restore(file))
 
 
-def report_begin(layout: Layout, run: AnyRun, findings: Findings) -> None:
-    """Note that the log began earlier when that was noted: nobody can tell where that went."""
+def report_begin(layout: Layout, run: FileQueue, findings: Findings) -> None:
+    """Note a log that begins later than at the last checkpoint: cleaned, or files were lost."""
     noted, starts = QueueEnds(layout).read(), run.starts()
     if noted is not None and starts and 0 <= noted.log_start < starts[0]:
         what = (
-            f"the log began at {noted.log_start} when it was noted last; since, files before this"
+            f"the log began at {noted.log_start} at the last checkpoint; since then files before"
+            " this one have been cleaned, or lost."
         )
-        what += " one have been cleaned away, or lost."
-        fix = "Nothing, if they were cleaned away; else restore them from a backup."
-        file = f"commitlog/{file_name(starts[0])}"
+        fix = "Nothing, if they were cleaned; else restore them from a backup."
+        file, _ = position_in(run, starts[0])
         findings.add("LOG_BEGINS_LATER", Severity.NOTE, file, what, fix)
+
+
+def position_in(run: FileQueue, offset: int) -> tuple[str, int]:
+    """Return the file of the log, relative to the store, and the byte in it of a log offset."""
+    start = run.start_of(offset)
+    return f"commitlog/{file_name(start)}", offset - start

@@ -1,6 +1,7 @@
-"""JSON files: RocketMQ's in `config/`, each with a backup, and ours.
+"""The JSON files, RocketMQ's and ours; the topics in the table, and groups' offsets.
 
-Each is read by what the store reads it with, so that a sound one is one that the store can use.
+Each file is parsed by the class that the store itself uses, so a file without findings is one that
+the store can use.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions
 from pyrocket.metadata.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
 from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.metadata.retention import RetentionFile
-from pyrocket.metadata.service_cursors import DelayOffsets
+from pyrocket.metadata.service_cursors import DelayOffsets, read_cursors
 from pyrocket.metadata.topics import TopicConfig, Topics, entry_of
 from pyrocket.services.sink.ledger import check_ledger
 from pyrocket.tools.verify.finding import Findings, Severity, repair
@@ -28,64 +29,65 @@ _BEGIN_EMPTY = repair(
     "moves it to pyrocket/quarantine: without a backup it counts as an empty table anyway. If there"
     " is a copy of it, restore that instead."
 )
-_ENDS_AWAY = repair("moves it to pyrocket/quarantine; it is made anew.")
+_QUARANTINE_ENDS = repair("moves it to pyrocket/quarantine; the next writer writes a new one.")
+_RESTORE_FOLDER = (
+    "Move it away, and restore the folder from a backup. Without one `pyrocket repair` then"
+    " restores what it can: topics, but neither what groups have consumed nor running queries'"
+    " checkpoints."
+)
+_CREATE_FOLDER = repair(
+    "creates it, and the topic table in it. What groups have consumed no repair can bring back: if"
+    " there is a copy of the folder, restore that instead."
+)
 
-Look = Callable[[Layout], object]
-"""Reads a file; raises StoreDamagedError where that cannot be."""
+_OFFSETS = "config/consumerOffset.json"
+Key = tuple[str, int]
 
 
 def check_config(
-    layout: Layout, findings: Findings, read_cursors: Look, flaw: StoreDamagedError | None
+    layout: Layout, findings: Findings, identity_error: StoreDamagedError | None
 ) -> None:
-    """Look at all JSON files; `read_cursors` reads what the services have saved.
-
-    `flaw` is what is wrong with `store.json`.
-    """
+    """Check all JSON files; `identity_error` is what is wrong with `store.json`."""
     if _is_folder(layout.config("x").parent, findings):
         for path, table in _tables(layout).items():
-            _check_table(layout, path, table, findings)
+            _check_table(path, table, findings)
     if not _is_folder(layout.own, findings):
         return
-    for path, look in {
+    for path, parse in {
         layout.topic_ids: lambda: Topics(layout, lambda: 0).remembered(),
         layout.epochs: lambda: Epochs(layout).current,
         layout.retention: lambda: RetentionFile(layout).read(),
         layout.sink_ledger: lambda: check_ledger(layout),
         layout.cursors: lambda: read_cursors(layout),
     }.items():
-        _check_own(layout, path, look, findings)
-    if flaw is not None:
-        code = SIZES if flaw.code == SIZES else "CONFIG_BROKEN"
-        file = str(layout.identity.relative_to(layout.root))
-        findings.add(code, Severity.ERROR, file, flaw.message, flaw.remedy)
+        _check_own(path, parse, findings)
+    if identity_error is not None:
+        code = SIZES if identity_error.code == SIZES else "CONFIG_BROKEN"
+        what, fix = identity_error.message, identity_error.remedy
+        findings.add(code, Severity.ERROR, layout.identity, what, fix)
     if not QueueEnds(layout).is_valid():
         what = "it cannot be parsed: queues that lost their last files cannot be detected by it."
-        file = str(layout.queue_ends.relative_to(layout.root))
-        findings.add("ENDS_DAMAGED", Severity.WARNING, file, what, _ENDS_AWAY)
+        file = layout.queue_ends
+        findings.add("ENDS_DAMAGED", Severity.WARNING, file, what, _QUARANTINE_ENDS)
 
 
-def _check_own(layout: Layout, path: Path, look: Callable[[], object], findings: Findings) -> None:
-    """Have one of our files read; what that raises is a finding."""
+def _check_own(path: Path, parse: Callable[[], object], findings: Findings) -> None:
     try:
-        look()
+        parse()
     except StoreDamagedError as error:
-        file = str(path.relative_to(layout.root))
-        findings.add("CONFIG_BROKEN", Severity.ERROR, file, error.message, error.remedy)
+        findings.add("CONFIG_BROKEN", Severity.ERROR, path, error.message, error.remedy)
 
 
 def _is_folder(folder: Path, findings: Findings) -> bool:
     if folder.is_dir() or not folder.exists():
         return True
-    fix = "Move it away, and restore the folder from a backup. Without one `pyrocket repair` then"
-    fix += " puts back what it can: topics, but neither what groups have consumed nor running"
-    fix += " queries' checkpoints."
     what = "it is a file; a store has a folder there."
-    findings.add("CONFIG_BROKEN", Severity.ERROR, folder.name, what, fix)
+    findings.add("CONFIG_BROKEN", Severity.ERROR, folder, what, _RESTORE_FOLDER)
     return False
 
 
 def _tables(layout: Layout) -> dict[Path, JsonTable[Any]]:
-    """Return the tables that there are, or were: of some there is only the backup."""
+    """Return all tables by path, those of which only the backup is left included."""
     folder = layout.config("x").parent
     known: dict[str, JsonTable[Any]] = {
         "consumerOffset.json": GroupOffsets(layout).table,
@@ -95,78 +97,68 @@ def _tables(layout: Layout) -> dict[Path, JsonTable[Any]]:
     }
     names = {path.name.removesuffix(_BACKUP) for path in folder.glob("*.json*")}
     return {
-        folder / name: known.get(name) or JsonTable(layout, name.removesuffix(".json"), _any)
+        folder / name: known.get(name) or JsonTable(layout, name.removesuffix(".json"), _as_it_is)
         for name in sorted(names)
         if name.endswith(".json")
     }
 
 
-def _any(content: Content) -> Content:
-    """Take whatever is a table: this one only RocketMQ reads."""
+def _as_it_is(content: Content) -> Content:
+    """Parse a table that only RocketMQ uses."""
     return content
 
 
-def _check_table(layout: Layout, path: Path, table: JsonTable[Any], findings: Findings) -> None:
-    (main, backup), file = table.faults(), str(path.relative_to(layout.root))
+def _check_table(path: Path, table: JsonTable[Any], findings: Findings) -> None:
+    main, backup = table.faults()
     if main and not backup:
         what = f"it {main}. Its backup is whole."
-        findings.add("CONFIG_FROM_BACKUP", Severity.WARNING, file, what, _USE_BACKUP)
+        findings.add("CONFIG_FROM_BACKUP", Severity.WARNING, path, what, _USE_BACKUP)
     elif {main, backup} <= {EMPTY, MISSING}:
-        for name, fault in ((file, main), (file + _BACKUP, backup)):
+        for file, fault in ((path, main), (path.with_name(path.name + _BACKUP), backup)):
             if fault == EMPTY:
                 what = "it is empty."
-                findings.add("CONFIG_EMPTY", Severity.WARNING, name, what, _BEGIN_EMPTY)
+                findings.add("CONFIG_EMPTY", Severity.WARNING, file, what, _BEGIN_EMPTY)
     elif main:
         what = f"it {main}, and its backup {backup}."
-        findings.add("CONFIG_BROKEN", Severity.ERROR, file, what, BY_HAND)
-
-
-_MAKE_AGAIN = repair(
-    "makes it again and puts the topics into it. What groups have consumed no repair can bring"
-    " back: if there is a copy of the folder, restore that instead."
-)
-
-_OFFSETS = "config/consumerOffset.json"
-Key = tuple[str, int]
+        findings.add("CONFIG_BROKEN", Severity.ERROR, path, what, BY_HAND)
 
 
 def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
-    """Return what to put so that the table has all topics; `queues` are those with messages.
+    """Return the topics that the table lacks, or has with too few queues.
 
-    A topic that a broker has deleted is not wanted back because we remember it or the log has
-    messages of it, unless the table is gone or its backup is read, which is older. Raises
-    StoreDamagedError.
+    `queues` are those that hold messages. A topic that a broker has deleted is only restored from
+    `pyrocket/topics.json` or from messages if the table is missing, or its older backup is read.
+    Raises StoreDamagedError.
     """
     topics = Topics(layout, lambda: 0)
-    table, seen = topics.table.read(), topics.all()
-    wanted = {name: seen[name] for name in seen if name not in table}
+    table, known = topics.table.read(), topics.all()
+    missing = {name: known[name] for name in known if name not in table}
     if topics.table.faults()[0]:
-        for name, known in topics.remembered().items():
-            wanted[name] = _larger(known, seen.get(name, known))
-        for name, count in _counts(queues).items():
+        for name, remembered in topics.remembered().items():
+            missing[name] = _larger(remembered, known.get(name, remembered))
+        for name, count in _queue_counts(queues).items():
             if name not in table:
-                wanted.setdefault(name, TopicConfig(name, count, count))
-    return [topic for name, topic in sorted(wanted.items()) if entry_of(topic) != table.get(name)]
+                missing.setdefault(name, TopicConfig(name, count, count))
+    return [one for name, one in sorted(missing.items()) if entry_of(one) != table.get(name)]
 
 
 def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) -> None:
-    """Add the topics that only messages tell of, where the table is sound. StoreDamagedError."""
+    """Note topics that have messages, and that a valid table lacks. Raises StoreDamagedError."""
     topics = Topics(layout, lambda: 0)
     if topics.table.faults()[0]:
         return
-    seen = topics.all()
-    for name, count in _counts(queues).items():
-        if name not in seen:
+    known, path = topics.all(), layout.config("topics")
+    for name, count in _queue_counts(queues).items():
+        if name not in known:
             what = f"the topic {name!r} is not in it, though the store has messages of it: another"
             what += " program has deleted it, or the table is an old one."
             fix = "Nothing, if it was deleted; else create it again, with at least"
             fix += f" {count} queues: its messages are there."
-            file = str(layout.config("topics").relative_to(layout.root))
-            findings.add("CONFIG_TOPIC_MISSING", Severity.NOTE, file, what, fix)
+            findings.add("CONFIG_TOPIC_MISSING", Severity.NOTE, path, what, fix)
 
 
-def _counts(queues: Iterable[Key]) -> dict[str, int]:
-    """Return how many queues each topic has at least; none of RocketMQ's own."""
+def _queue_counts(queues: Iterable[Key]) -> dict[str, int]:
+    """Return the least number of queues of each topic, RocketMQ's system topics left out."""
     counts: dict[str, int] = {}
     for name, queue_id in sorted(queues):
         if name not in CLOSED_TO_SENDERS and not name.startswith(SYSTEM_PREFIX):
@@ -174,25 +166,24 @@ def _counts(queues: Iterable[Key]) -> dict[str, int]:
     return counts
 
 
-def report_missing(layout: Layout, missing: Sequence[TopicConfig], findings: Findings) -> None:
-    """Add that the table lacks these topics, or some of their queues."""
-    seen = Topics(layout, lambda: 0).all()
-    path = layout.config("topics")
-    file = str(path.relative_to(layout.root))
+def report_missing_topics(
+    layout: Layout, missing: Sequence[TopicConfig], findings: Findings
+) -> None:
+    """Report topics that the table lacks, or has with too few queues."""
+    known, path = Topics(layout, lambda: 0).all(), layout.config("topics")
     for topic in missing:
-        known = seen.get(topic.name)
-        severity = Severity.WARNING if known else Severity.ERROR
+        severity = Severity.WARNING if topic.name in known else Severity.ERROR
         what = f"the topic {topic.name!r} is not in it"
-        if known is None:
-            what += ", but its messages or pyrocket/topics.json tell of it."
+        if topic.name in known:
+            what += " as it is in pyrocket/topics.json."
         else:
-            what += " as pyrocket/topics.json remembers it."
+            what += ", but it has messages, or is in pyrocket/topics.json."
         counts = f"{topic.read_queues} read and {topic.write_queues} write queues"
-        fix = repair(f"puts it in, with {counts}.")
-        findings.add("CONFIG_TOPIC_MISSING", severity, file, what, fix)
+        fix = repair(f"adds it, with {counts}.")
+        findings.add("CONFIG_TOPIC_MISSING", severity, path, what, fix)
     if missing and not path.parent.exists():
         what = "the folder is missing, and with it all tables."
-        findings.add("CONFIG_MISSING", Severity.ERROR, path.parent.name, what, _MAKE_AGAIN)
+        findings.add("CONFIG_MISSING", Severity.ERROR, path.parent, what, _CREATE_FOLDER)
 
 
 def check_offsets(
@@ -201,9 +192,9 @@ def check_offsets(
     end_of: Callable[[str, int], int],
     findings: Findings,
 ) -> None:
-    """Look for offsets of groups, by (topic, group), that their queues have not come to yet.
+    """Find offsets of groups, by (topic, group), beyond the ends of their queues.
 
-    Below the queue's first one is fine: cleaning moves that.
+    An offset below the minimum is normal: cleaning moves the minimum.
     """
     for (name, group), offsets in sorted(committed.items()):
         if name not in topics or name in CLOSED_TO_SENDERS or name.startswith(SYSTEM_PREFIX):

@@ -1,4 +1,4 @@
-"""What a check found, of all that it has looked at."""
+"""What a check found, and what it covered."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,61 +8,58 @@ from pyrocket.metadata.topics import TopicConfig
 from pyrocket.tools.verify.finding import Finding, Severity
 
 SIZES = "STORE_SIZES"
-"""That `store.json` contradicts all files."""
+"""The code of a `store.json` that contradicts all files."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found. `counts` counts findings by code; of each a hundred are kept at most.
+    """What a check found. `counts` counts all findings by code; `findings` are those kept.
 
-    `queues_in_log` are those of which the log has messages; `missing_topics` what the topic table
-    lacks.
+    `queues_in_log`: topic and queue id of the queues that have messages in the log.
+    `missing_topics`: what the topic table lacks.
     """
 
     path: Path
     findings: tuple[Finding, ...]
     counts: dict[str, int]
-    messages: int
-    entries: int
-    queues: int
-    log_start: int
-    log_end: int
-    last_stored_ms: int
-    bad_places: tuple[DamagedRange, ...]
-    queues_in_log: frozenset[tuple[str, int]]
-    missing_topics: tuple[TopicConfig, ...]
+    messages: int = 0
+    entries: int = 0
+    queues: int = 0
+    log_start: int = 0
+    log_end: int = 0
+    last_stored_ms: int = 0
+    damaged_ranges: tuple[DamagedRange, ...] = ()
+    queues_in_log: frozenset[tuple[str, int]] = frozenset()
+    missing_topics: tuple[TopicConfig, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing but notes."""
+        """Whether there are only notes."""
         return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     @property
-    def first_hole(self) -> DamagedRange | None:
-        """The first damaged place of the log that messages follow."""
-        holes = [place for place in self.bad_places if place.start < self.log_end]
-        return min(holes, key=lambda place: place.start, default=None)
+    def first_damage(self) -> DamagedRange | None:
+        """The first damaged range of the log that is followed by messages."""
+        inside = [damaged for damaged in self.damaged_ranges if damaged.start < self.log_end]
+        return min(inside, key=lambda damaged: damaged.start, default=None)
 
     @property
     def lacks_files(self) -> bool:
-        """Whether files of the log are missing or cut short, so that nothing can be mended."""
-        cut = (one.code == "LOG_FILE_LENGTH" and not one.mendable for one in self.findings)
+        """Whether files of the log are missing or too short, so that no repair is possible."""
+        cut = (one.code == "LOG_FILE_LENGTH" and not one.repairable for one in self.findings)
         return "LOG_FILE_MISSING" in self.counts or any(cut)
 
     @property
     def is_unidentified(self) -> bool:
-        """Whether `store.json` cannot be believed.
-
-        It says what size files have and how long delayed messages wait.
-        """
+        """Whether `store.json`, which has the file sizes and delay levels, cannot be trusted."""
         broken = ("CONFIG_BROKEN", "pyrocket/store.json")
         return SIZES in self.counts or broken in {(each.code, each.file) for each in self.findings}
 
     @property
-    def waits_for(self) -> str:
-        """What has to be done before the log can be gone through and the store be opened."""
+    def prerequisite(self) -> str:
+        """What has to be done before a repair can read the log and open the store; or empty."""
         if self.lacks_files:
-            return "Restore what is missing of the log"
+            return "Restore the missing files of the log"
         if self.is_unidentified:
-            return "Mend pyrocket/store.json"
+            return "Correct pyrocket/store.json"
         return "See to the broken tables" if "CONFIG_BROKEN" in self.counts else ""

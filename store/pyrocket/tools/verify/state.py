@@ -1,12 +1,13 @@
-"""The checkpoint, and how the store was left."""
+"""The shared state and the checkpoint, and whether the store changes during a check."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.shared_state import PUBLISHED, STRUCTURE, SharedState
+from pyrocket.disk.shared_state import DISPATCHED, INDEXED, PUBLISHED, STRUCTURE, SharedState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 from pyrocket.metadata.identity import Identity
@@ -16,22 +17,112 @@ _OPEN_IT = (
     "Nothing, while it is in use; else the next writer recovers it, and so does `pyrocket repair`."
 )
 _RECOVER = repair("recovers the store from its files, and so does the next writer.")
-_WRITE = repair("writes it anew.")
+_WRITE = repair("writes it again.")
+_T = TypeVar("_T")
+
+
+class Observed:
+    """A store at the start of a check. `state` is its shared state, or None if that is not valid.
+
+    clean: nobody had the store open for writing, and the last writer closed it cleanly.
+    """
+
+    def __init__(self, layout: Layout, identity: Identity) -> None:
+        self._layout, self._identity = layout, identity
+        self.state = valid_state(layout, identity)
+        self.clean = not layout.abort.exists()
+        self._before = self._now()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no process is changing the store, as far as its files show."""
+        return self.state is None or self.clean
+
+    def has_changed(self) -> bool:
+        """Whether a writer has opened or recovered the store since, or files came or went.
+
+        Of a store at rest: also whether a writer has opened it, appended and closed it again.
+        """
+        if self.state is None and valid_state(self._layout, self._identity) is not None:
+            return True
+        return self._now() != self._before
+
+    def _now(self) -> tuple[object, ...]:
+        structure = self.state[STRUCTURE] if self.state else 0
+        if not self.clean:
+            return (structure,)
+        published = self.state[PUBLISHED] if self.state else 0
+        return structure, published, self._layout.abort.exists(), _stamp(self._layout.checkpoint)
+
+
+def valid_state(layout: Layout, identity: Identity) -> SharedState | None:
+    """Map the shared state if it was written in this boot, for this store, and is not corrupt."""
+    lock, state = lock_identity(layout.lock), _map_state(layout)
+    if state is None:
+        return None
+    if identity.store_id and lock and state.is_valid(identity.key, lock) and state.is_sound():
+        return state
+    state.close()
+    return None
+
+
+def _map_state(layout: Layout) -> SharedState | None:
+    try:
+        return SharedState(layout.state, writable=False)
+    except (FileNotFoundError, ValueError, StoreDamagedError):
+        return None
+
+
+def _ask(layout: Layout, question: Callable[[SharedState], _T], default: _T) -> _T:
+    """Return the answer of the shared state, valid or not; the default if there is none."""
+    state = _map_state(layout)
+    if state is None:
+        return default
+    try:
+        return question(state)
+    finally:
+        state.close()
+
+
+def check_state(layout: Layout, findings: Findings) -> None:
+    """Report how the last writer left the store."""
+    if layout.abort.exists():
+        what = "the store is in use, or was not closed cleanly."
+        findings.add("NOT_CLOSED", Severity.NOTE, "abort", what, _OPEN_IT)
+    if _ask(layout, SharedState.is_recovering, False):
+        what = "a recovery or repair is in progress, or was interrupted; readers wait."
+        findings.add("NOT_RECOVERED", Severity.NOTE, "pyrocket/state", what, _OPEN_IT)
+    if not _ask(layout, SharedState.is_sound, True):
+        what = "it is not as the last clean shutdown left it."
+        findings.add("STATE_DAMAGED", Severity.ERROR, "pyrocket/state", what, _RECOVER)
+
+
+def index_lag_severity(layout: Layout, identity: Identity) -> Severity | None:
+    """Return how bad it is if the key index of a cleanly closed store ends before the log does.
+
+    WARNING: the index was complete, as it is after a broker, or after a writer with an index (the
+    shared state says so, and is trusted in a copy, too). NOTE: the last writer had no index, or
+    appended nothing. None: a snapshot, whose index is not complete by design.
+    """
+    if not identity.store_id:
+        return Severity.WARNING if any(layout.index.glob("*")) else None
+
+    def severity(state: SharedState) -> Severity | None:
+        return Severity.WARNING if state[INDEXED] >= state[DISPATCHED] > 0 else Severity.NOTE
+
+    return _ask(layout, severity, None)
 
 
 def read_checkpoint(layout: Layout) -> bytes | None:
-    """Return the checkpoint as it is; before the log is looked at, so that it cannot be newer."""
-    return (
-        read_or_none(layout.checkpoint, SMALL_FILE_BYTES)
-        if not layout.checkpoint.is_dir()
-        else None
-    )
+    """Return the checkpoint's bytes. Call it before reading the log: it cannot be newer then."""
+    path = layout.checkpoint
+    return None if path.is_dir() else read_or_none(path, SMALL_FILE_BYTES)
 
 
 def check_checkpoint(
     data: bytes | None, last_stored: int, findings: Findings, *, clean: bool
 ) -> None:
-    """Compare the checkpoint with the store time of the log's last message."""
+    """Compare the checkpoint with the store time of the log's last message, epoch ms."""
     if data is None:
         if clean and last_stored:
             what = "it is missing: a recovery would read the whole log."
@@ -44,81 +135,15 @@ def check_checkpoint(
     known = decode_checkpoint(data)
     if _latest(known) > last_stored:
         what = f"it says that messages up to {_latest(known)} ms are durable, but the log's last"
-        what += f" is of {last_stored} ms: a recovery may skip what it should look at."
+        what += f" message is from {last_stored} ms: a recovery may read too little of the log."
         findings.add("CHECKPOINT_AHEAD", Severity.WARNING, "checkpoint", what, _WRITE)
     elif clean and known.safe_timestamp == 0 < last_stored:
-        what = "it says nothing: a recovery would read the whole log."
+        what = "it is empty: a recovery would read the whole log."
         findings.add("CHECKPOINT_BEHIND", Severity.NOTE, "checkpoint", what, _WRITE)
 
 
 def _latest(checkpoint: Checkpoint) -> int:
     return max(checkpoint.log_timestamp, checkpoint.queue_timestamp, checkpoint.index_timestamp)
-
-
-def check_left(layout: Layout, findings: Findings) -> None:
-    """Say whether the store was closed cleanly."""
-    if layout.abort.exists():
-        what = "the store is in use, or was not closed cleanly."
-        findings.add("NOT_CLOSED", Severity.NOTE, "abort", what, _OPEN_IT)
-    if _asks(layout, SharedState.is_recovering, missing=False):
-        what = "a recovery or repair is going on, or has not come to its end; readers wait."
-        findings.add("NOT_RECOVERED", Severity.NOTE, "pyrocket/state", what, _OPEN_IT)
-    if not _asks(layout, SharedState.is_sound, missing=True):
-        what = "it is not as the last clean end left it."
-        findings.add("STATE_DAMAGED", Severity.ERROR, "pyrocket/state", what, _RECOVER)
-
-
-def _asks(layout: Layout, question: Callable[[SharedState], bool], *, missing: bool) -> bool:
-    """Return the answer of the shared words."""
-    try:
-        page = SharedState(layout.state, writable=False)
-    except (FileNotFoundError, ValueError, StoreDamagedError):
-        return missing
-    try:
-        return question(page)
-    finally:
-        page.close()
-
-
-class Before:
-    """A store as it was when the look at it began; `page` are its words, if they are true."""
-
-    def __init__(self, layout: Layout, identity: Identity) -> None:
-        self._layout, self._identity = layout, identity
-        self.page = true_words(layout, identity)
-        self.clean = not layout.abort.exists()
-        self._state = self._now()
-
-    def has_changed(self) -> bool:
-        """Whether somebody has come in or recovered since, or files have come or gone.
-
-        At rest, somebody may even have come, written and gone.
-        """
-        if self.page is None and true_words(self._layout, self._identity) is not None:
-            return True
-        return self._now() != self._state
-
-    def _now(self) -> tuple[object, ...]:
-        structure = self.page[STRUCTURE] if self.page else 0
-        if not self.clean:
-            return (structure,)
-        written = self.page[PUBLISHED] if self.page else 0
-        return structure, written, self._layout.abort.exists(), _stamp(self._layout.checkpoint)
-
-
-def true_words(layout: Layout, identity: Identity) -> SharedState | None:
-    """Return the shared words, if true: written in this boot, for this store, by us, and sound."""
-    lock = lock_identity(layout.lock)
-    if not identity.store_id or lock is None:
-        return None
-    try:
-        page = SharedState(layout.state, writable=False)
-    except (FileNotFoundError, ValueError, StoreDamagedError):
-        return None
-    if page.is_valid(identity.key, lock) and page.is_sound():
-        return page
-    page.close()
-    return None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
-"""Checking a store: one pass over the log, no lock, nothing written.
+"""The check of a whole store: one pass over the log, without a lock, and nothing is written.
 
-Works on a store in use (what is published when it begins is looked at), on a copy, on one that Java
-made and on a damaged one. Takes memory for one window of the log, and a little for each queue.
+Works on a store in use (what is published when the check begins is checked), on a copy, on a store
+that Java made and on a damaged one. Memory: one window of the log, and a little per queue.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,32 +26,44 @@ from pyrocket.metadata.identity import SealedLog, check_directory, identify, lay
 from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.metadata.topics import TopicConfig, Topics
 from pyrocket.tools.verify.delays import DelayCheck, check_timers
-from pyrocket.tools.verify.files import AnyRun, check_log_files, check_places, check_queue_files
+from pyrocket.tools.verify.files import (
+    TolerantFileQueue,
+    check_kinds,
+    check_log_files,
+    check_queue_files,
+)
 from pyrocket.tools.verify.finding import KEPT_PER_CODE, Findings, Severity, after
-from pyrocket.tools.verify.keys import KeyCheck, lag_of, report_geometry
+from pyrocket.tools.verify.keys import KeyCheck, report_geometry
 from pyrocket.tools.verify.log import (
-    lost_by_queues,
-    lost_by_words,
+    missing_by_queues,
+    missing_by_state,
     report_begin,
     report_end,
     report_log,
-    report_lost,
+    report_missing,
 )
 from pyrocket.tools.verify.metadata import (
+    Key,
     check_config,
     check_offsets,
     missing_topics,
     report_deleted,
-    report_missing,
+    report_missing_topics,
 )
-from pyrocket.tools.verify.queues import Key, QueueCheck
+from pyrocket.tools.verify.queues import QueueCheck
 from pyrocket.tools.verify.report import Report
-from pyrocket.tools.verify.state import Before, check_checkpoint, check_left, read_checkpoint
+from pyrocket.tools.verify.state import (
+    Observed,
+    check_checkpoint,
+    check_state,
+    index_lag_severity,
+    read_checkpoint,
+)
 
-_ATTEMPTS = 10
+_MAX_ATTEMPTS = 10
 
 Progress = Callable[[int, int, str], None]
-"""Told bytes done, bytes in all, and the file that is being looked at."""
+"""Called with the bytes of the log checked so far, the bytes in all, and the current file."""
 
 
 @translating
@@ -62,10 +74,10 @@ def verify(
     most: int = KEPT_PER_CODE,
     config: StoreConfig | None = None,
 ) -> Report:
-    """Look at everything in the directory; of findings with one code keep so many.
+    """Check everything in the directory; keep the first `most` findings of each code.
 
-    `config` tells slots and items of an index of which nothing else does, and what the delay
-    levels of a broker's store wait. Raises OptionError (DELAY_LEVELS), StoreNotFoundError,
+    `config` gives the slots and items of index files that nothing else describes, and the delay
+    levels of a broker. Raises OptionError (DELAY_LEVELS), StoreNotFoundError,
     StorePermissionError, StoreUnavailableError.
     """
     layout = layout_of(path)
@@ -73,9 +85,9 @@ def verify(
     if links := list(links_of(layout.root, everywhere=True)):
         return _with_links(layout, links)
     report, disturbed = None, None
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         try:
-            check = _Check(layout, config or StoreConfig(), progress or _quiet, most)
+            check = _Check(layout, config or StoreConfig(), progress or _no_progress, most)
         except StoreDamagedError as error:
             return _unreadable(layout, error)
         try:
@@ -83,20 +95,20 @@ def verify(
         except FileNotFoundError as error:
             disturbed = error
             continue
-        # Files that came or went meanwhile look like damage, and so does what was written.
-        if report.ok or not check.before.has_changed():
+        # Files that are created or deleted during a check look like damage, and so do appends.
+        if report.ok or not check.observed.has_changed():
             return report
     if report is None:
         raise StoreUnavailableError(
             f"files of {layout.root} come and go all the time.",
-            remedy="Try again when less is going on.",
+            remedy="Try again when the store is less busy.",
             code="VERIFY_DISTURBED",
         ) from disturbed
     return report
 
 
-def _quiet(done: int, total: int, file: str) -> None:
-    """Tell nobody."""
+def _no_progress(done: int, total: int, file: str) -> None:
+    pass
 
 
 class _Check:
@@ -104,43 +116,44 @@ class _Check:
 
     def __init__(self, layout: Layout, config: StoreConfig, progress: Progress, most: int) -> None:
         self._layout, self._progress = layout, progress
-        self._findings = Findings(most)
+        self._findings = Findings(layout.root, most)
         self._done = self._total = 0
-        self._identity, self._flaw = identify(layout, config)
+        self._identity, self._identity_error = identify(layout, config)
         self._delays = DelayCheck(
-            given=config.delay_levels is not None, known=self._identity.knows_levels
+            levels_given=config.delay_levels is not None, levels_known=self._identity.knows_levels
         )
-        geometry = replace(config, delay_levels=None)
-        self._told = (
-            geometry != StoreConfig() and not identify(layout, StoreConfig())[0].knows_index
+        self._only_caller_knows_index = (
+            replace(config, delay_levels=None) != StoreConfig()
+            and not identify(layout, StoreConfig())[0].knows_index
         )
         config = self._identity.config
-        run = AnyRun(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self._run, self._log = run, CommitLog(run, SealedLog(layout))
-        self._queues = QueueTable(layout, config.queue_file_bytes, writable=False, run_type=AnyRun)
-        self.before = Before(layout, self._identity)
-        self._page, self._clean = self.before.page, self.before.clean
-        self._lost: DamagedRange | None = None
+        self._run = TolerantFileQueue(
+            layout.commit_log, config.log_file_bytes, layout.scratch, writable=False
+        )
+        self._log = CommitLog(self._run, SealedLog(layout))
+        self._queues = QueueTable(
+            layout, config.queue_file_bytes, writable=False, run_type=TolerantFileQueue
+        )
+        self.observed = Observed(layout, self._identity)
+        self._state, self._clean = self.observed.state, self.observed.clean
+        self._missing: DamagedRange | None = None
 
     def run(self) -> Report:
-        """Look at everything."""
+        """Check everything, and return what was found."""
         layout, findings = self._layout, self._findings
         checkpoint = read_checkpoint(layout)
-        check_left(layout, findings)
-        check_places(layout, findings)
-        check_config(layout, findings, read_cursors, self._flaw)
+        check_state(layout, findings)
+        check_kinds(layout, findings)
+        check_config(layout, findings, self._identity_error)
         # Before the queues: they only grow.
         committed = self._committed()
-        check_log_files(layout, self._run, findings)
+        check_log_files(self._run, findings)
         check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
         report_begin(layout, self._run, findings)
-        true = self._page is not None
-        check_timers(layout, findings, self._timers_progress, state_is_valid=true)
-        geometry, live = self._geometry(), not self._at_rest
-        lag = lag_of(layout, self._identity)
-        keys = KeyCheck(layout, geometry, findings, live=live, complete=self._clean, lag=lag)
-        log, queues = self._look_at_messages(keys)
-        if log.records and self._lost is None:
+        has_state = self._state is not None
+        check_timers(layout, findings, self._timer_cursors, state_is_valid=has_state)
+        log, queues = self._check_messages(self._key_check())
+        if log.records and self._missing is None:
             check_checkpoint(checkpoint, log.last_stored, findings, clean=self._clean)
         missing = self._check_topics(queues.ends(), committed)
         report = Report(
@@ -153,19 +166,18 @@ class _Check:
             log_start=self._log.first_offset(),
             log_end=log.end,
             last_stored_ms=log.last_stored,
-            bad_places=tuple(log.bad),
+            damaged_ranges=tuple(log.bad),
             queues_in_log=frozenset(queues.ends()),
             missing_topics=missing,
         )
         self._queues.close()
         self._run.close()
-        if first := report.waits_for:
+        if first := report.prerequisite:
             return replace(report, findings=tuple(after(first, one) for one in report.findings))
         return report
 
     def _committed(self) -> Mapping[tuple[str, str], Offsets]:
-        """Return what groups have consumed; nothing where that cannot be read: a finding tells."""
-        with suppress(StoreDamagedError):
+        with suppress(StoreDamagedError):  # A finding of `check_config`.
             return GroupOffsets(self._layout).all()
         return {}
 
@@ -174,7 +186,7 @@ class _Check:
     ) -> tuple[TopicConfig, ...]:
         """Compare topics and groups with the queues, which end in the log at `ends`.
 
-        Returns what the topic table lacks.
+        Returns the topics that the table lacks.
         """
         ended_at, queues = self._ended_at(), self._queues
 
@@ -182,73 +194,60 @@ class _Check:
             end = max(ends.get((topic, queue_id), 0), ended_at(topic, queue_id))
             return max(end, queues.get(topic, queue_id).max_offset(WHOLE_LOG))
 
-        with suppress(StoreDamagedError):
-            there = {key for key in queues.on_disk() if queues.get(*key).run.starts()}
-            there |= {key for key, end in ends.items() if end > ended_at(*key)}
-            missing = missing_topics(self._layout, there)
-            report_missing(self._layout, missing, self._findings)
-            report_deleted(self._layout, there, self._findings)
+        with suppress(StoreDamagedError):  # A finding of `check_config`.
+            with_messages = {key for key in queues.on_disk() if queues.get(*key).run.starts()}
+            with_messages |= {key for key, end in ends.items() if end > ended_at(*key)}
+            missing = missing_topics(self._layout, with_messages)
+            report_missing_topics(self._layout, missing, self._findings)
+            report_deleted(self._layout, with_messages, self._findings)
             topics = Topics(self._layout, lambda: 0).all()
             check_offsets(topics, committed, end_of, self._findings)
             return tuple(missing)
         return ()
 
-    def _timers_progress(self) -> tuple[int, int]:
-        """Return how far timers are taken in and delivered; as saved where no words are true."""
+    def _timer_cursors(self) -> tuple[int, int]:
+        """Return the cursors of the timer service, as last saved if no shared state is valid."""
         try:
-            known = self._page.cursors() if self._page else read_cursors(self._layout)
+            known = self._state.cursors() if self._state else read_cursors(self._layout)
         except StoreDamagedError:
-            return 0, 0  # That is a finding of its own.
+            return 0, 0  # A finding of `check_config`.
         return known.get(TIMER_QUEUE_OFFSET, 0), known.get(TIMER_READ_TIME, 0)
 
-    def _geometry(self) -> Geometry | None:
-        """Return the geometry of the index, None where nobody knows it, which is a finding."""
+    def _key_check(self) -> KeyCheck:
         config, known = self._identity.config, self._identity.knows_index
-        if self._told or not known:
-            report_geometry(self._findings, config, told=known)
-        return Geometry(config.index_slots, config.index_items) if known else None
+        if self._only_caller_knows_index or not known:
+            report_geometry(self._findings, config, given=known)
+        return KeyCheck(
+            self._layout,
+            Geometry(config.index_slots, config.index_items) if known else None,
+            self._findings,
+            live=not self.observed.at_rest,
+            complete=self._clean,
+            lag=index_lag_severity(self._layout, self._identity),
+        )
 
-    @property
-    def _at_rest(self) -> bool:
-        """Whether nobody is changing the store, as far as can be told."""
-        return self._page is None or self._clean
-
-    def _look_at_messages(self, keys: KeyCheck) -> tuple[LogCheck, QueueCheck]:
+    def _check_messages(self, keys: KeyCheck) -> tuple[LogCheck, QueueCheck]:
         """Compare log, queues and key index in one pass over the log."""
         start, dispatched, published = self._bounds()
-        if self._page is not None:
-            self._lost = lost_by_words(self._run, published)
-        there = self._lost.start if self._lost else published
-        start = start if self._run.starts() else there
-        self._total = there - start
-        log = LogCheck(self._log, self._tell, end_is_known=self._page is not None)
+        if self._state is not None:
+            self._missing = missing_by_state(self._run, published)
+        end = self._missing.start if self._missing else published
+        start = start if self._run.starts() else end
+        self._total = end - start
+        log = LogCheck(self._log, self._advance, end_is_known=self._state is not None)
         levels = self._identity.config.delay_levels_ms
         queues = QueueCheck(self._log, self._queues, self._ended_at(), levels, self._delays)
-        for run in log.runs(start, min(dispatched, there)):
+        for run in log.runs(start, min(dispatched, end)):
             queues.feed(run)
             keys.feed(run)
-        for _ in log.runs(dispatched, there) if dispatched < there else ():
+        for _ in log.runs(dispatched, end) if dispatched < end else ():
             pass
-        if self._page is None and self._clean:
-            self._lost = lost_by_queues(self._run, self._queues, log.end)
+        if self._state is None and self._clean:
+            self._missing = missing_by_queues(self._run, self._queues, log.end)
         log_start = self._log.first_offset()
-        log.bad = [place for place in log.bad if place.end > log_start]
-        at_rest, clean, lost = self._at_rest, self._clean, self._lost
-        report_log(
-            log,
-            self._log,
-            self._findings,
-            looked_at_tail=at_rest,
-            clean=clean,
-            goes_on=lost is not None,
-        )
-        log_end = log.end if self._page is None else published
-        if lost is None and self._page is None:
-            report_end(self._layout, self._log, log.end, self._findings)
-        if lost is not None:
-            report_lost(self._run, lost, self._findings)
-            log.bad.append(lost)
-            log_end = lost.end
+        log.bad = [damaged for damaged in log.bad if damaged.end > log_start]
+        log_end = self._report_log(log, published)
+        at_rest = self.observed.at_rest
         queues.report(
             self._findings,
             log.bad,
@@ -260,18 +259,38 @@ class _Check:
         keys.report(log_end)
         return log, queues
 
+    def _report_log(self, log: LogCheck, published: int) -> int:
+        """Report what is wrong with the log; return where it ends, missing files included."""
+        missing, findings = self._missing, self._findings
+        report_log(
+            log,
+            self._log,
+            findings,
+            tail_checked=self.observed.at_rest,
+            clean=self._clean,
+            files_missing=missing is not None,
+        )
+        if missing is not None:
+            report_missing(self._run, missing, findings)
+            log.bad.append(missing)
+            return missing.end
+        if self._state is not None:
+            return published
+        report_end(self._layout, self._log, log.end, findings)
+        return log.end
+
     def _bounds(self) -> tuple[int, int, int]:
-        """Return where the log begins, how far it is dispatched, and how far it goes at most."""
+        """Return where the log begins, up to where it is dispatched, and its end at most."""
         starts = self._run.starts()
         start = starts[0] if starts else self._log.first_offset()
-        if self._page is not None:
-            dispatched = self._page[DISPATCHED]
-            return start, dispatched, max(dispatched, self._page[PUBLISHED])
+        if self._state is not None:
+            dispatched = self._state[DISPATCHED]
+            return start, dispatched, max(dispatched, self._state[PUBLISHED])
         end = starts[-1] + self._run.file_bytes if starts else start
         return start, end, end
 
     def _ended_at(self) -> Callable[[str, int], int]:
-        topics, known = Topics(self._layout, lambda: 0), dict[tuple[str, int], int]()
+        topics, known = Topics(self._layout, lambda: 0), dict[Key, int]()
 
         def ended_at(topic: str, queue_id: int) -> int:
             key = topic, queue_id
@@ -279,33 +298,28 @@ class _Check:
                 try:
                     known[key] = topics.ended_at(topic, queue_id)
                 except StoreDamagedError:
-                    # Any queue may have been deleted: entries are missed once that is known.
+                    # Any queue may have been deleted, so no entry can be called missing.
                     known[key] = WHOLE_LOG
             return known[key]
 
         return ended_at
 
-    def _tell(self, more: int, file: str) -> None:
+    def _advance(self, more: int, file: str) -> None:
         self._done += more
         self._progress(self._done, self._total, file)
 
 
 def _unreadable(layout: Layout, error: StoreDamagedError) -> Report:
-    """Return what is to be said of a store of which nothing tells how its log is cut into files."""
-    findings = Findings()
+    """Return the report of a store whose log files have no known size."""
+    findings = Findings(layout.root)
     findings.add("LOG_FILE_LENGTH", Severity.ERROR, "commitlog", error.message, error.remedy)
-    return _not_looked_at(layout, findings)
+    return Report(layout.root, tuple(findings.kept), dict(findings.counts))
 
 
 def _with_links(layout: Layout, links: list[Path]) -> Report:
-    """Return what is to be said of a store with links in it: what they lead to is not looked at."""
-    findings = Findings()
+    """Return the report of a store with links in it; their targets are not checked."""
+    findings = Findings(layout.root)
     for link in links:
-        error, file = linked(link), str(link.relative_to(layout.root))
-        findings.add(error.code, Severity.ERROR, file, error.message, error.remedy)
-    return _not_looked_at(layout, findings)
-
-
-def _not_looked_at(layout: Layout, findings: Findings) -> Report:
-    kept, counts = tuple(findings.kept), dict(findings.counts)
-    return Report(layout.root, kept, counts, 0, 0, 0, 0, 0, 0, (), frozenset(), ())
+        error = linked(link)
+        findings.add(error.code, Severity.ERROR, link, error.message, error.remedy)
+    return Report(layout.root, tuple(findings.kept), dict(findings.counts))

@@ -1,16 +1,14 @@
 """`pyrocket message`: tail, query and produce, for people, for programs and in pipes."""
 
 import base64
-import json
 import os
 import signal
 import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 from pyrocket import Message, Store
-from pyrocket.tools.cli import main
+from support.commands import document_on, run_on
 from support.stores import SMALL, snapshot
 
 EVIL = b"\x1b[2J\r\n\xff"
@@ -28,19 +26,8 @@ def path(tmp_path):
     return tmp_path / "store"
 
 
-def run(path, *arguments, lines=None):
-    return CliRunner().invoke(main, [*map(str, arguments), "--path", str(path)], input=lines)
-
-
-def document(path, *arguments, status=0, **options):
-    done = run(path, *arguments, "--json", **options)
-    assert done.exit_code == status, done.output
-    assert not done.stderr
-    return json.loads(done.stdout)
-
-
 def bodies(path, *arguments, status=0):
-    found = document(path, *arguments, status=status)["messages"]
+    found = document_on(path, *arguments, status=status)["messages"]
     return [
         base64.b64decode(m["body"]) if m["bodyEncoding"] == "base64" else m["body"] for m in found
     ]
@@ -51,7 +38,7 @@ def test_tail_shows_the_newest_of_all_queues_in_the_order_of_the_log(path):
     assert bodies(path, "message", "tail", "t") == ["a", "bä", EVIL]
     assert bodies(path, "message", "tail", "t", "--count", 2) == ["bä", EVIL]
     assert bodies(path, "message", "tail", "t", "--queue", 1, "--count", 1) == [EVIL]
-    assert document(path, "message", "tail", "t", "--queue", 2, status=2)["error"]
+    assert document_on(path, "message", "tail", "t", "--queue", 2, status=2)["error"]
     assert snapshot(path) == before
 
 
@@ -60,17 +47,17 @@ def test_tail_reads_what_a_repair_has_cut_off_a_log(path):
     damaged = bytearray(log.read_bytes())
     damaged[88] ^= 1
     log.write_bytes(damaged)
-    done = run(path, "store", "repair", "--cut", "--yes")
+    done = run_on(path, "store", "repair", "--cut", "--yes")
     assert "removes 2 whole messages" in done.stderr
     (cut,) = (path / "pyrocket").glob("cut-*")
     assert bodies(cut, "message", "tail", "t") == ["bä", EVIL]
     assert bodies(cut, "message", "tail", "t", "--queue", 1) == [EVIL]
     assert bodies(cut, "message", "tail", "u") == []
-    document(log, "message", "tail", "t", status=2)
+    document_on(log, "message", "tail", "t", status=2)
 
 
 def test_tail_prints_a_line_for_each_message_that_no_terminal_obeys(path):
-    first, second, third = run(path, "message", "tail", "t").stdout.splitlines()
+    first, second, third = run_on(path, "message", "tail", "t").stdout.splitlines()
     assert first.startswith("queue=1 offset=0 stored=20")
     assert first.endswith("keys=k-1  a")
     assert second.endswith("tags=T  bä")
@@ -78,15 +65,15 @@ def test_tail_prints_a_line_for_each_message_that_no_terminal_obeys(path):
 
 
 def test_bodies_that_are_no_utf_8_are_base64_and_say_so(path):
-    *_, last = document(path, "message", "tail", "t")["messages"]
+    *_, last = document_on(path, "message", "tail", "t")["messages"]
     assert last["bodyEncoding"] == "base64"
     assert base64.b64decode(last["body"]) == EVIL
     assert (last["keys"], last["properties"]) == (["k-1", "k-2"], {"city": "Oslo"})
 
 
 def test_a_long_body_is_cut_for_people_and_whole_for_programs(path):
-    run(path, "message", "produce", "t", "x" * 3000)
-    line = run(path, "message", "tail", "t", "--count", 1).stdout
+    run_on(path, "message", "produce", "t", "x" * 3000)
+    line = run_on(path, "message", "tail", "t", "--count", 1).stdout
     assert line.endswith("x… (3,000 bytes)\n")
     assert len(line) < 1200
     assert bodies(path, "message", "tail", "t", "--count", 1) == ["x" * 3000]
@@ -95,34 +82,36 @@ def test_a_long_body_is_cut_for_people_and_whole_for_programs(path):
 def test_messages_are_found_by_key_and_by_id(path):
     assert bodies(path, "message", "query", "t", "--key", "k-1") == ["a", EVIL]
     assert bodies(path, "message", "query", "t", "--key", "k-1", "--count", 1) == [EVIL]
-    first = document(path, "message", "query", "t", "--key", "k-1")["messages"][0]
+    first = document_on(path, "message", "query", "t", "--key", "k-1")["messages"][0]
     assert bodies(path, "message", "query", "t", "--id", first["msgId"]) == ["a"]
 
 
 def test_a_query_without_a_result_exits_with_1(path):
     assert bodies(path, "message", "query", "t", "--key", "none", status=1) == []
     assert bodies(path, "message", "query", "t", "--id", "0" * 32, status=1) == []
-    done = run(path, "message", "query", "t", "--key", "none")
+    done = run_on(path, "message", "query", "t", "--key", "none")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["--key", "k", "--id", "i"]])
 def test_a_query_is_by_key_or_by_id(path, arguments):
-    assert document(path, "message", "query", "t", *arguments, status=2)["error"]["code"] == "USAGE"
+    assert (
+        document_on(path, "message", "query", "t", *arguments, status=2)["error"]["code"] == "USAGE"
+    )
 
 
 def test_a_message_is_sent_with_all_its_fields(path):
     fields = ["--tags", "T", "--key", "k-8", "--key", "k-9", "--property", "city=A=B"]
-    (sent,) = document(path, "message", "produce", "t", "hi", "--queue", 1, *fields)["messages"]
+    (sent,) = document_on(path, "message", "produce", "t", "hi", "--queue", 1, *fields)["messages"]
     assert (sent["queueId"], sent["queueOffset"]) == (1, 2)
-    (found,) = document(path, "message", "query", "t", "--id", sent["msgId"])["messages"]
+    (found,) = document_on(path, "message", "query", "t", "--id", sent["msgId"])["messages"]
     assert (found["body"], found["tags"], found["keys"]) == ("hi", "T", ["k-8", "k-9"])
     assert found["properties"] == {"city": "A=B"}
 
 
 def test_each_line_of_standard_input_is_a_message_with_its_bytes(path):
-    done = run(path, "message", "produce", "t", "--queue", 0, lines=b"x\n\xff y\nlast")
+    done = run_on(path, "message", "produce", "t", "--queue", 0, answer=b"x\n\xff y\nlast")
     assert done.exit_code == 0
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
         ["queue=0", f"offset={offset}"] for offset in (1, 2, 3)
@@ -132,25 +121,25 @@ def test_each_line_of_standard_input_is_a_message_with_its_bytes(path):
 
 def test_a_file_is_sent_as_one_message(path, tmp_path):
     (tmp_path / "body").write_bytes(EVIL)
-    run(path, "message", "produce", "t", "--file", tmp_path / "body")
+    run_on(path, "message", "produce", "t", "--file", tmp_path / "body")
     assert bodies(path, "message", "tail", "t", "--count", 1) == [EVIL]
-    missing = document(path, "message", "produce", "t", "--file", tmp_path / "none", status=2)
+    missing = document_on(path, "message", "produce", "t", "--file", tmp_path / "none", status=2)
     assert "none" in missing["error"]["message"]
 
 
 def test_a_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(path):
     lines = b"fine\n" + os.urandom(5 << 20).replace(b"\n", b"") + b"\nnever"
-    error = document(path, "message", "produce", "t", lines=lines, status=2)["error"]
+    error = document_on(path, "message", "produce", "t", answer=lines, status=2)["error"]
     assert error["message"].startswith("line 2: ")
     assert "1 lines before it are sent" in error["message"]
     assert bodies(path, "message", "tail", "t", "--count", 1) == ["fine"]
 
 
 def test_a_mistyped_topic_is_not_created_unless_asked_for(path):
-    refused = document(path, "message", "produce", "tt", "x", status=2)["error"]
+    refused = document_on(path, "message", "produce", "tt", "x", status=2)["error"]
     assert refused["code"] == "TOPIC_NOT_FOUND"
     assert "--create-topic" in refused["remedy"]
-    assert run(path, "message", "produce", "tt", "x", "--create-topic").exit_code == 0
+    assert run_on(path, "message", "produce", "tt", "x", "--create-topic").exit_code == 0
     assert bodies(path, "message", "tail", "tt") == ["x"]
 
 
@@ -189,7 +178,7 @@ def test_what_was_sent_before_ctrl_c_stays_sent_and_the_store_is_closed(path):
 
 def test_letters_that_the_output_cannot_carry_are_escaped(path):
     """As where cron or a terminal has an encoding of one byte."""
-    run(path, "message", "produce", "t", "東ä")
+    run_on(path, "message", "produce", "t", "東ä")
     settings = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     with start(path, "tail", "t", env=settings) as showing:
         shown, said = showing.stdout.read(), showing.stderr.read()

@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from click.testing import CliRunner
-from pyrocket.tools.cli import main
 from pyrocket.tools.cli.frame import size as parse
+from support.commands import run
 from support.stores import SMALL, filled, overwrite, queue_files, reboot, snapshot
 
 
@@ -14,10 +13,6 @@ def sound(path):
     with filled(path, count=60) as store:
         store.groups.commit("billing", "t", {0: 7})
     return path
-
-
-def run(*arguments, **environment):
-    return CliRunner().invoke(main, [str(each) for each in arguments], env=environment)
 
 
 def test_info_says_what_a_store_is_and_holds_and_changes_nothing(sound):

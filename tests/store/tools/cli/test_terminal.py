@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from click.testing import CliRunner
-from pyrocket.tools.cli import main
+from support.commands import run
 from support.stores import filled, overwrite, queue_files, reboot
 
 
@@ -16,14 +15,10 @@ def damaged(path):
     return str(path)
 
 
-def shown(*arguments):
-    return CliRunner().invoke(main, arguments).stdout
-
-
 def test_no_line_is_broken_for_a_pipe(damaged, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    (finding,) = json.loads(shown("verify", damaged, "--json"))["findings"]
-    lines = shown("verify", damaged).splitlines()
+    (finding,) = json.loads(run("verify", damaged, "--json").stdout)["findings"]
+    lines = run("verify", damaged).stdout.splitlines()
     assert any("QUEUE_ENTRY_MISSING" in line and finding["what"] in line for line in lines)
     assert any(line.strip() == finding["fix"] for line in lines)
     assert all(line == line.rstrip() for line in lines)
@@ -32,6 +27,6 @@ def test_no_line_is_broken_for_a_pipe(damaged, monkeypatch):
 def test_a_table_is_as_wide_as_the_terminal(damaged, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    *table, _ = shown("verify", damaged).splitlines()
+    *table, _ = run("verify", damaged).stdout.splitlines()
     assert len(table) > 2
     assert "\x1b" in table[0]

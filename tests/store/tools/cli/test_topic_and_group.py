@@ -1,12 +1,10 @@
 """`pyrocket topic` and `pyrocket group`: what a directory's topics and groups are, and creating."""
 
-import json
 from dataclasses import replace
 
 import pytest
-from click.testing import CliRunner
 from pyrocket import Message, Store
-from pyrocket.tools.cli import main
+from support.commands import document_on, run_on
 from support.stores import SMALL, batch, filled, numbered, snapshot
 
 
@@ -22,24 +20,13 @@ def path(tmp_path):
     return tmp_path / "store"
 
 
-def run(path, *arguments):
-    return CliRunner().invoke(main, [*map(str, arguments), "--path", str(path)])
-
-
-def document(path, *arguments, status=0):
-    done = run(path, *arguments, "--json")
-    assert done.exit_code == status, done.output
-    assert not done.stderr
-    return json.loads(done.stdout)
-
-
 def test_topics_are_listed_with_queues_messages_and_times(path):
     before = snapshot(path)
-    (topic,) = document(path, "topic", "list")["topics"]
+    (topic,) = document_on(path, "topic", "list")["topics"]
     assert (topic["topic"], topic["readQueues"], topic["messages"]) == ("t", 2, 45)
     assert topic["firstStoreTimestamp"] <= topic["lastStoreTimestamp"]
     assert topic["firstStoreTimestamp"].endswith("Z")
-    heads, line = run(path, "topic", "list").stdout.splitlines()
+    heads, line = run_on(path, "topic", "list").stdout.splitlines()
     assert heads.split()[:3] == ["topic", "queues", "messages"]
     assert line.split()[:3] == ["t", "2", "45"]
     assert snapshot(path) == before
@@ -47,17 +34,17 @@ def test_topics_are_listed_with_queues_messages_and_times(path):
 
 def test_rocketmqs_own_topics_are_listed_on_request(path):
     found = {
-        one["topic"]: one["kind"] for one in document(path, "topic", "list", "--all")["topics"]
+        one["topic"]: one["kind"] for one in document_on(path, "topic", "list", "--all")["topics"]
     }
     assert found["SCHEDULE_TOPIC_XXXX"] == "system"
     assert found["t"] == "user"
 
 
 def test_a_topic_is_shown_queue_by_queue(path):
-    shown = document(path, "topic", "show", "t")
+    shown = document_on(path, "topic", "show", "t")
     queues = [(one["queueId"], one["minOffset"], one["maxOffset"]) for one in shown["queues"]]
     assert queues == [(0, 0, 40), (1, 0, 5)]
-    assert run(path, "topic", "show", "t").stdout.splitlines()[-1].split()[:4] == list("1055")
+    assert run_on(path, "topic", "show", "t").stdout.splitlines()[-1].split()[:4] == list("1055")
 
 
 def test_queues_without_messages_are_shown_too(path):
@@ -68,7 +55,7 @@ def test_queues_without_messages_are_shown_too(path):
     shown = {
         topic: [
             (one["queueId"], one["maxOffset"])
-            for one in document(path, "topic", "show", topic)["queues"]
+            for one in document_on(path, "topic", "show", topic)["queues"]
         ]
         for topic in ("t", "new")
     }
@@ -76,51 +63,66 @@ def test_queues_without_messages_are_shown_too(path):
 
 
 def test_a_topic_that_is_not_there_is_named_with_the_nearest(path):
-    error = document(path, "topic", "show", "tt", status=2)["error"]
+    error = document_on(path, "topic", "show", "tt", status=2)["error"]
     assert error["code"] == "TOPIC_NOT_FOUND"
     assert "'t'" in error["remedy"]
 
 
 def test_a_topic_is_created_once_and_one_that_exists_stays_as_it_is(path):
-    assert document(path, "topic", "create", "new", "--queues", 3)["created"]
-    assert document(path, "topic", "show", "new")["readQueues"] == 3
-    again = document(path, "topic", "create", "new", "--queues", 8, status=2)
+    assert document_on(path, "topic", "create", "new", "--queues", 3)["created"]
+    assert document_on(path, "topic", "show", "new")["readQueues"] == 3
+    again = document_on(path, "topic", "create", "new", "--queues", 8, status=2)
     assert again["error"]["code"] == "TOPIC_EXISTS"
     assert "--if-missing" in again["error"]["remedy"]
-    assert not document(path, "topic", "create", "new", "--queues", 8, "--if-missing")["created"]
-    assert document(path, "topic", "show", "new")["readQueues"] == 3
+    assert not document_on(path, "topic", "create", "new", "--queues", 8, "--if-missing")["created"]
+    assert document_on(path, "topic", "show", "new")["readQueues"] == 3
 
 
 def test_a_mistyped_path_makes_no_store_and_create_store_does(tmp_path):
-    refused = document(tmp_path / "s", "topic", "create", "new", status=2)["error"]
+    refused = document_on(tmp_path / "s", "topic", "create", "new", status=2)["error"]
     assert refused["code"] == "STORE_NOT_FOUND"
     assert "--create-store" in refused["remedy"]
     assert not (tmp_path / "s").exists()
-    assert run(tmp_path / "s", "topic", "create", "new", "--create-store").exit_code == 0
+    assert run_on(tmp_path / "s", "topic", "create", "new", "--create-store").exit_code == 0
     with Store.open(tmp_path / "s", read_only=True) as store:
         assert store.topic("new").write_queues == 4
 
 
 def test_groups_are_listed_with_their_lag(path):
-    found = {one["group"]: one["topics"] for one in document(path, "group", "list")["groups"]}
+    found = {one["group"]: one["topics"] for one in document_on(path, "group", "list")["groups"]}
     (lag,) = found["billing"]
     # Nothing is committed in queue 1: all of it is left.
     assert (lag["topic"], lag["lag"]) == ("t", 15)
     assert found["idle"] == []
-    heads, billing, idle = run(path, "group", "list").stdout.splitlines()
+    heads, billing, idle = run_on(path, "group", "list").stdout.splitlines()
     assert heads.split() == ["group", "topic", "lag", "bytes", "behind"]
     assert billing.split()[:3] == ["billing", "t", "15"]
     assert idle.split() == ["idle", "-", "-", "-", "-"]
 
 
 def test_lag_is_shown_queue_by_queue(path):
-    first, second = document(path, "group", "lag", "billing")["lag"]
+    first, second = document_on(path, "group", "lag", "billing")["lag"]
     assert (first["committedOffset"], first["maxOffset"], first["lag"]) == (30, 40, 10)
     assert (second["committedOffset"], second["lag"], second["lost"]) == (None, 5, 0)
     assert (first["beyondEnd"], second["beyondEnd"]) == (0, 0)
-    heads, *_ = run(path, "group", "lag", "billing").stdout.splitlines()
+    heads, *_ = run_on(path, "group", "lag", "billing").stdout.splitlines()
     assert heads.split()[-2:] == ["lost", "beyond"]
     assert first["lagBytes"] > 1000
     assert first["behindMs"] > 0
-    assert [one["group"] for one in document(path, "group", "lag")["lag"]] == ["billing"] * 2
-    assert document(path, "group", "lag", "bilin", status=2)["error"]["code"] == "GROUP_NOT_FOUND"
+    assert [one["group"] for one in document_on(path, "group", "lag")["lag"]] == ["billing"] * 2
+    assert (
+        document_on(path, "group", "lag", "bilin", status=2)["error"]["code"] == "GROUP_NOT_FOUND"
+    )
+
+
+def test_topic_is_deleted_after_a_confirmation(path):
+    assert run_on(path, "topic", "delete", "t", answer="n\n").exit_code == 1
+    assert document_on(path, "topic", "delete", "t", status=1) == {"topic": "t", "deleted": False}
+    assert document_on(path, "topic", "list")["topics"]
+    done = run_on(path, "topic", "delete", "t", answer="y\n")
+    assert done.exit_code == 0
+    assert "Delete t with 45 messages?" in done.stderr
+    assert document_on(path, "topic", "list")["topics"] == []
+    assert document_on(path, "topic", "delete", "t", "--yes", status=2)["error"]["code"] == (
+        "TOPIC_NOT_FOUND"
+    )

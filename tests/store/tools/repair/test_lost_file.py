@@ -44,7 +44,7 @@ def test_it_is_named_by_all_and_nothing_else_is_said_to_be_mendable(lost):
     assert "from a backup" in missing.fix
     assert set(report.counts) <= {"LOG_FILE_MISSING", "MESSAGES_LOST", "NOT_CLOSED"}
     assert all(gone.name in each.fix for each in report.findings if each.code == "MESSAGES_LOST")
-    assert not [finding for finding in report.findings if finding.mendable]
+    assert not [finding for finding in report.findings if finding.repairable]
 
 
 @pytest.fixture

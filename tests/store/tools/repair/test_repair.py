@@ -58,7 +58,7 @@ def test_damage_is_found_named_and_mended_if_it_can_be(path, sound, damage):
     if not damage.mended:
         assert damage.code in after.counts
         assert not repair(path, dry_run=True).actions
-        assert not [finding for finding in after.findings if finding.mendable]
+        assert not [finding for finding in after.findings if finding.repairable]
         return
     if damage.stepped is not None:
         assert [*after.counts] == ["LOG_PLACEHOLDER"]
@@ -145,7 +145,7 @@ def test_what_cannot_be_mended_is_left_as_it_is(path, sound):
     ] == log
     assert {file: file.read_bytes() for file in queue} == queue
     assert "LOG_FILE_MISSING" in {finding.code for finding in done.after.findings}
-    assert not any(finding.mendable for finding in done.after.findings)
+    assert not any(finding.repairable for finding in done.after.findings)
 
 
 @pytest.mark.parametrize("lost", ["t/0", "t/0/00000000000000000200", "."])
@@ -245,7 +245,7 @@ def test_words_that_are_damaged_are_found_out_and_lose_nothing(path, clock, dama
     page.close()
     report = verify(path)
     assert [*report.counts] == ["STATE_DAMAGED"]
-    assert report.findings[0].mendable
+    assert report.findings[0].repairable
     done = repair(path)
     assert [action.kind for action in done.actions] == ["settle"]
     assert not done.after.findings

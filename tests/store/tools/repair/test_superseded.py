@@ -31,7 +31,7 @@ def test_offsets_given_twice_are_no_mere_note(path, monkeypatch, kept, more):
     (twice,) = (one for one in report.findings if one.code == "QUEUE_OFFSETS_TWICE")
     assert twice.severity is Severity.ERROR
     assert "Store.views" in twice.fix
-    assert not any(one.mendable for one in report.findings)
+    assert not any(one.repairable for one in report.findings)
 
 
 def test_a_topic_that_a_broker_has_deleted_and_made_again_is_but_noted(path, monkeypatch):

@@ -39,7 +39,8 @@ def test_who_has_no_copy_of_a_broken_file_may_remove_it(sound, name):
     (finding,) = [one for one in verify(sound).findings if one.code == "CONFIG_BROKEN"]
     assert finding.file == name
     assert "Restore it" in finding.fix
-    assert "remove it" in finding.fix or "without the file and its .bak" in finding.fix
+    ways = ("remove it", "delete it", "without the file and its .bak")
+    assert any(way in finding.fix for way in ways)
     for end in ("", ".bak"):
         (sound / f"{name}{end}").unlink(missing_ok=True)
     repair(sound)

@@ -133,7 +133,7 @@ def test_whole_messages_behind_a_damaged_place_are_found(path, clock):
     overwrite(log_files(path)[0], b"\0\0\0\0", 4)
     report = verify(path)
     assert report.messages == 35
-    assert report.first_hole
+    assert report.first_damage
     damaged = [finding for finding in report.findings if finding.code == "LOG_DAMAGED"]
     assert [(finding.file, finding.position) for finding in damaged] == [
         ("commitlog/00000000000000004096", 0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.tools.verify.files import AnyRun
+from pyrocket.tools.verify.files import TolerantFileQueue
 from pyrocket.tools.verify.verify import verify
 from support.stores import SMALL, batch, filled, message, numbered
 
@@ -37,7 +37,7 @@ def test_whoever_comes_writes_and_goes_meanwhile_is_no_damage(closed):
 def test_a_log_file_that_is_cleaned_away_meanwhile_is_no_damage(store, monkeypatch, path):
     store.create_topic("t", read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(80), 0), topic="t")
-    real = AnyRun.starts
+    real = TolerantFileQueue.starts
 
     def list_and_clean(self):
         starts = real(self)
@@ -45,7 +45,7 @@ def test_a_log_file_that_is_cleaned_away_meanwhile_is_no_damage(store, monkeypat
             store.clean(total_bytes=4096)
         return starts
 
-    monkeypatch.setattr(AnyRun, "starts", list_and_clean)
+    monkeypatch.setattr(TolerantFileQueue, "starts", list_and_clean)
     assert codes(verify(path)) == []
 
 
@@ -72,7 +72,7 @@ def test_files_that_come_and_go_all_the_time_are_named(closed, monkeypatch):
     def gone(self):
         raise FileNotFoundError(2, "gone", "x")
 
-    monkeypatch.setattr(AnyRun, "starts", gone)
+    monkeypatch.setattr(TolerantFileQueue, "starts", gone)
     with pytest.raises(StoreUnavailableError, match="come and go all the time") as failure:
         verify(closed)
     assert failure.value.code == "VERIFY_DISTURBED"

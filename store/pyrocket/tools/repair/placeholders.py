@@ -1,9 +1,9 @@
-"""What lay in the damaged places of a log, and placeholders over them.
+"""Placeholders over the damaged ranges of a log, one for each message that was there.
 
-Which messages were there is learnt from the queues' entries, which point to them, and from gaps in
-the queue offsets that the log has. Each gets a placeholder of its own, in exactly its place where
-an entry tells it. Only bytes that hold no whole record are changed, or a record under a wrong name
-(no checksum covers topic, queue and queue offset). A repair that is killed is simply done again.
+The lost messages are found by the queue entries that point to them, and by gaps in the queue
+offsets of the log's records. Where an entry exists, the placeholder has exactly the position and
+size of the message. Only bytes that hold no whole record are overwritten, or a record with a wrong
+topic, queue or queue offset, which no checksum covers. A repair that was killed is run again.
 """
 
 import logging
@@ -28,14 +28,14 @@ _log = logging.getLogger(__name__)
 
 _HEAD_BYTES = 96
 _MAX_BYTES = 1 << 20
-"""Of a placeholder for no known message: every scanner reads records whole."""
+"""Size limit of a placeholder for no known message: readers read each record whole."""
 
 Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """[start, end) of the log, and which message was there; None where that is not known."""
+    """[start, end) of the log, and the message that was there, or None if it is not known."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class _Jump:
+class _Gap:
     """A message that the log lacks; it lay between the log offsets `low` and `high`."""
 
     lost: LostMessage
@@ -52,53 +52,54 @@ class _Jump:
 
 
 class DamagedLog:
-    """One pass over a damaged log: its bad places, and which messages were there."""
+    """One pass over a damaged log: its damaged ranges, and the messages that were there."""
 
     def __init__(self, log: CommitLog, queues: QueueTable) -> None:
         self._log, self._queues = log, queues
         self._next: dict[Key, tuple[int, int]] = {}
-        self._jumps: list[_Jump] = []
+        self._gaps: list[_Gap] = []
         self._renamed: list[Piece] = []
         check = LogCheck(log, lambda count, name: None, end_is_known=False)
         starts = log.run.starts()
         for run in check.runs(log.first_offset(), starts[-1] + log.file_bytes if starts else 0):
-            self._follow(run)
+            self._find_gaps(run)
         self._last_stored = check.last_stored
         bad = [(one.start, one.end) for one in check.bad if one.start < check.end]
-        self._renamed += [piece for jump in self._jumps if (piece := self._renamed_at(jump, bad))]
+        self._renamed += [piece for gap in self._gaps if (piece := self._renamed_at(gap, bad))]
         bad += [(one.start, one.end) for one in self._renamed]
-        self.places = list(self._in_one_file(sorted(bad)))
+        self.ranges = list(self._in_one_file(sorted(bad)))
         self.unindexed: set[Key] = set()
 
-    def _follow(self, run: RecordFields) -> None:
-        """Look where the offsets of each queue jump."""
+    def _find_gaps(self, run: RecordFields) -> None:
+        """Find gaps in the offsets of each queue."""
         for queue, rows in queue_rows(run):
             if (run.sys_flag[rows] & SYS_INNER_BATCH).any():
                 self._next.pop(queue, None)
                 continue
-            offsets, places = run.queue_offset[rows], run.physical_offset[rows]
+            offsets, positions = run.queue_offset[rows], run.physical_offset[rows]
             following, low = self._next.get(queue, (int(offsets[0]), self._log.first_offset()))
-            expected, lows = np.append(following, offsets[:-1] + 1), np.append(low, places[:-1])
+            expected, lows = np.append(following, offsets[:-1] + 1), np.append(low, positions[:-1])
             for at in np.flatnonzero(offsets != expected).tolist():
-                first, place = int(expected[at]), int(places[at])
-                if self._entry(queue, first) == (place, place + int(run.sizes[rows[at]])):
-                    end = place + int(run.sizes[rows[at]])
-                    self._renamed.append(Piece(place, end, LostMessage(*queue, first)))
+                first, position = int(expected[at]), int(positions[at])
+                if self._entry(queue, first) == (position, position + int(run.sizes[rows[at]])):
+                    end = position + int(run.sizes[rows[at]])
+                    self._renamed.append(Piece(position, end, LostMessage(*queue, first)))
                     continue
                 low = int(lows[at])
-                if int(offsets[at]) - first > (place - low) // FIXED_BYTES:
-                    continue  # There was no room for so many.
+                if int(offsets[at]) - first > (position - low) // FIXED_BYTES:
+                    continue  # So many messages would not fit.
                 for offset in range(first, int(offsets[at])):
-                    self._jumps.append(_Jump(LostMessage(*queue, offset), low, place))
-            self._next[queue] = int(offsets[-1]) + 1, int(places[-1])
+                    self._gaps.append(_Gap(LostMessage(*queue, offset), low, position))
+            self._next[queue] = int(offsets[-1]) + 1, int(positions[-1])
 
-    def _renamed_at(self, jump: _Jump, bad: list[tuple[int, int]]) -> Piece | None:
-        """Return the record of a missing message that names another topic or queue, if there is
-        one: the queue has an entry for it, and the queue that it names has none.
+    def _renamed_at(self, gap: _Gap, bad: list[tuple[int, int]]) -> Piece | None:
+        """Return the record of a missing message, if it is there under another topic or queue.
+
+        The right queue has an entry for it, and the queue that it names has none.
         """
-        lost = jump.lost
+        lost = gap.lost
         entry = self._entry((lost.topic, lost.queue_id), lost.queue_offset)
-        if entry is None or not jump.low < entry[0] < jump.high or _overlap(bad, *entry):
+        if entry is None or not gap.low < entry[0] < gap.high or _overlap(bad, *entry):
             return None
         try:
             record = decode_record(self._log.read(entry[0], entry[1] - entry[0]))
@@ -108,16 +109,16 @@ class DamagedLog:
         return Piece(*entry, lost) if own != entry and record.size == entry[1] - entry[0] else None
 
     def _entry(self, queue: Key, offset: int) -> tuple[int, int] | None:
-        """Return where the message lies to which an entry points."""
+        """Return the log offsets [start, end) that an entry points to, or None."""
         for entry in self._queues.get(*queue).entries(offset, offset + 1):
-            place, size = int(entry["physical_offset"]), int(entry["size"])
-            return (place, place + size) if size > 0 else None
+            position, size = int(entry["physical_offset"]), int(entry["size"])
+            return (position, position + size) if size > 0 else None
         return None
 
-    def _in_one_file(self, places: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yield the places, joined where they touch, cut where a file ends."""
+    def _in_one_file(self, ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield the ranges, joined if they touch, and split at the ends of files."""
         joined: list[tuple[int, int]] = []
-        for start, end in places:
+        for start, end in ranges:
             if joined and start <= joined[-1][1]:
                 start, end = joined[-1][0], max(end, joined.pop()[1])
             joined.append((start, end))
@@ -126,23 +127,23 @@ class DamagedLog:
                 yield max(start, first), min(end, first + self._log.file_bytes)
 
     def pieces(self) -> list[Piece]:
-        """Return what to write over the bad places; the queues that lack entries: `unindexed`."""
-        known = {place: self._indexed(*place) for place in self.places}
+        """Return the placeholders to write, and set `unindexed` to the queues to rebuild."""
+        known = {damaged: self._indexed(*damaged) for damaged in self.ranges}
         placed = {piece.lost for pieces in known.values() for piece in pieces}
-        jumps = [jump for jump in self._jumps if jump.lost not in placed]
-        self.unindexed = {(jump.lost.topic, jump.lost.queue_id) for jump in jumps}
+        gaps = [gap for gap in self._gaps if gap.lost not in placed]
+        self.unindexed = {(gap.lost.topic, gap.lost.queue_id) for gap in gaps}
         pieces: list[Piece] = []
-        for place in self.places:
-            # Where a damaged place reaches into the next file, so do the messages.
-            here = [jump.lost for jump in jumps if _overlap([place], jump.low, jump.high)]
-            made = self._filled(*place, known[place], here)
+        for damaged in self.ranges:
+            # Messages of a range that continues in the next file may be in either.
+            here = [gap.lost for gap in gaps if _overlap([damaged], gap.low, gap.high)]
+            made = self._filled(*damaged, known[damaged], here)
             placed |= {piece.lost for piece in made}
-            jumps = [jump for jump in jumps if jump.lost not in placed]
+            gaps = [gap for gap in gaps if gap.lost not in placed]
             pieces += made
         return pieces
 
     def _indexed(self, start: int, end: int) -> list[Piece]:
-        """Return the messages in [start, end) to which entries of queues point, in order."""
+        """Return the messages in [start, end) that queue entries point to, in order."""
         found = [piece for piece in self._renamed if start <= piece.start < end]
         for key in self._queues.on_disk():
             offset = self._queues.get(*key).max_offset(start)
@@ -160,7 +161,7 @@ class DamagedLog:
     def _filled(
         self, start: int, end: int, known: list[Piece], waiting: list[LostMessage]
     ) -> list[Piece]:
-        """Return pieces that cover [start, end): the known ones, and what is between them."""
+        """Return pieces that cover [start, end): the known ones, and others between them."""
         pieces: list[Piece] = []
         for piece in [*known, Piece(end, end, None)]:
             start = self._fill(pieces, start, piece.start, waiting)
@@ -173,10 +174,10 @@ class DamagedLog:
         return pieces
 
     def _fill(self, pieces: list[Piece], start: int, end: int, waiting: list[LostMessage]) -> int:
-        """Add pieces for [start, end), of which no queue knows anything; return how far they go."""
+        """Add pieces for [start, end), where no entry points to; return where they end."""
         ends_file = end == self._log.file_end(start)
         room = end - BLANK_BYTES if ends_file else end
-        # Where records must have a checksum of their own, there was room for it.
+        # Records in sealed ranges end with a checksum.
         is_sealed = bool(self._log.sealed().cover(np.array([start]))[0])
         seal, least = (CRC_BYTES if is_sealed else 0), min_bytes(None) + CRC_BYTES
         while waiting and start + min_bytes(waiting[0]) + seal <= room:
@@ -191,7 +192,7 @@ class DamagedLog:
             stop = end if end - reach < least else reach
             pieces.append(Piece(start, stop, None))
             start = stop
-        if start < end and pieces:  # Too few for a record of their own.
+        if start < end and pieces:  # Too few bytes for another record.
             pieces[-1] = replace(pieces[-1], end=end)
             start = end
         return start
@@ -200,7 +201,7 @@ class DamagedLog:
         """Write the pieces, durably. A reader that has the damaged bytes mapped may see both."""
         stored = self._last_stored
         for piece in sorted(pieces, key=lambda one: one.start, reverse=True):
-            if not _overlap(self.places, piece.end, piece.end + 1):
+            if not _overlap(self.ranges, piece.end, piece.end + 1):
                 stored = read_store_timestamp(self._log.read(piece.end, _HEAD_BYTES)) or stored
             size = piece.end - piece.start
             if piece.end == self._log.file_end(piece.start):
@@ -212,5 +213,5 @@ class DamagedLog:
             self._log.run.sync(piece.start, piece.end)
 
 
-def _overlap(places: list[tuple[int, int]], start: int, end: int) -> bool:
-    return any(low < end and start < high for low, high in places)
+def _overlap(ranges: list[tuple[int, int]], start: int, end: int) -> bool:
+    return any(low < end and start < high for low, high in ranges)

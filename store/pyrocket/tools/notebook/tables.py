@@ -1,0 +1,197 @@
+"""The tables of a store: topics, queues, consumer groups, lag, and the newest messages."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from os import PathLike
+
+from pyrocket.arguments import local_path
+from pyrocket.errors import InvalidInputError, StoreNotFoundError, TopicNotFoundError
+from pyrocket.formats.properties import RESERVED_PROPERTIES
+from pyrocket.message import StoredMessage
+from pyrocket.store import Store
+from pyrocket.tools.notebook.table import Table
+from pyrocket.tools.summaries import (
+    QueueLag,
+    TopicInfo,
+    lags_of,
+    sum_by_topic,
+    topic_of,
+    topics_of,
+)
+
+StoreOrPath = Store | str | PathLike[str] | None
+"""None is the store of the environment variable PYROCKET_STORE."""
+
+_BARS = "▁▂▃▄▅▆▇█"
+_TREND_PARTS = 16
+_MAX_PEEK = 1000
+
+
+def topics(store: StoreOrPath = None, *, system: bool = False) -> Table:
+    """Return the topics of the topic table; RocketMQ's own only with `system`.
+
+    bytes: approximate size of the messages in the log. first, last: store times of the oldest and
+    the newest message, UTC. trend: messages from first to last, in 16 equal parts of that time.
+    """
+    with _opened(store) as opened:
+        rows = [
+            (one.name, one.read_queues, one.messages, one.bytes, one.first, one.last, trend)
+            for one in topics_of(opened)
+            if one.read_queues and (system or one.kind != "system")
+            for trend in [_trend(opened, one)]
+        ]
+        columns = ("topic", "queues", "messages", "bytes", "first", "last", "trend")
+        return Table(f"Topics of {opened.path}", columns, rows)
+
+
+def queues(store: StoreOrPath = None, topic: str = "") -> Table:
+    """Return the queues of a topic: minimum and maximum offset, the others as in `topics`.
+
+    Raises StoreNotFoundError, TopicNotFoundError.
+    """
+    topic = _named(topic)
+    with _opened(store) as opened:
+        return queue_table(f"Queues of {topic}", topic_of(opened, topic))
+
+
+def queue_table(title: str, topic: TopicInfo) -> Table:
+    """Return the queues of a topic as a table."""
+    columns = ("queue", "minimum", "maximum", "messages", "bytes", "first", "last")
+    rows = [
+        (one.queue_id, one.minimum, one.maximum, one.maximum - one.minimum, one.bytes, *times)
+        for one in topic.queues
+        for times in [(one.first, one.last)]
+    ]
+    return Table(title, columns, rows)
+
+
+def groups(store: StoreOrPath = None) -> Table:
+    """Return the consumer groups, a row for each topic with committed offsets.
+
+    lag, bytes, behind: as in `lag`, for all queues together.
+    """
+    with _opened(store) as opened:
+        return group_table(f"Groups of {opened.path}", opened.groups.all(), lags_of(opened))
+
+
+def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> Table:
+    """Return groups and their lags by topic as a table."""
+    rows: list[tuple[object, ...]] = [
+        (one.group, one.topic, one.lag, one.bytes, timedelta(milliseconds=one.behind_ms))
+        for one in sum_by_topic(lags)
+    ]
+    known = {row[0] for row in rows}
+    rows += [(name, None, None, None, None) for name in names if name not in known]
+    rows.sort(key=lambda row: str(row[0]))
+    return Table(title, ("group", "topic", "lag", "bytes", "behind"), rows)
+
+
+def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
+    """Return the lag of a group, or of each, in the queues of its topics.
+
+    committed: the next offset to consume; None before the first commit, then the lag is the whole
+    queue. bytes: its approximate size in the log. behind: the age of its oldest message. lost:
+    messages deleted before they were consumed. beyond: how far committed is beyond the queue's end.
+    Raises GroupNotFoundError.
+    """
+    with _opened(store) as opened:
+        title = "Lag of all groups" if group is None else f"Lag of {group}"
+        if group is not None:
+            group = opened.groups.get(group).name
+        return lag_table(title, lags_of(opened, group or ""))
+
+
+def lag_table(title: str, lags: Iterable[QueueLag]) -> Table:
+    """Return lags as a table, a row for each queue."""
+    places = ("group", "topic", "queue", "committed", "maximum")
+    columns = (*places, "lag", "bytes", "behind", "lost", "beyond")
+    rows = [
+        (
+            *(one.group, one.topic, one.queue_id, one.committed, one.maximum, one.lag, one.bytes),
+            *(timedelta(milliseconds=one.behind_ms), one.lost, one.beyond_end),
+        )
+        for one in lags
+    ]
+    return Table(title, columns, rows)
+
+
+def peek(
+    store: StoreOrPath = None, topic: str = "", n: int = 10, *, queue: int | None = None
+) -> Table:
+    """Return the newest `n` messages of a topic or of one queue, the newest last; at most 1,000.
+
+    Raises StoreNotFoundError, TopicNotFoundError, QueueNotFoundError, InvalidInputError.
+    """
+    if not 1 <= n <= _MAX_PEEK:
+        raise InvalidInputError(
+            f"n is {n}.", remedy=f"Give 1 to {_MAX_PEEK}; `Store.messages` reads all messages."
+        )
+    topic = _named(topic)
+    with _opened(store) as opened:
+        found = [
+            message
+            for queue_id in (opened.offsets(topic) if queue is None else [queue])
+            for message in _newest(opened, topic, queue_id, n)
+        ]
+        found.sort(key=lambda one: (one.store_timestamp, one.physical_offset))
+        columns = ("queue", "offset", "stored", "tags", "keys", "properties", "body")
+        return Table(f"Newest messages of {topic}", columns, [_row(one) for one in found[-n:]])
+
+
+@contextmanager
+def _opened(store: StoreOrPath) -> Iterator[Store]:
+    """Yield the store; one that is given by its path is opened for reading, and closed again."""
+    if isinstance(store, Store):
+        yield store
+        return
+    store = store or local_path(os.environ.get("PYROCKET_STORE", ""))
+    if not store:
+        raise StoreNotFoundError(
+            "no store is named.",
+            remedy="Give its directory, or set the environment variable PYROCKET_STORE.",
+            code="STORE_PATH",
+        )
+    with Store.open(store, read_only=True) as opened:
+        yield opened
+
+
+def _named(topic: str) -> str:
+    if not topic:
+        raise TopicNotFoundError(
+            "no topic is named.", remedy="Give its name: topic='orders'.", code="TOPIC_MISSING"
+        )
+    return topic
+
+
+def _newest(store: Store, topic: str, queue_id: int, n: int) -> list[StoredMessage]:
+    first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+    start = max(first, end - n)
+    return store.read(topic, queue_id, start, end - start) if end > start else []
+
+
+def _row(one: StoredMessage) -> tuple[object, ...]:
+    stored = datetime.fromtimestamp(one.store_timestamp / 1000, timezone.utc)
+    names = (name for name in one.properties if name not in RESERVED_PROPERTIES)
+    properties = {name: one.properties[name] for name in names}
+    keys = " ".join(one.keys)
+    return one.queue_id, one.queue_offset, stored, one.tags, keys, properties, one.body
+
+
+def _trend(store: Store, topic: TopicInfo) -> str:
+    """Return a bar for each part of the time, its height relative to the fullest part."""
+    if topic.first is None or topic.last is None:
+        return ""
+    queues = [queue for queue in topic.queues if queue.queue_id < topic.read_queues]
+    first, last = (round(time.timestamp() * 1000) for time in (topic.first, topic.last))
+    edges = [first + (last + 1 - first) * part // _TREND_PARTS for part in range(1, _TREND_PARTS)]
+    ends = [
+        sum(store.offset_by_time(topic.name, queue.queue_id, edge) for queue in queues)
+        for edge in edges
+    ]
+    begin, end = sum(one.minimum for one in queues), sum(one.maximum for one in queues)
+    counts = [after - before for before, after in pairwise([begin, *ends, end])]
+    most = max(*counts, 1)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)

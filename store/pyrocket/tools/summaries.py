@@ -1,0 +1,186 @@
+"""Topics, queues and consumer groups of an open store as typed values, read from its views.
+
+Both the commands and the notebook tables show these. Imports of pyarrow are delayed until a store
+is read, so that `pyrocket --help` is fast.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from pyrocket.store import Store
+    from pyrocket.views.parts import ViewName
+
+TopicKind = Literal["user", "retry", "dead-letter", "system"]
+
+
+@dataclass(frozen=True)
+class QueueInfo:
+    """A queue of a topic, with the messages of the offsets [minimum, maximum).
+
+    bytes: their approximate size in the log. first, last: the store times of the oldest and the
+    newest message, UTC.
+    """
+
+    queue_id: int
+    minimum: int
+    maximum: int
+    bytes: int
+    first: datetime | None
+    last: datetime | None
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic with sums over its queues; `queues` has empty ones, too.
+
+    A topic that is missing in the topic table has 0 read and write queues.
+    """
+
+    name: str
+    kind: TopicKind
+    perm: int
+    read_queues: int
+    write_queues: int
+    messages: int
+    bytes: int
+    first: datetime | None
+    last: datetime | None
+    queues: tuple[QueueInfo, ...]
+
+
+@dataclass(frozen=True)
+class TopicLag:
+    """The lag of a group in a topic: messages, their approximate bytes in the log, and age.
+
+    behind_ms: the age of the oldest message of the lag; 0 without any.
+    """
+
+    group: str
+    topic: str
+    lag: int
+    bytes: int
+    behind_ms: int
+
+
+@dataclass(frozen=True)
+class QueueLag(TopicLag):
+    """The lag of a group in a queue, which has the messages [minimum, maximum).
+
+    committed: the next offset to consume; None before the first commit, then the lag is the whole
+    queue. lost: messages that were deleted before they were consumed. beyond_end: how far
+    `committed` is beyond the queue's end, as after a crash or a restore.
+    """
+
+    queue_id: int
+    committed: int | None
+    minimum: int
+    maximum: int
+    lost: int
+    beyond_end: int
+
+
+def topics_of(store: "Store", name: str = "") -> Iterator[TopicInfo]:
+    """Yield all topics, or the named one if it exists, by name."""
+    from pyrocket.metadata.topics import is_system_topic
+
+    names = store.topics()
+    for row in _rows(store, "topics", topics=[name] if name else []):
+        kind = row["kind"]
+        if kind == "user" and is_system_topic(row["topic"], store.broker_name, names):
+            kind = "system"
+        read_queues, write_queues = row["readQueues"] or 0, row["writeQueues"] or 0
+        queues = [_queue(queue) for queue in row["queues"]]
+        yield TopicInfo(
+            name=row["topic"],
+            kind=kind,
+            perm=row["perm"] or 0,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            messages=row["messages"],
+            bytes=row["bytes"],
+            first=row["firstStoreTimestamp"],
+            last=row["lastStoreTimestamp"],
+            queues=_with_empty(queues, max(read_queues, write_queues)),
+        )
+
+
+def topic_of(store: "Store", name: str) -> TopicInfo:
+    """Return one topic. Raises TopicNotFoundError naming the nearest."""
+    found = next(topics_of(store, name), None)
+    if found is not None:
+        return found
+    new = store.topic(name)  # Created in the meantime, or it raises.
+    queues = _with_empty([], max(new.read_queues, new.write_queues))
+    sizes = new.perm, new.read_queues, new.write_queues, 0, 0
+    return TopicInfo(name, "user", *sizes, first=None, last=None, queues=queues)
+
+
+def lags_of(store: "Store", group: str = "") -> list[QueueLag]:
+    """Return the lag of a group, or of each, in the queues of its topics.
+
+    A group without committed offsets has none. Raises GroupNotFoundError.
+    """
+    rows, now_ms = _rows(store, "groups", group=group), store.now()
+    return [_lag(row, now_ms) for row in rows if row["topic"] is not None]
+
+
+def sum_by_topic(lags: Iterable[QueueLag]) -> list[TopicLag]:
+    """Return the sums of lags that are ordered by group and topic."""
+    sums = []
+    for (group, topic), parts in groupby(lags, attrgetter("group", "topic")):
+        known = list(parts)
+        lag, size = sum(one.lag for one in known), sum(one.bytes for one in known)
+        sums.append(TopicLag(group, topic, lag, size, max(one.behind_ms for one in known)))
+    return sums
+
+
+def _with_empty(queues: Iterable[QueueInfo], count: int) -> tuple[QueueInfo, ...]:
+    """Add those of the first `count` queues that have never had a message."""
+    known = {queue.queue_id: queue for queue in queues}
+    empty = (
+        QueueInfo(queue_id, minimum=0, maximum=0, bytes=0, first=None, last=None)
+        for queue_id in set(range(count)) - known.keys()
+    )
+    return tuple(sorted([*known.values(), *empty], key=attrgetter("queue_id")))
+
+
+def _queue(row: dict[str, Any]) -> QueueInfo:
+    return QueueInfo(
+        queue_id=row["queueId"],
+        minimum=row["minOffset"],
+        maximum=row["maxOffset"],
+        bytes=row["bytes"],
+        first=row["firstStoreTimestamp"],
+        last=row["lastStoreTimestamp"],
+    )
+
+
+def _lag(row: dict[str, Any], now_ms: int) -> QueueLag:
+    oldest = row["nextStoreTimestamp"]
+    return QueueLag(
+        group=row["consumerGroup"],
+        topic=row["topic"],
+        queue_id=row["queueId"],
+        committed=row["committedOffset"],
+        minimum=row["minOffset"],
+        maximum=row["maxOffset"],
+        lag=row["lag"],
+        bytes=row["lagBytes"],
+        lost=row["lost"],
+        beyond_end=row["beyondEnd"],
+        behind_ms=0 if oldest is None else max(now_ms - int(oldest.timestamp() * 1000), 0),
+    )
+
+
+def _rows(store: "Store", view: "ViewName", **narrowed: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a view by column name."""
+    from pyrocket.views.parts import VIEW_COLUMNS
+
+    for part in store.views.plan(view, **narrowed):
+        for batch in store.views.scan(part, list(VIEW_COLUMNS[view])):
+            yield from batch.to_pylist()
