@@ -89,7 +89,7 @@ def _fate(wanted: argparse.Namespace, folder: Path) -> str:
 def _publish(steps: Steps, spark: SparkSession, source: pa.Table, path: Path) -> None:
     """Write the flights to a topic; the write creates store and topic."""
     with Store.open(path, create=True) as store:
-        store.create_topic(TOPIC)
+        store.topics.create(TOPIC)
     messages = to_messages(spark.createDataFrame(source).repartition(TASKS))
     writer = messages.write.format("pyrocket").mode("append").option("topic", TOPIC)
 

@@ -27,7 +27,7 @@ class Payments:
 
 
 with tempfile.TemporaryDirectory() as folder, Store.open(folder, create=True) as store:
-    store.create_topic("paid", read_queues=1, write_queues=1)
+    store.topics.create("paid", read_queues=1, write_queues=1)
     with TransactionProducer(store, "payments", Payments()) as producer:
         for payer, amount in (("ann", 30), ("eve", 30)):
             message = Message(topic="paid", body=f"{payer} paid {amount}".encode(), keys=[payer])

@@ -6,7 +6,7 @@ import tempfile
 from pyrocket import Message, Store
 
 with tempfile.TemporaryDirectory() as folder, Store.open(folder, create=True) as store:
-    store.create_topic("orders", read_queues=2, write_queues=2)
+    store.topics.create("orders", read_queues=2, write_queues=2)
     for number, customer in enumerate(["ann", "eve", "ann"]):
         order = Message(topic="orders", body=f"order {number}".encode(), sharding_key=customer)
         sent = store.append(order)

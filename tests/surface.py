@@ -23,7 +23,7 @@ PUBLIC = (
     "pyspark_pyrocket",
 )
 CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
-MARK = re.compile(r"(pytest\.|cached_)?(fixture|property)|classmethod|staticmethod|dataclass")
+MARK = re.compile(r"(pytest\.|cached_|lazy_)?(fixture|property)|classmethod|staticmethod|dataclass")
 DEFAULT = " by default"
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 

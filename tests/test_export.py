@@ -27,7 +27,7 @@ def clock():
 @pytest.fixture
 def store(tmp_path, clock):
     with Store.open(tmp_path / "store", create=True, clock=clock) as one:
-        one.create_topic("t", read_queues=2, write_queues=2)
+        one.topics.create("t", read_queues=2, write_queues=2)
         yield one
 
 
@@ -190,7 +190,7 @@ def complete_and_die(store, output, **changes):
 def test_a_topic_that_has_lost_a_queue_does_not_block_its_export(store, output):
     store.append_batch(batch([b"x"] * 4, [0, 1] * 2), topic="t")
     complete_and_die(store, output)
-    store.update_topic("t", read_queues=1, write_queues=1)
+    store.topics.update("t", read_queues=1, write_queues=1)
     store.append_batch(batch([b"y"], 0), topic="t")
     run(store, output)
     assert exported(output) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]

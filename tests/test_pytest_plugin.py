@@ -18,15 +18,15 @@ def test_a_store_and_its_clock(pyrocket_store, pyrocket_clock):
     pyrocket_store.append(Message(topic="t", body=b"now", queue_id=0))
     pyrocket_store.append(Message(topic="t", body=b"later", queue_id=0, delay_level=18))
     pyrocket_clock.advance(2 * 3_600_000 - 1)
-    pyrocket_store.advance()
+    pyrocket_store.deliver_due()
     assert [m.body for m in pyrocket_store.read("t", 0, 0)] == [b"now"]
     pyrocket_clock.advance(1)
-    pyrocket_store.advance()
+    pyrocket_store.deliver_due()
     first, second = pyrocket_store.read("t", 0, 0)
     assert (first.store_timestamp, second.store_timestamp) == (start, start + 2 * 3_600_000)
 
 def test_each_test_has_its_own(pyrocket_store, pyrocket_path):
-    assert pyrocket_store.topics() == {}
+    assert pyrocket_store.topics.all() == {}
     assert pyrocket_store.path == pyrocket_path
 """
 

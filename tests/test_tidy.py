@@ -27,7 +27,6 @@ LAYERS = [
     ["services.delay", "services.transactions", "services.sink"],
     ["services.services"],
     ["views"],
-    ["reading"],
     ["store"],
     ["testing", "tools.verify", "tools.summaries"],
     ["tools.repair", "tools.notebook"],

@@ -133,8 +133,8 @@ class StoreConfig:
     log_file_bytes: size of each CommitLog file.
     queue_file_entries: entries of 20 bytes in each ConsumeQueue file.
     index_slots, index_items: of each key index file; RocketMQ's maxHashSlotNum and maxIndexNum.
-    key_index: whether this process builds the index. Without it `Store.query` looks through all
-        of the log that nobody has indexed, which is right but slow.
+    key_index: whether this process builds the index. Without it `Store.lookup.query` looks through
+        all of the log that is not indexed, which is right but slow.
     dir_mode: permissions that a new store's directory gets, such as 0o2770; None: as the umask
         says. With the set-group-id bit (0o2000) the directory's group may do with everything in
         it what it may do with the directory, whoever made it and whatever their umask.

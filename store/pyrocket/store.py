@@ -1,33 +1,45 @@
-"""`Store`: a directory of topics, for as many processes as like."""
+"""`Store`: a directory of topics that any number of processes share.
 
-from collections.abc import Iterable
-from dataclasses import replace
+The verbs that most programs need are methods of the store. The others belong to its parts, such as
+`store.topics` and `store.lookup`; each part is made when it is first used, so that a process that
+only stages rows or scans a queue has no timers, transactions or delivery.
+"""
+
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import NoneType
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_numbers, check_text, check_type, path_of
+from pyrocket.arguments import check_numbers, check_place, check_type, path_of
 from pyrocket.clock import Clock
-from pyrocket.config import DEFAULT_QUEUES, Retention, StoreConfig
+from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk.clock_file import clock_at
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating, translating_methods
 from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.group_admin import Groups
-from pyrocket.engine.reader_delivery import Advancing
-from pyrocket.engine.removable import check_limits, preview
+from pyrocket.engine.history import History
+from pyrocket.engine.lookup import Lookup
+from pyrocket.engine.message_reads import iterate_messages
+from pyrocket.engine.raw_reads import RawReads
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
 from pyrocket.engine.topic_admin import TopicAdmin
-from pyrocket.message import AppendResult, Message, SendResult
-from pyrocket.metadata.epochs import Epochs
+from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.record_slice import decode_slices
+from pyrocket.message import (
+    AppendResult,
+    Message,
+    Position,
+    QueueOffsets,
+    SendResult,
+    StoredMessage,
+)
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.metadata.retention import RetentionFile
-from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
-from pyrocket.reading import Reading
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.services import Services
 from pyrocket.services.sink.sink import Sink
@@ -37,7 +49,7 @@ from pyrocket.views.views import Views
 
 
 @translating_methods
-class Store(Reading):
+class Store:
     """A directory of topics. Open it with `Store.open`, close it or use it in a `with` block.
 
     Any number of processes and threads may append to and read from one directory at the same
@@ -45,18 +57,9 @@ class Store(Reading):
     """
 
     def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, read_only: bool) -> None:
-        self._layout, self._clock = layout, clock
         self._services = Services(layout, config, clock, read_only=read_only)
         self._engine = self._services.engine
-        super().__init__(self._engine.reader)
-
-    @lazy_property
-    def _advancing(self) -> Advancing:
-        return Advancing(self._layout, self._reader, self._clock)
-
-    @lazy_property
-    def _pending(self) -> PendingMessages:
-        return PendingMessages(self._layout, self._reader, lambda: self.timers.entries())
+        self._reader, self._topics = self._engine.reader, self._engine.reader.topics
 
     @classmethod
     @translating
@@ -72,9 +75,8 @@ class Store(Reading):
         """Open the directory `path`, making it a store if it is missing or empty and `create`.
 
         Read-only opening writes nothing, not even a lock, and works while others write. Without a
-        `clock` it is the wall clock, or a test's (`pyrocket.testing`). Raises
-        StoreNotFoundError, StorePermissionError, StoreLockedError, StoreDamagedError,
-        UnsupportedError.
+        `clock` it is the wall clock, or a test's (`pyrocket.testing`). Raises StoreNotFoundError,
+        StorePermissionError, StoreLockedError, StoreDamagedError, UnsupportedError.
         """
         layout = layout_of(path)
         check_directory(layout, create=create and not read_only)
@@ -87,17 +89,63 @@ class Store(Reading):
         self.close()
 
     def close(self, *, clean: bool = True) -> None:
-        """Close; the last writer to close makes everything durable and ends cleanly.
+        """Close; the last writer to close flushes everything and shuts the store down cleanly.
 
-        With `clean=False` the clean end is left to a later writer: nothing is lost by it while the
-        machine stays up, see `flush`. Reading after a close opens files again; do not.
+        With `clean=False` the clean shutdown is left to a later writer: nothing is lost by it while
+        the machine stays up, see `flush`. Do not use the store after it is closed.
         """
         self._services.close(clean=clean)
+
+    @lazy_property
+    def topics(self) -> TopicAdmin:
+        """The topic table: all, get, create, update, delete."""
+        return TopicAdmin(self._engine)
+
+    @lazy_property
+    def groups(self) -> Groups:
+        """Consumer groups and their offsets: commit, query, reset, delete."""
+        return Groups(self._engine)
+
+    @lazy_property
+    def lookup(self) -> Lookup:
+        """Messages by key or id, one or many at once."""
+        return Lookup(self._engine)
+
+    @lazy_property
+    def views(self) -> Views:
+        """What else is in the store: the log, pending messages, retries, groups and topics."""
+        pending = PendingMessages(self._engine, lambda: self.timers.entries())
+        return Views(self._reader, self.groups, pending)
+
+    @lazy_property
+    def raw(self) -> RawReads:
+        """Records undecoded, and where they lie, for programs that hand messages on."""
+        return RawReads(self._reader)
+
+    @lazy_property
+    def history(self) -> History:
+        """Whether offsets that were kept elsewhere still mean the same messages."""
+        return History(self._engine)
+
+    @property
+    def sink(self) -> Sink:
+        """Batches that become visible whole and exactly once: stage, publish, discard."""
+        return self._services.sink
+
+    @property
+    def timers(self) -> Timers:
+        """Messages with due times of their own that are pending: count, list, cancel."""
+        return self._services.timers
+
+    @property
+    def transactions(self) -> Transactions:
+        """Half messages: decide and list them; a `TransactionProducer` sends them."""
+        return self._services.transactions
 
     @property
     def path(self) -> Path:
         """The directory, absolute."""
-        return self._layout.root
+        return self._engine.layout.root
 
     @property
     def uuid(self) -> str:
@@ -106,8 +154,8 @@ class Store(Reading):
 
     @property
     def config(self) -> StoreConfig:
-        """The settings as they count: the directory's where it has them, else as given."""
-        return self._reader.identity.config
+        """The settings in effect: the directory's where it has them, else those given."""
+        return self._engine.config
 
     @property
     def broker_name(self) -> str:
@@ -120,132 +168,26 @@ class Store(Reading):
         return self._engine.read_only
 
     @property
-    def epoch(self) -> int:
-        """The number of recoveries that may have cut the log."""
-        return Epochs(self._layout).current
-
-    @property
-    def recovery_is_interrupted(self) -> bool:
-        """Whether a writer died in a recovery: until the next one queues end where durable."""
-        return self._reader.bound() == self._reader.interrupted_end() > 0
-
-    def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
-        """Return the smallest offset at which a recovery after `epoch` cut the queue, or None."""
-        check_text(topic=topic)
-        check_numbers(epoch=epoch, queue_id=queue_id)
-        return Epochs(self._layout).cut_since(epoch, topic, queue_id)
-
-    @property
     def retention(self) -> Retention | None:
-        """How long the directory says that messages are kept; None: all are kept."""
-        return RetentionFile(self._layout).read()
+        """How long the directory keeps messages; None: for ever."""
+        return RetentionFile(self._engine.layout).read()
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Set how long every writer keeps messages from now on; None keeps all.
+        """Set how long every writer keeps messages from now on; None: for ever.
 
-        Kept in the directory, durably. Writers that have it open obey within ten seconds, unless
+        Kept in the directory, durably. Writers that have it open follow within ten seconds, unless
         they were opened with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
         """
         check_type((Retention, NoneType), "Use a pyrocket.Retention, or None.", retention=retention)
         self._engine.writer.set_retention(retention)
 
-    # Topics
+    def now(self) -> int:
+        """Return the store's time in epoch milliseconds: the wall clock's, or a test's."""
+        return self._engine.clock()
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        read_queues: int = DEFAULT_QUEUES,
-        write_queues: int = DEFAULT_QUEUES,
-        perm: int = PERM_READ | PERM_WRITE,
-        exist_ok: bool = True,
-    ) -> TopicConfig:
-        """Make a topic; an existing one is returned as it is, or refused without `exist_ok`."""
-        topic = TopicConfig(name, read_queues, write_queues, perm)
-        return self._admin().create([topic], exist_ok=exist_ok)[0]
-
-    def create_topics(
-        self, topics: Iterable[TopicConfig], *, exist_ok: bool = True
-    ) -> list[TopicConfig]:
-        """Make many topics at once, all or none; thousands cost little more than one.
-
-        Returns them in order, those that exist as they are; without `exist_ok` these are refused
-        (InvalidInputError, TOPIC_EXISTS). Raises TopicNameError.
-
-            store.create_topics([TopicConfig(name, 4, 4) for name in ("orders", "bills")])
-        """
-        check_type(Iterable, "Use a list of pyrocket.TopicConfig.", topics=topics)
-        return self._admin().create(list(topics), exist_ok=exist_ok)
-
-    def update_topic(
-        self,
-        name: str,
-        *,
-        read_queues: int | None = None,
-        write_queues: int | None = None,
-        perm: int | None = None,
-    ) -> TopicConfig:
-        """Change what is given. Another number of write queues moves sharding keys."""
-        return self._admin().update(name, read_queues, write_queues, perm)
-
-    def delete_topic(self, name: str) -> None:
-        """Remove a topic, its queues and all groups' offsets in it.
-
-        Its messages stay in the log until that is cleaned. A new topic of the same name continues
-        the old queue offsets and has another `topic_id`.
-        """
-        self._admin().delete(name)
-
-    def _admin(self) -> TopicAdmin:
-        return TopicAdmin(self._engine)
-
-    @lazy_property
-    def groups(self) -> Groups:
-        """Consumer groups and their offsets: commit, query, reset, delete."""
-        return Groups(self._engine)
-
-    @property
-    def sink(self) -> Sink:
-        """Batches that become visible whole, once: stage, publish, discard."""
-        return self._services.sink
-
-    @lazy_property
-    def views(self) -> Views:
-        """What is there besides the messages of topics: the log, retries, groups and topics."""
-        return Views(self._reader, self.groups, self._pending)
-
-    # What is due
-
-    @property
-    def timers(self) -> Timers:
-        """Messages that wait for due times of their own: count, look, cancel."""
-        return self._services.timers
-
-    @property
-    def transactions(self) -> Transactions:
-        """Half messages: decide and look; a `TransactionProducer` sends them."""
-        return self._services.transactions
-
-    def run_services(self) -> ServiceThread:
-        """Start a thread that delivers on time what is due; it ends with its `stop`, or the store.
-
-        Without one delayed messages are delivered by whoever writes next, from any process.
-        """
-        return self._services.runner.start()
-
-    def advance(self) -> bool:
-        """Deliver what is due, as far as that goes in half a second; return whether any was.
-
-        A store that is open for reading is opened for writing for that, at most once a second;
-        where that cannot be, nothing happens.
-        """
-        if not self._engine.read_only:
-            return self._services.runner.drain(self._engine.writer) > 0
-        return self._advancing.advance(
-            lambda: Store.open(self.path, config=StoreConfig(lock_timeout_ms=0), clock=self._clock)
-        )
-
-    # Writing
+    def position(self) -> Position:
+        """Return a value that is equal to an earlier one if nothing has changed since. Cheap."""
+        return self._reader.position()
 
     def append(self, message: Message) -> SendResult:
         """Append one message. Raises MessageError, TopicNotFoundError, StoreLockedError."""
@@ -270,45 +212,137 @@ class Store(Reading):
         return self._services.sender.append_batch(batch, topic, first_queue, whole=whole)
 
     def flush(self) -> None:
-        """Return when everything appended before, by anybody, is durable."""
+        """Return when everything that was appended before, by any process, is durable."""
         self._engine.writer.flush()
+
+    def run_services(self) -> ServiceThread:
+        """Start a thread that delivers what is due on time, until its `stop` or the store's close.
+
+        Without one, each writer delivers what is due after its appends.
+        """
+        return self._services.runner.start()
+
+    def deliver_due(self) -> bool:
+        """Deliver what is due, for half a second at most; return whether anything was due.
+
+        A store that is open for reading is opened for writing for that, at most once a second;
+        nothing happens where that is impossible.
+        """
+        if not self.read_only:
+            return self._services.runner.drain(self._engine.writer) > 0
+        config, clock = StoreConfig(lock_timeout_ms=0), self._engine.clock
+        return self._services.reader_delivery.deliver_due(
+            lambda: Store.open(self.path, config=config, clock=clock)
+        )
 
     def clean(
         self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False
     ) -> CleanReport:
-        """Remove the oldest log files, by age or down to a size, without limits by `retention`.
+        """Delete the oldest log files by age or down to a size; by default as `retention` says.
 
-        Files with delayed messages still to be delivered stay, and all behind them; the report
-        names them. Rows that were staged for a sink a week ago go, too. With `dry_run`, for which
-        reading is enough, nothing goes. Raises OptionError.
+        Files with delayed messages that are pending stay, with all after them; the report names
+        them. Rows that were staged for a sink a week ago are deleted, too. With `dry_run` nothing
+        is deleted, and the store may be open for reading. Raises OptionError.
         """
-        check_limits(hours, total_bytes)
-        if dry_run:
-            known = self.config
-            known = replace(known, retention=known.retention or self.retention)
-            staged = self.sink.clean_staging(dry_run=True)
-            report = preview(
-                self._layout,
-                known,
-                self._clock,
-                self._services.hooks,
-                hours=hours,
-                total_bytes=total_bytes,
-            )
-        else:
-            writer = self._engine.writer
-            # First: what the writer finds of that it removes, too, but does not count.
-            staged = self.sink.clean_staging()
-            report = writer.clean(hours=hours, total_bytes=total_bytes)
-        return replace(report, staged_files=staged.files, staged_bytes=staged.bytes)
+        return self._services.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
 
     def snapshot(
         self, target: str | PathLike[str], progress: Progress | None = None
     ) -> SnapshotReport:
         """Copy the store, in use or not, to `target`, which is missing or empty.
 
-        `progress` is told bytes done, bytes in all, and the file that was copied.
+        `progress` is called with the bytes done, the bytes in all, and the file that was copied.
         """
-        turn = None if self._engine.read_only else self._engine.writer.exclusive
+        lock = None if self.read_only else self._engine.writer.exclusive
         where = path_of(target, "target", "SNAPSHOT_TARGET")
-        return take_snapshot(self._layout, self._reader, where, turn, progress)
+        return take_snapshot(self._engine.layout, self._reader, where, lock, progress)
+
+    def offsets(self, topic: str) -> dict[int, QueueOffsets]:
+        """Return the range of each read queue of a topic, by queue id."""
+        return self._reader.offsets(self._topics.get(topic))
+
+    def lost_queues(self, topic: str) -> dict[int, QueueOffsets]:
+        """Return the ranges of queues that still hold messages but are no longer read queues."""
+        kept = self._topics.get(topic).read_queues
+        lost = [queue_id for queue_id in self._reader.queues_of(topic) if queue_id >= kept]
+        ranges = {queue_id: self.queue_range(topic, queue_id) for queue_id in lost}
+        return {queue_id: has for queue_id, has in ranges.items() if has.minimum < has.maximum}
+
+    def queue_range(self, topic: str, queue_id: int) -> QueueOffsets:
+        """Return the range of any queue, also one that its topic, or the store, no longer has.
+
+        What such a queue still holds can be scanned. For a queue without messages both are where it
+        ended; 0 if that is unknown.
+        """
+        check_place(topic, queue_id)
+        return self._reader.system_offsets(topic, queue_id)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset that still exists."""
+        check_numbers(queue_id=queue_id)
+        return self._reader.queue_offsets(self._topics.get(topic), queue_id).minimum
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return one past the last offset."""
+        check_numbers(queue_id=queue_id)
+        return self._reader.queue_offsets(self._topics.get(topic), queue_id).maximum
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """Return the first offset stored at or after the time; the maximum if there is none.
+
+        The queue may be one that the topic no longer has, as long as it holds messages.
+        """
+        check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
+        return self._reader.offset_by_time(self._topics.get(topic), queue_id, timestamp_ms)
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, max_messages: int = 32
+    ) -> list[StoredMessage]:
+        """Return up to `max_messages` from `offset` on; none at the queue's end.
+
+        This is one pull; `messages` reads all there is. Raises OffsetOutOfRangeError below the
+        minimum or beyond the maximum.
+        """
+        check_numbers(queue_id=queue_id, offset=offset, max_messages=max_messages)
+        return self._reader.read(self._topics.get(topic), queue_id, offset, max_messages)
+
+    def messages(
+        self,
+        topic: str,
+        queue_id: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> Iterator[StoredMessage]:
+        """Iterate over all messages of a topic, queue by queue, or over [start, end) of one queue.
+
+            for message in store.messages("orders"):
+                print(message.queue_id, message.queue_offset, message.body)
+
+        The end is fixed by the call: messages appended later are not among them. Without `start`
+        and `end` the range is all that the queue has. A few MiB are in memory at a time. Raises
+        TopicNotFoundError, QueueNotFoundError, OffsetOutOfRangeError, also in the middle where
+        messages are deleted before they are read.
+        """
+        return iterate_messages(self._reader, self._topics.get(topic), queue_id, start, end)
+
+    def scan(
+        self,
+        topic: str,
+        queue_id: int,
+        start: int,
+        end: int,
+        columns: Sequence[str] = ("queueOffset", "body"),
+        *,
+        verify_crc: bool = False,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield exactly the messages [start, end) in batches of a few MiB, those `where` wants.
+
+        Columns: `pyrocket.SCAN_COLUMNS`; only those asked for are built. A `tally` counts what was
+        examined. Raises OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a `bodyText`
+        that is not UTF-8.
+        """
+        slices = self.raw.slices(topic, queue_id, start, end, where=where, tally=tally)
+        join = where is not None and not where.wants_all
+        return decode_slices(slices, columns, verify_crc=verify_crc, join=join)

@@ -29,7 +29,7 @@ def batch(rows, body_bytes, *, rich=True):
 
 def fill(store, topic, rows, body_bytes, *, queues=2, rich=True):
     """Append `rows` messages in batches of 10,000, or less for big bodies."""
-    store.create_topic(topic, read_queues=queues, write_queues=queues)
+    store.topics.create(topic, read_queues=queues, write_queues=queues)
     size = min(rows, 10_000, max(1, (32 << 20) // body_bytes))
     one = batch(size, body_bytes, rich=rich)
     for number in range(rows // size):

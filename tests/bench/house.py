@@ -238,7 +238,7 @@ class Walks:
         plain = Message(topic="t", body=b"x", queue_id=0, keys=["k"])
         delayed = Message(topic="t", body=b"x", queue_id=0, delay_level=1)
         store = Store.open(self._folder / "store", create=True, clock=lambda: now[0])
-        store.create_topic("t")
+        store.topics.create("t")
         producer = TransactionProducer(store, "g", Commits(), background=False)
         for _ in range(2):
             due_ms = now[0] + HOUR_MS
@@ -248,13 +248,13 @@ class Walks:
             self.walk("append, delay level", store.append, delayed)
             self.walk("append, timer", store.append, timed)
             self.walk("transaction, half and commit", producer.send, plain)
-            self.walk("query by key", store.query, "t", "k")
+            self.walk("query by key", store.lookup.query, "t", "k")
             end = store.max_offset("t", 0)
             self.walk("scan", listed, store.scan, "t", 0, 0, end)
             for name, ms in (("delay level", 2000), ("timer", HOUR_MS)):
                 end = store.max_offset("t", 0)
                 now[0] += ms
-                self.walk(f"delivery, {name}", store.advance)
+                self.walk(f"delivery, {name}", store.deliver_due)
                 assert store.max_offset("t", 0) == end + 1
         producer.close()
         self.walk("clean close", store.close)
@@ -297,7 +297,7 @@ class Walks:
 
         path = self._folder / name
         with Store.open(path, create=True) as store:
-            store.create_topic("t", read_queues=1, write_queues=1)
+            store.topics.create("t", read_queues=1, write_queues=1)
         return DefaultSource({"path": str(path), "topic": "t"})
 
     def of_a_crash(self):

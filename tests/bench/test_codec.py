@@ -18,7 +18,7 @@ def test_decode_beside_memcpy(fast_disk, large, report, body_bytes, columns, ver
     with Store.open(f"{fast_disk}/store", create=True) as store:
         fill(store, "T", rows, body_bytes, queues=1)
         end = store.max_offset("T", 0)
-        log_bytes = store.estimate_bytes("T", 0, 0, end)
+        log_bytes = store.raw.log_span("T", 0, 0, end).bytes
         source = np.frombuffer(os.urandom(MIB), np.uint8).repeat(max(log_bytes // MIB, 1))
 
         def decode():
@@ -38,7 +38,7 @@ def test_append_beside_write(fast_disk, large, report, body_bytes):
     rounds, per_round = (7, 8) if large else (1, 1)
     one = batch(10_000 if large else 100, body_bytes, rich=False)
     with Store.open(f"{fast_disk}/store", create=True) as store:
-        store.create_topic("T", read_queues=1, write_queues=1)
+        store.topics.create("T", read_queues=1, write_queues=1)
         size = store.append_batch(one, topic="T").bytes
         data = os.urandom(size)
         log = next(Path(fast_disk, "store", "commitlog").iterdir())

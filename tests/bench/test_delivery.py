@@ -18,7 +18,7 @@ def write_once(spark, path, rows, delivery, clock):
     body = "cast(rpad(cast(id as string), 1024, 'x') as binary) AS body"
     frame = spark.range(0, rows, 1, TASKS).selectExpr(body)
     with Store.open(path, create=True) as store:
-        store.create_topic("T", read_queues=TASKS, write_queues=TASKS)
+        store.topics.create("T", read_queues=TASKS, write_queues=TASKS)
     start = clock()
     options = {"path": str(path), "topic": "T", "delivery": delivery}
     frame.write.format("pyrocket").mode("append").options(**options).save()
@@ -60,7 +60,7 @@ def test_publication_by_itself(tmp_path, fast_disk, large, report):
     one = batch(min(rows // TASKS, 10_000), 1024)
     path, numbers = fast_disk / "store", iter(range(100))
     with Store.open(path, create=True) as store:
-        store.create_topic("T", read_queues=TASKS, write_queues=TASKS)
+        store.topics.create("T", read_queues=TASKS, write_queues=TASKS)
 
         def stage():
             sink_batch = SinkBatch(identity="bench", target="T", batch=next(numbers))

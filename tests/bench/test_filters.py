@@ -34,7 +34,7 @@ def one_percent(rows):
 
 def fill(path, rows):
     with Store.open(path, create=True) as store:
-        store.create_topic("T", read_queues=QUEUES, write_queues=QUEUES)
+        store.topics.create("T", read_queues=QUEUES, write_queues=QUEUES)
         one = one_percent(min(rows, AT_ONCE))
         for first in range(0, rows, AT_ONCE):
             store.append_batch(one, topic="T", first_queue=first // AT_ONCE)

@@ -99,7 +99,7 @@ def test_eight_appenders_share_fsyncs(tmp_path, monkeypatch, large, report, run)
     monkeypatch.setattr(io, "sync", CountedFsync())
     path, seconds = tmp_path / "store", 3 if large else 0.1
     appenders = APPENDERS if large else 2
-    Store.open(path, create=True, config=CONFIG).create_topic("t")
+    Store.open(path, create=True, config=CONFIG).topics.create("t")
     alone, fsyncs_alone = run(path, 1, seconds)
     together, fsyncs = run(path, appenders, seconds)
     assert alone

@@ -81,7 +81,7 @@ def test_decoding_beside_memcpy(large, report):
 def fill_with(path, bodies, rows):
     """Append `rows` messages with these bodies, again and again."""
     with Store.open(path, create=True) as store:
-        store.create_topic("T", read_queues=TASKS, write_queues=TASKS)
+        store.topics.create("T", read_queues=TASKS, write_queues=TASKS)
         for first in range(0, rows, len(bodies)):
             some = bodies.slice(0, rows - first)
             queues = pa.array(np.arange(len(some), dtype=np.int32) % TASKS)

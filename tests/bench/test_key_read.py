@@ -15,7 +15,7 @@ TOPIC, WANTED = "orders", 100
 def fill(path, rows, at_once):
     """Messages with a key of their own and a body of ten bytes, in four queues."""
     with Store.open(path, create=True) as store:
-        store.create_topic(TOPIC, read_queues=4, write_queues=4)
+        store.topics.create(TOPIC, read_queues=4, write_queues=4)
         for first in range(0, rows, at_once):
             numbers = range(first, first + at_once)
             columns = {
@@ -71,6 +71,8 @@ def test_a_hundred_keys_as_a_dataframe(spark, fast_disk, large, report):
 
 def locate(path, keys):
     with Store.open(path, read_only=True) as store:
-        located = store.locate(LookupRequest(topics=[TOPIC], keys=keys))
-        read = [batch for places in located.locations for batch in decoded(store.slices_at(places))]
+        located = store.lookup.locate(LookupRequest(topics=[TOPIC], keys=keys))
+        read = [
+            batch for places in located.locations for batch in decoded(store.raw.slices_at(places))
+        ]
     assert sum(batch.num_rows for batch in read) == WANTED

@@ -25,25 +25,25 @@ def keyed(rows, body_bytes, first):
 def test_a_key_among_a_million(fast_disk, large, report):
     keys = 10**6 if large else 10**3
     with Store.open(fast_disk / "s", create=True) as store:
-        store.create_topic("T", read_queues=2, write_queues=2)
+        store.topics.create("T", read_queues=2, write_queues=2)
         for first in range(0, keys, keys // 100):
             store.append_batch(keyed(keys // 100, 100, first), topic="T")
     wanted = [f"order-{number}" for number in random.Random(1).sample(range(keys), keys // 100)]
     with Store.open(fast_disk / "s", read_only=True) as store:
         for key in wanted[: len(wanted) // 10]:
-            store.query("T", key)
+            store.lookup.query("T", key)
         spent, worked = [], []
         for key in wanted:
             start, start_work = time.perf_counter(), time.thread_time()
-            (found,) = store.query("T", key)
+            (found,) = store.lookup.query("T", key)
             worked.append(time.thread_time() - start_work)
             spent.append(time.perf_counter() - start)
             assert found.keys == (key,)
         by_id = []
         for key in wanted[:1000]:
-            (message,) = store.query("T", key)
+            (message,) = store.lookup.query("T", key)
             start = time.perf_counter()
-            assert store.message_by_id("T", message.msg_id) == message
+            assert store.lookup.by_id("T", message.msg_id) == message
             by_id.append(time.perf_counter() - start)
     report.line(
         f"look-up of a key in {keys:,} ({2 * keys:,} items): median {median(spent) * 1e3:.3f} ms,"
@@ -128,7 +128,7 @@ def build_from_log(store):
 def test_noting_the_keys_of_single_messages(fast_disk, large, report, monkeypatch):
     count = 10_000 if large else 100
     with Store.open(fast_disk / "s", create=True, config=StoreConfig(flush="manual")) as store:
-        store.create_topic("T", read_queues=1, write_queues=1)
+        store.topics.create("T", read_queues=1, write_queues=1)
         hashing = cost_of(monkeypatch, message_encoder, "keys_of_message")
         noting = cost_of(monkeypatch, IndexBuilder, "note")
         start = time.process_time()

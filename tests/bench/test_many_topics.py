@@ -60,13 +60,13 @@ def test_what_one_topic_costs_among_many(fast_disk, large, report):
     count, times = (10_000, 20) if large else (50, 2)
     path, names = fast_disk / "many", named(count)
     with Store.open(fast_disk / "few", create=True, config=CONFIG) as few:
-        few.create_topics([TopicConfig(name, QUEUES, QUEUES) for name in named(FEW)])
+        few.topics.create_many([TopicConfig(name, QUEUES, QUEUES) for name in named(FEW)])
         few.append_batch(one_each(named(FEW)))
     with Store.open(path, create=True, config=CONFIG) as store:
         topics = [TopicConfig(name, QUEUES, QUEUES) for name in names]
-        made, every = ms(store.create_topics, topics)
+        made, every = ms(store.topics.create_many, topics)
         assert [topic.name for topic in made] == names
-        one = median([ms(store.create_topic, f"more-{n}")[1] for n in range(times)])
+        one = median([ms(store.topics.create, f"more-{n}")[1] for n in range(times)])
         store.append_batch(one_each(names))
     first, store = opened(path, read_only=True)
     first += ms(store.topics)[1]

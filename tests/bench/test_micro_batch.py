@@ -13,7 +13,7 @@ from pyspark_pyrocket.tools.checkpoints.running import queries_on
 @pytest.fixture
 def store(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
-        store.create_topic("T", read_queues=1, write_queues=1)
+        store.topics.create("T", read_queues=1, write_queues=1)
         yield store
 
 

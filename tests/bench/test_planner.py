@@ -22,7 +22,7 @@ PLANNING = ("latestOffset", "queryPlanning", "getBatch")
 @pytest.fixture
 def store(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
-        store.create_topic("T", read_queues=QUEUES, write_queues=QUEUES)
+        store.topics.create("T", read_queues=QUEUES, write_queues=QUEUES)
         yield store
 
 
@@ -126,11 +126,11 @@ def fill_skewed(path, size):
     queue_ids = np.where(np.arange(rows) % 10, 0, 1 + np.arange(rows) // 10 % 9).astype(np.int32)
     batch = pa.record_batch({"body": bodies, "queueId": pa.array(queue_ids)})
     with Store.open(path, create=True) as store:
-        store.create_topic("T", read_queues=10, write_queues=10)
+        store.topics.create("T", read_queues=10, write_queues=10)
         for _ in range(max(1, size // (10 * MIB))):
             store.append_batch(batch, topic="T")
         known = store.offsets("T")
-        return sum(store.estimate_bytes("T", q, 0, at.maximum) for q, at in known.items())
+        return sum(store.raw.log_span("T", q, 0, at.maximum).bytes for q, at in known.items())
 
 
 PARSED = "from_json(CAST(body AS STRING), 'id BIGINT, carrier STRING, delay DOUBLE') AS flight"

@@ -18,7 +18,7 @@ QUEUES = 4
 
 def store_at(path):
     with Store.open(path, create=True) as store:
-        store.create_topic("T", read_queues=QUEUES, write_queues=QUEUES)
+        store.topics.create("T", read_queues=QUEUES, write_queues=QUEUES)
     return Store.open(path, config=MANUAL)
 
 

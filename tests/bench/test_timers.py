@@ -37,7 +37,7 @@ def test_a_million_pending_timers(fast_disk, large, report):
     rows, step = (1_000_000, 10_000) if large else (2_000, 500)
     clock, path = FakeClock(), fast_disk / "store"
     with Store.open(path, create=True, clock=clock, config=CONFIG) as store:
-        store.create_topic("T", read_queues=2, write_queues=2)
+        store.topics.create("T", read_queues=2, write_queues=2)
         empty = _opening(path, clock)
         plain, one = batch(step, 100), timers(step, clock, WEEKS_MS)
         plainly = sum(spent(lambda: store.append_batch(plain, topic="T")) for _ in range(10))
@@ -108,7 +108,7 @@ def test_many_due_at_once(fast_disk, large, report):
     rows = 300_000 if large else 2_000
     clock, path = FakeClock(), fast_disk / "store"
     with Store.open(path, create=True, clock=clock, config=CONFIG) as store:
-        store.create_topic("T", read_queues=2, write_queues=2)
+        store.topics.create("T", read_queues=2, write_queues=2)
         step = min(rows, 10_000)
         for _ in range(rows // step):
             store.append_batch(timers(step, clock, 60_000, 1024), topic="T")

@@ -17,7 +17,7 @@ def test_verify_beside_checksums(fast_disk, large, report, body_bytes, key_index
     with Store.open(f"{fast_disk}/store", create=True, config=config) as store:
         fill(store, "T", rows, body_bytes, queues=4)
         log_bytes = sum(
-            store.estimate_bytes("T", queue, 0, known.maximum)
+            store.raw.log_span("T", queue, 0, known.maximum).bytes
             for queue, known in store.offsets("T").items()
         )
     bodies = [memoryview(bytes(body_bytes))] * (log_bytes // (body_bytes + 150))

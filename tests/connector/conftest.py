@@ -32,12 +32,12 @@ class Box:
 
     def create(self, queues=4):
         with Store.open(self.path, create=True) as store:
-            store.create_topic(self.topic, read_queues=queues, write_queues=queues)
+            store.topics.create(self.topic, read_queues=queues, write_queues=queues)
         return self
 
     def grow(self, queues):
         with Store.open(self.path) as store:
-            store.update_topic(self.topic, read_queues=queues, write_queues=queues)
+            store.topics.update(self.topic, read_queues=queues, write_queues=queues)
 
     def send(self, *bodies, queue=None, **columns):
         """Append the bodies to one queue, or spread over all."""
@@ -62,7 +62,7 @@ class Box:
 
     def rows(self):
         with Store.open(self.path, read_only=True) as store:
-            if self.topic not in store.topics():
+            if self.topic not in store.topics.all():
                 return 0
             return sum(o.maximum - o.minimum for o in store.offsets(self.topic).values())
 
@@ -138,18 +138,20 @@ class Numbers:
         self.ids = {name: f"id-{name}" for name in topics}
         self.perm, self.perms = 6, {}
         self.recovery_is_interrupted = False
+        self.history = self.raw = self
+        self.topics = SimpleNamespace(all=self._topics, get=self._missing)
         self.cuts, self.left, self.times, self.commits = {}, {}, {}, {}
         self.clock = 1_000_000
         self.groups = SimpleNamespace(
             committed=lambda group, topic: self.commits.get((group, topic), {})
         )
 
-    def topics(self):
+    def _topics(self):
         return {
             n: TopicConfig(n, 4, 4, self.perms.get(n, self.perm), self.ids[n]) for n in self.bounds
         }
 
-    def topic(self, name):
+    def _missing(self, name):
         raise TopicNotFoundError(f"there is no topic {name!r}.")
 
     def offsets(self, topic):

@@ -243,7 +243,7 @@ def test_overwriting_is_refused_because_a_log_cannot_be_overwritten(spark, box):
 def test_a_topics_permissions_are_kept(spark, box, perm, code):
     box.create()
     with Store.open(box.path) as store:
-        store.update_topic("t", perm=perm)
+        store.topics.update("t", perm=perm)
     frame = spark.createDataFrame([("x",)], "body STRING")
     writer = frame.write.format("pyrocket").mode("append").options(**box.options)
     reader = spark.read.format("pyrocket").options(**box.options)

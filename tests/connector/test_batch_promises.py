@@ -56,7 +56,7 @@ def test_torn_tail_recovery_and_crc_check_on_read(tmp_path):
     overwrite(last, bytes(30), end - 30)
     reboot(path)
     with Store.open(path) as store:  # The machine stopped; whoever writes next recovers.
-        assert store.epoch > 0
+        assert store.history.epoch > 0
     whole = numbered(39)
     assert bodies(path, verifyCrc="true") == whole
     overwrite(log_files(path)[0], b"!", 95)

@@ -88,7 +88,7 @@ def test_lag_is_not_negative_after_a_topic_was_deleted_and_created_again(day):
     """The groups' offsets in a topic go with it."""
     with Store.open(day.path) as store:
         store.groups.commit("export", "t", {0: 7})
-        store.delete_topic("t")
+        store.topics.delete("t")
         assert store.groups.committed("export", "t") == {}
     day.create(queues=1).send("new", queue=0)
     assert planned(day, startingOffsets="committed", group="export") == [("t", 0, 10, 11)]

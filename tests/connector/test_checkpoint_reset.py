@@ -144,7 +144,7 @@ def test_only_the_topics_that_are_named_are_moved(two):
 
 def test_moving_one_topic_does_not_hide_what_happened_to_another(two):
     with Store.open(two.box.path) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     two.box.create(queues=1)
     wrong = reset(two, "--to", "earliest", "--topic", "u", "--yes", status=2)["error"]
     assert wrong["code"] == "CHECKPOINT_TOPIC"
@@ -165,13 +165,13 @@ def test_a_query_is_moved_to_another_store(files, box, tmp_path):
 def test_a_topic_that_was_created_again_goes_on_after_a_reset(files):
     """What a query refuses with TOPIC_RECREATED does not need a new checkpoint."""
     with Store.open(files.box.path) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     files.box.create(queues=2)
     files.box.send("new", queue=0)
     reset(files, "--to", "earliest", "--yes")
     moved = files.offset(2)
     with Store.open(files.box.path, read_only=True) as store:
-        assert moved["topics"] == {"t": {"broker-a": store.topic("t").topic_id}}
+        assert moved["topics"] == {"t": {"broker-a": store.topics.get("t").topic_id}}
     end = files.reader.latestOffset(moved, None)
     assert [r.rows for p in files.reader.partitions(moved, end) for r in p.ranges] == [1]
 

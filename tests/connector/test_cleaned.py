@@ -157,7 +157,7 @@ def test_a_topic_recreated_under_the_same_name_does_not_leave_the_query_stuck(sm
     small.send(*texts(0, 10), queue=0)
     stream.drain()
     with Store.open(small.path) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     small.create(queues=1).send("new", queue=0)
     with pytest.raises(PySparkException, match=r"TOPIC_RECREATED.*onDataLoss"):
         stream.drain()

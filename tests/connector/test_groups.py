@@ -118,7 +118,7 @@ def test_queues_that_are_assigned_are_the_only_ones(full):
 def test_a_topic_that_was_created_again_is_not_committed(full):
     batch = BatchCommit.plan("export", **full.options)
     with Store.open(full.path) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     full.create(queues=2)
     with pytest.raises(TopicRecreatedError):
         batch.commit()
@@ -135,8 +135,8 @@ def test_a_queue_that_is_lost_since_the_plan_keeps_no_other_from_its_commit(full
 def test_what_a_group_has_not_read_and_is_gone_is_a_loss(full):
     with Store.open(full.path) as store:
         store.groups.commit("export", "t", {0: 1, 1: 1})
-        store.delete_topic("t")
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.delete("t")
+        store.topics.create("t", read_queues=2, write_queues=2)
         store.groups.commit("export", "t", {0: 1, 1: 1})
     with pytest.raises(OffsetOutOfRangeError, match="group 'export'"):
         BatchCommit.plan("export", **full.options)

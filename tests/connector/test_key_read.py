@@ -63,7 +63,7 @@ def test_key_query_as_dataframe(spark, orders):
 def test_query_by_key_and_time_range(orders, tmp_path):
     clock, path = FakeClock(), str(tmp_path / "timed")
     with Store.open(path, create=True, clock=clock) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         for number in range(10):
             rows = {"body": [str(number)], "keys": pa.array([["k"]])}
             store.append_batch(pa.record_batch(rows), topic="t")

@@ -41,7 +41,7 @@ def cleaned(store):
 
 
 def truncated(store):
-    store.epoch, store.cuts = 1, {("t", 0): 7}
+    store.history.epoch, store.cuts = 1, {("t", 0): 7}
     store.grow("t", 0, 30)
 
 

@@ -123,7 +123,7 @@ def test_a_new_query_creates_its_store_and_topic_when_spark_asks_where_it_starts
     assert not os.path.exists(box.path), "a restarted query gets so far, too"
     reader.initialOffset()
     with Store.open(box.path, read_only=True) as store:
-        assert (store.topic("t").read_queues, store.topic("t").write_queues) == (4, 4)
+        assert (store.topics.get("t").read_queues, store.topics.get("t").write_queues) == (4, 4)
 
 
 def test_what_a_query_writes_to_is_prepared_in_the_store_that_it_creates(box):
@@ -132,7 +132,7 @@ def test_what_a_query_writes_to_is_prepared_in_the_store_that_it_creates(box):
     asked = source(box, **created)
     asked.streamReader(schema=asked.schema()).initialOffset()
     with Store.open(box.path, read_only=True) as store:
-        assert set(store.topics()) == {"t", "bad"}
+        assert set(store.topics.all()) == {"t", "bad"}
         assert list(store.groups.all()) == ["billing"]
 
 
@@ -162,7 +162,7 @@ def test_a_topic_is_created_in_a_store_that_is_there_and_an_existing_one_is_left
 def test_a_store_that_has_its_topics_is_not_opened_for_writing(box, monkeypatch):
     box.create(queues=1)
     opened = []
-    monkeypatch.setattr(Store, "advance", lambda self: False)
+    monkeypatch.setattr(Store, "deliver_due", lambda self: False)
     real = Store.open.__func__
 
     def noting(cls, path, **options):
@@ -178,7 +178,7 @@ def test_a_topic_gets_as_many_queues_as_are_assigned(box):
     options = {"path": box.path, "assign": '{"t": [0, 6], "u": [1]}', "createIfMissing": "true"}
     DefaultSource(options).streamReader(schema=SCHEMA).initialOffset()
     with Store.open(box.path, read_only=True) as store:
-        assert (store.topic("t").read_queues, store.topic("u").read_queues) == (7, 4)
+        assert (store.topics.get("t").read_queues, store.topics.get("u").read_queues) == (7, 4)
 
 
 def test_a_pattern_creates_a_store_and_no_topic(box):

@@ -89,7 +89,7 @@ def poisoned(box):
     bodies = [each.encode() if isinstance(each, str) else each for each in POISON]
     box.create(queues=1).send(*bodies, queue=0)
     with Store.open(box.path) as store:
-        store.create_topic("sound")
+        store.topics.create("sound")
     return box
 
 

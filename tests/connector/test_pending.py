@@ -25,7 +25,7 @@ def delayed(box):
     box.create(queues=2)
     box.send("there", queue=0)
     with Store.open(box.path) as store:
-        store.create_topic("u")
+        store.topics.create("u")
         store.append(Message(topic="t", body=b"level", queue_id=1, delay_level=18, tags="A"))
         store.append(Message(topic="u", body=b"other", queue_id=0, delay_level=18))
         due = round(datetime.now(timezone.utc).timestamp() * 1000) + 3_600_000
@@ -66,7 +66,7 @@ def test_nothing_waits_in_a_topic_without_delays(spark, box):
 def test_half_messages_are_rows(spark, box):
     shutil.copytree(GOLDEN / TXCHECK, box.path)
     with Store.open(box.path) as store:
-        store.create_topic("TopicTest")
+        store.topics.create("TopicTest")
     source = spark.read.format("pyrocket")
     frame = source.options(path=box.path, topic="TopicTest", view="half").load()
     assert "dueTimestamp" not in frame.columns

@@ -108,7 +108,7 @@ def test_offsets_that_mismatch_after_cleaning_need_no_new_checkpoint(box, stream
     for name in ("1", ".1.crc"):
         (stream.folder / "out/_spark_metadata" / name).unlink(missing_ok=True)
     with Store.open(box.path) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     box.create(queues=1)
     with pytest.raises(StreamingQueryException, match="TOPIC_RECREATED"):
         stream.drain()

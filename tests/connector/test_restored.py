@@ -38,7 +38,7 @@ class Restored:
 
     def create(self, topic="t", queues=2):
         with Store.open(self.path, create=True, config=SMALL) as store:
-            store.create_topic(topic, read_queues=queues, write_queues=queues)
+            store.topics.create(topic, read_queues=queues, write_queues=queues)
         if not self.sent:
             FileClock(self.path).set(NOW)
 
@@ -203,7 +203,7 @@ def test_a_replay_reads_nothing_of_a_topic_that_was_deleted_after_the_restore(re
     end = through_spark(restored.query().latestOffset(start, ReadAllAvailable()))
     restored.restore()
     with Store.open(restored.path) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     assert restored.query(onDataLoss="skip").partitions(start, end) == []
 
 
@@ -230,7 +230,7 @@ def test_a_crash_after_the_restore_changes_nothing_about_it(ahead):
     reboot(restored.path)
     new += restored.send(2) + restored.send(3, queue=1)
     with Store.open(restored.path, read_only=True) as store:
-        assert store.epoch == 1
+        assert store.history.epoch == 1
     with pytest.raises(LogTruncatedError):
         restored.query().latestOffset(offset, ReadAllAvailable())
     assert sorted(restored.read_all(offset, onDataLoss="skip")[0]) == sorted(new)
@@ -264,7 +264,7 @@ def test_a_topic_that_the_copy_does_not_have_yet_is_read_from_its_first_message(
     read, offset = restored.read_all(offset, onDataLoss="skip")
     assert read == []
     with Store.open(restored.path) as store:
-        store.create_topic("u", read_queues=1, write_queues=1)
+        store.topics.create("u", read_queues=1, write_queues=1)
     new = restored.send(25, topic="u")
     assert restored.read_all(offset)[0] == new
 

@@ -29,7 +29,7 @@ class RestoredStore:
         self.path, self.copy = folder / "store", folder / "copy"
         with Store.open(self.path, create=True, config=SMALL) as store:
             for topic in TOPICS:
-                store.create_topic(topic, read_queues=QUEUES, write_queues=QUEUES)
+                store.topics.create(topic, read_queues=QUEUES, write_queues=QUEUES)
         self.now, self.sent, self.read = 1_700_000_000_000, 0, Counter()
         FileClock(self.path).set(self.now)
         self.offset = json.loads(json.dumps(self.query(5).initialOffset()))

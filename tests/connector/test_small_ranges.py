@@ -27,7 +27,7 @@ def task(tmp_path):
     path = str(tmp_path / "store")
     with Store.open(path, create=True) as store:
         for topic in "tu":
-            store.create_topic(topic, read_queues=QUEUES, write_queues=QUEUES)
+            store.topics.create(topic, read_queues=QUEUES, write_queues=QUEUES)
             places = [(queue, at) for at in range(3) for queue in range(QUEUES)]
             bodies = [f"{topic}-{queue}-{at}".encode() for queue, at in places]
             store.append_batch(batch(bodies, [queue for queue, _ in places]), topic=topic)

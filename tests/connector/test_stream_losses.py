@@ -72,7 +72,7 @@ def test_a_store_that_gets_its_id_later_is_the_same_store(numbers):
 def test_a_log_cut_below_what_was_read_is_noticed(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
-    store.epoch, store.cuts = 1, {("t", 0): 8}
+    store.history.epoch, store.cuts = 1, {("t", 0): 8}
     store.grow("t", 0, 30)  # Other messages have the offsets now.
     with pytest.raises(LogTruncatedError, match=r"queue 0 at offset 8.*up to 9"):
         next_offset(store, options(), start)
@@ -81,7 +81,7 @@ def test_a_log_cut_below_what_was_read_is_noticed(numbers):
 def test_a_recovery_that_cut_nothing_that_was_read_goes_unnoticed(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
-    store.epoch, store.cuts = 1, {("t", 0): 9}
+    store.history.epoch, store.cuts = 1, {("t", 0): 9}
     assert next_offset(store, options(), start) is None
     store.grow("t", 0, 10)
     start, seen = store.step(start)

@@ -113,7 +113,7 @@ def test_a_topic_created_again_is_noticed(box, stream):
     box.send("a", queue=0)
     stream.drain()
     with Store.open(box.path) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     box.send("b", queue=0)
     with pytest.raises(Exception, match="TOPIC_RECREATED"):
         stream.drain()
@@ -126,7 +126,7 @@ def test_a_topic_deleted_under_a_running_query_stops_it_by_name(box, stream):
     try:
         query.processAllAvailable()
         with Store.open(box.path) as store:
-            store.delete_topic("t")
+            store.topics.delete("t")
         with pytest.raises(Exception, match="TOPIC_DELETED"):
             query.awaitTermination(60)
     finally:

@@ -168,7 +168,7 @@ def test_an_assignment_is_json_with_the_queues_of_each_topic(text):
 @pytest.mark.parametrize("mode", [{"subscribe": "flihgts"}, {"assign": '{"flihgts":[0]}'}])
 def test_a_typo_in_a_topics_name_fails_with_the_nearest(tmp_path, mode):
     with Store.open(tmp_path / "store", create=True) as store:
-        store.create_topic("flights")
+        store.topics.create("flights")
         with pytest.raises(TopicNotFoundError, match="Did you mean 'flights'"):
             queues(store, **mode)
 
@@ -176,7 +176,7 @@ def test_a_typo_in_a_topics_name_fails_with_the_nearest(tmp_path, mode):
 def test_several_topics_have_their_own_numbers_of_queues(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         for name, count in (("a", 1), ("b", 9)):
-            store.create_topic(name, read_queues=count, write_queues=count)
+            store.topics.create(name, read_queues=count, write_queues=count)
         found = queues(store, subscribePattern="a|b")
     assert found == {"a": [0], "b": list(range(9))}
 

@@ -24,7 +24,7 @@ SKIP = LossPolicy(policy="skip")
 def store(tmp_path):
     """60 messages in several small log files, open for writing."""
     with Store.open(tmp_path / "store", create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch([f"{n:0200}".encode() for n in range(60)], 0), topic="t")
         yield store
 
@@ -105,7 +105,7 @@ def test_by_default_a_task_fails_by_name(store):
 
 
 def test_nothing_is_left_of_a_topic_that_was_deleted(store, caplog):
-    store.delete_topic("t")
+    store.topics.delete("t")
     assert offsets(store) == []
     assert "has lost 60 messages" in caplog.text
     with pytest.raises(TopicNotFoundError):
@@ -113,8 +113,8 @@ def test_nothing_is_left_of_a_topic_that_was_deleted(store, caplog):
 
 
 def test_messages_of_a_topic_created_again_are_not_read_for_older_ones(store):
-    store.delete_topic("t")
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.delete("t")
+    store.topics.create("t", read_queues=1, write_queues=1)
     store.append_batch(batch([b"1000"] * 5, 0), topic="t")
     assert offsets(store) == []
 
@@ -187,10 +187,10 @@ def located(store, monkeypatch):
     """Where every second message of another queue is; each log file's come in a batch."""
     keys = pa.array([["k"] if n % 2 else [] for n in range(60)], pa.list_(pa.string()))
     tags = pa.array(["A" if n % 4 == 3 else "B" for n in range(60)])
-    store.update_topic("t", read_queues=2, write_queues=2)
+    store.topics.update("t", read_queues=2, write_queues=2)
     rows = batch([f"{n:0200}".encode() for n in range(60)], 1, keys=keys, tags=tags)
     store.append_batch(rows, topic="t")
-    (places,) = store.locate(LookupRequest(topics=["t"], keys=["k"])).locations
+    (places,) = store.lookup.locate(LookupRequest(topics=["t"], keys=["k"])).locations
     return places
 
 
@@ -198,7 +198,7 @@ def found(store, places, loss=SKIP, on_batch=None, **filtered):
     """The messages that are read at the places; `on_batch` is called behind each batch."""
 
     def scan(places, tally):
-        return decoded(store.slices_at(places, tally=tally, **filtered))
+        return decoded(store.raw.slices_at(places, tally=tally, **filtered))
 
     read = []
     for part in read_places(store, places, loss, scan):

@@ -37,7 +37,7 @@ print(read, most - before)
 def test_a_task_over_compressed_bodies_takes_a_few_tens_of_mebibytes(tmp_path):
     small, large = b"%064d" % 7 * 1024, b"%064d" % 7 * (64 * 1024)
     with Store.open(tmp_path / "store", create=True) as store:
-        store.create_topic("T", read_queues=1, write_queues=1)
+        store.topics.create("T", read_queues=1, write_queues=1)
         for bodies in ([small] * 1536, [large] * 24):
             store.append_batch(pa.record_batch({"body": bodies}), topic="T")
     command = [sys.executable, "-c", READ, str(tmp_path / "store")]

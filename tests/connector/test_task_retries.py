@@ -54,7 +54,7 @@ def fill_source(path):
     queues = pa.array([at % KEYS % 4 for at in range(STREAMED)], pa.int32())
     batch = pa.record_batch({"body": pa.array(numbers).cast(pa.binary()), "queueId": queues})
     with Store.open(path, create=True) as store:
-        store.create_topic("source")
+        store.topics.create("source")
         store.append_batch(batch, topic="source")
 
 

@@ -33,7 +33,7 @@ def check_aftermath(path, promises, config):
     _check_clean_end(path, found)
     reboot(path)
     with Store.open(path, clock=LATER) as again:
-        assert again.epoch == store.epoch, "after a clean end nothing was cut"
+        assert again.history.epoch == store.history.epoch, "after a clean end nothing was cut"
         assert _contents(again) == found
         _check_keys(again, found)
     _check_clean_end(path, found)
@@ -58,7 +58,7 @@ def _look_before_recovery(path):
     try:
         with Store.open(path, read_only=True) as reader:
             reader.position()
-            for topic in reader.topics():
+            for topic in reader.topics.all():
                 for queue_id in reader.offsets(topic):
                     _try_to_read(reader, topic, queue_id)
     except PyrocketError:
@@ -78,7 +78,7 @@ def _try_to_read(reader, topic, queue_id):
 def _contents(store):
     """Queue → (first offset, bodies); a gap in the offsets fails."""
     found = {}
-    for topic in store.topics():
+    for topic in store.topics.all():
         for queue_id, known in store.offsets(topic).items():
             rows = scan(store, topic, queue_id, columns=("queueOffset", "body", "properties"))
             assert [at for at, _, _ in rows] == list(range(known.minimum, known.maximum))
@@ -88,7 +88,7 @@ def _contents(store):
 
 
 def _check_topics(store, promises):
-    there = store.topics()
+    there = store.topics.all()
     for topic, counts in promises.topics.items():
         if topic in promises.doubtful:
             continue
@@ -147,7 +147,7 @@ def _check_watchers(store, found, promises):
                 continue
             first, bodies = found[queue]
             floor = min(first + len(bodies), least.get(queue, end))
-            cut = store.cut_since(epoch, *queue)
+            cut = store.history.cut_since(epoch, *queue)
             if floor < end:
                 assert cut is not None, f"{queue} was cut from {end} to {floor} silently"
                 assert cut <= floor, f"{queue} was cut at {floor}, but {cut} is told"
@@ -169,13 +169,15 @@ def _check_keys(store, found):
     for (topic, queue_id), (first, bodies) in found.items():
         for offset in sorted({first, first + len(bodies) - 1}) if bodies else ():
             (one,) = store.read(topic, queue_id, offset, 1)
-            hits = [(hit.queue_id, hit.queue_offset) for hit in store.query(topic, one.msg_id)]
+            hits = [
+                (hit.queue_id, hit.queue_offset) for hit in store.lookup.query(topic, one.msg_id)
+            ]
             assert hits == [(queue_id, offset)]
 
 
 def _append_to(store, queue, found):
     first, bodies = found[queue]
-    if queue[1] >= store.topic(queue[0]).write_queues:
+    if queue[1] >= store.topics.get(queue[0]).write_queues:
         return
     body = f"after {queue}".encode()
     sent = store.append(message(body, *queue))

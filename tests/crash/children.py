@@ -176,7 +176,7 @@ def deliver_until_step(path, now, step, half, trace):
     """Deliver what is due at a time, but die before a step; see `append_until_step`."""
     store = Store.open(path, clock=lambda: now)
     die_at_step(step, half, trace)
-    store.advance()
+    store.deliver_due()
     os._exit(0)
 
 

@@ -26,7 +26,7 @@ def path(tmp_path, request):
     """A store of small files, or of the sizes given, with topic t, two queues."""
     config = getattr(request, "param", SMALL)
     with Store.open(tmp_path / "store", create=True, config=config) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
     return tmp_path / "store"
 
 

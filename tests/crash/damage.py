@@ -90,22 +90,22 @@ def make_template(root: Path):
 
 def _fill(root, clock):
     store = Store.open(root, create=True, config=SMALL)
-    store.create_topic("orders", read_queues=2, write_queues=2)
+    store.topics.create("orders", read_queues=2, write_queues=2)
     for name in ("wide", DELETED, RECREATED):
-        store.create_topic(name, read_queues=1, write_queues=1)
+        store.topics.create(name, read_queues=1, write_queues=1)
     for number in range(36):
         clock.advance(1000)
         store.append(_order(number))
     store.append_batch(batch(numbered(25, 150), 0), topic="wide")
     for name in (DELETED, RECREATED):
         store.append_batch(batch(numbered(ROWS, 50), 0, keys=_keys(name, ROWS)), topic=name)
-        store.delete_topic(name)
+        store.topics.delete(name)
     store.groups.commit(GROUP, "orders", {0: 5, 1: 7})
     store.close(clean=False)
 
 
 def _go_on(store, clock):
-    store.create_topic(RECREATED, read_queues=1, write_queues=1)
+    store.topics.create(RECREATED, read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(15, 60), 0), topic=RECREATED)
     store.append(Message(topic="orders", body=b"packed " * 800, keys=["packed"], queue_id=0))
     delayed, half = {"DELAY": "1", "REAL_TOPIC": "orders"}, {"TRAN_MSG": "true", "PGROUP": "p"}
@@ -115,7 +115,7 @@ def _go_on(store, clock):
         clock.advance(1000)
         store.append(_order(number))
     _send_timers(store, clock)
-    store.create_topic(SUNK, read_queues=1, write_queues=1)
+    store.topics.create(SUNK, read_queues=1, write_queues=1)
     publish(store, 1, PUBLISHED, topic=SUNK)
     stage(store, sink_batch(2), [b"not published"], topic=SUNK)
     store.groups.commit("others", "wide", {0: 3})
@@ -126,14 +126,14 @@ def _send_timers(store, clock):
     """Some an hour; the first is delivered. RocketMQ's files for them are of 100 MiB."""
     (store.path / "timerlog").mkdir()
     (store.path / "timerlog" / ("0" * 20)).write_bytes(bytes(4096))
-    store.create_topic(LATER, read_queues=1, write_queues=1)
+    store.topics.create(LATER, read_queues=1, write_queues=1)
     for number, body in enumerate(WAITING):
         due = clock() + 1000 + number * HOUR_MS // 3
         store.append(Message(topic=LATER, body=body, deliver_at_ms=due, queue_id=0))
-        while store.advance():
+        while store.deliver_due():
             pass
     clock.advance(1000)
-    while store.advance():
+    while store.deliver_due():
         pass
 
 

@@ -30,21 +30,21 @@ class Truth:
                 (topic, queue_id): {
                     each.queue_offset: each for each in _read(store, topic, queue_id)
                 }
-                for topic in store.topics()
+                for topic in store.topics.all()
                 if topic != LATER
                 for queue_id in store.offsets(topic)
             }
             older = {
-                (name, 0): {row: store.query(name, f"{name}{row}")[0] for row in range(ROWS)}
+                (name, 0): {row: store.lookup.query(name, f"{name}{row}")[0] for row in range(ROWS)}
                 for name in (DELETED, RECREATED)
             }
             keyed = [m for m in _all(messages) if m.keys]
             wanted = {(m.topic, m.keys[0]) for m in keyed[::_KEYS_STEP]} | {
                 (DELETED, f"{DELETED}3")
             }
-            keys = {key: [m.physical_offset for m in store.query(*key)] for key in wanted}
+            keys = {key: [m.physical_offset for m in store.lookup.query(*key)] for key in wanted}
             assert all(keys.values())
-            return cls(messages, older, keys, store.epoch)
+            return cls(messages, older, keys, store.history.epoch)
 
     def of_queue(self, queue):
         """Return queue offset → message of all that a queue may hold."""
@@ -108,7 +108,7 @@ def look(root, truth, *, all_columns=False):
         return seen
     with store:
         seen.attempt(store.position)
-        seen.epoch = seen.attempt(lambda: store.epoch)
+        seen.epoch = seen.attempt(lambda: store.history.epoch)
         for topic in {*(seen.attempt(store.topics) or ())} - {LATER}:
             for queue_id in seen.attempt(store.offsets, topic) or {}:
                 _look_at_queue(seen, store, truth, topic, queue_id)
@@ -138,7 +138,7 @@ def _look_at_queue(seen, store, truth, topic, queue_id):
     for time in (0, NOW + 20_000, 2**62):
         at = seen.attempt(store.offset_by_time, topic, queue_id, time)
         assert at is None or known.minimum <= at <= known.maximum
-    cut = seen.attempt(store.cut_since, truth.epoch, topic, queue_id)
+    cut = seen.attempt(store.history.cut_since, truth.epoch, topic, queue_id)
     seen.cuts[topic, queue_id] = cut
 
 
@@ -180,7 +180,7 @@ def _check(message, written):
 
 
 def _look_for_key(seen, store, truth, key):
-    messages = seen.attempt(store.query, *key)
+    messages = seen.attempt(store.lookup.query, *key)
     if messages is None:
         return
     for message in messages:

@@ -90,7 +90,7 @@ class Round:
                     found = told.attempt(store.read, topic, 0, result.queue_offset, 1)
                     if found is None and told.errors[-1] == "STORE_DAMAGED":
                         # What lies before it in the queue is gone; the log has it.
-                        found = told.attempt(store.query, topic, result.msg_id)
+                        found = told.attempt(store.lookup.query, topic, result.msg_id)
                     assert found, told.errors
                     assert found[0].body == message.body
                     sent += found
@@ -141,7 +141,7 @@ class Round:
             return
         with store:
             FileClock(self.root).advance(len(made.WAITING) * made.HOUR_MS)
-            while store.advance():
+            while store.deliver_due():
                 pass
             offsets = store.offsets(LATER)[0]
             found = [one.body for one in store.read(LATER, 0, offsets.minimum, 1000)]

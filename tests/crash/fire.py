@@ -35,8 +35,8 @@ class Pipe:
         self._seen = {}
         self._jobs = []
         with Store.open(self.store, create=True, config=CONFIG) as store:
-            store.create_topic(SOURCE, read_queues=2, write_queues=2)
-            store.create_topic(TARGET)
+            store.topics.create(SOURCE, read_queues=2, write_queues=2)
+            store.topics.create(TARGET)
 
     # The jobs
 

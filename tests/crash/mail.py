@@ -49,8 +49,8 @@ class Postman:
         self.session, self.clock = session, session.clock
         config = replace(CONFIG, **config)
         self.store = Store.open(session.path, create=True, clock=self.clock, config=config)
-        self.store.create_topic("t", read_queues=2, write_queues=2)
-        self.store.create_topic("u", read_queues=1, write_queues=1)
+        self.store.topics.create("t", read_queues=2, write_queues=2)
+        self.store.topics.create("u", read_queues=1, write_queues=1)
         if session.recorder.image:
             session.note(Mail.is_recovered)
         self._count = sum(map(len, session.now.sent.values()))
@@ -143,7 +143,7 @@ def delivered(store):
     """Queue → bodies, of the topics of users."""
     return {
         (topic, queue_id): [body for _, body in scan(store, topic, queue_id)]
-        for topic in store.topics()
+        for topic in store.topics.all()
         if topic not in CLOSED_TO_SENDERS and not topic.startswith(SYSTEM_PREFIX)
         for queue_id in store.offsets(topic)
     }

@@ -130,7 +130,7 @@ def recover_and_go_on(session):
     store = session.open(flush="sync")
     session.look_at_topics(store)
     for topic in sorted(session.now.topics):
-        if topic in store.topics():
+        if topic in store.topics.all():
             session.append(store, topic)
             session.append_batch(store, topic, (0, 0, 0))
     if session.now.batches:

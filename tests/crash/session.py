@@ -31,28 +31,28 @@ class Session:
         config = replace(CONFIG, flush=flush, **options)
         store = Store.open(self.path, create=True, clock=self.clock, config=config)
         self._stores[store] = flush
-        if store.epoch > self.now.epoch or not self.now.created:
-            self.note(Promises.is_recovered, store.epoch, maxima_of(store))
+        if store.history.epoch > self.now.epoch or not self.now.created:
+            self.note(Promises.is_recovered, store.history.epoch, maxima_of(store))
         return store
 
     def create(self, store, topic="t", queues=2):
         self.note(Promises.topic_is_offered, topic, queues)
-        store.create_topic(topic, read_queues=queues, write_queues=queues)
+        store.topics.create(topic, read_queues=queues, write_queues=queues)
         self.note(Promises.topic_is_made, topic, queues, minima_of(store))
 
     def update(self, store, topic, queues):
         self.note(Promises.topic_is_offered, topic, queues)
-        store.update_topic(topic, read_queues=queues, write_queues=queues)
+        store.topics.update(topic, read_queues=queues, write_queues=queues)
         self.note(Promises.topic_is_made, topic, queues, minima_of(store))
 
     def delete(self, store, topic="t"):
         self.note(Promises.topic_may_go, topic)
-        store.delete_topic(topic)
+        store.topics.delete(topic)
         self.note(Promises.topic_is_gone, topic)
 
     def look_at_topics(self, store):
         """After a crash: what may be there or not has been decided."""
-        there, minima = store.topics(), minima_of(store)
+        there, minima = store.topics.all(), minima_of(store)
         for topic in set(self.now.topics) - self.now.doubtful:
             if topic in there:
                 self.note(Promises.topic_is_made, topic, there[topic].read_queues, minima)
@@ -179,7 +179,7 @@ class Session:
 def minima_of(store):
     return {
         (topic, q): one.minimum
-        for topic in store.topics()
+        for topic in store.topics.all()
         for q, one in store.offsets(topic).items()
     }
 
@@ -187,6 +187,6 @@ def minima_of(store):
 def maxima_of(store):
     return {
         (topic, q): one.maximum
-        for topic in store.topics()
+        for topic in store.topics.all()
         for q, one in store.offsets(topic).items()
     }

@@ -93,7 +93,7 @@ def check_both(disk, store, expected):
 def test_appends_until_the_disk_is_full_and_after(disk, flush):
     """The log's files are sparse: the end comes in the middle of one, or where one begins."""
     store = opened(disk, flush=flush)
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     disk.fill(left=200 * 1024)
     sent, last, code = fill_with_messages(store)
     assert len(sent) > 100
@@ -117,7 +117,7 @@ def test_appends_until_the_disk_is_full_and_after(disk, flush):
 def test_a_log_file_that_cannot_be_begun(disk):
     """Where a new file is made, not a byte of it has room."""
     with opened(disk) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         body = random.Random(1).randbytes(10_000)
         for _ in range(6):
             store.append(message(body))
@@ -133,7 +133,7 @@ def test_a_log_file_that_cannot_be_begun(disk):
 def test_a_queue_file_that_cannot_be_made(disk):
     """The message is in the log already: it is there once, whenever its queue can be written."""
     with opened(disk) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
         store.append(message(b"first"))
         page = os.statvfs(disk.store).f_frsize
         for left in range(4):
@@ -152,18 +152,18 @@ def test_a_queue_file_that_cannot_be_made(disk):
 
 def test_topics_that_cannot_be_saved(disk):
     with opened(disk) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append(message(b"here"))
         disk.fill()
-        assert refuse(lambda: store.create_topic("new")) == "WRITE_FAILED"
-        assert refuse(lambda: store.update_topic("t", read_queues=3)) == "WRITE_FAILED"
-        assert refuse(lambda: store.delete_topic("t")) == "WRITE_FAILED"
-        assert list(store.topics()) == ["t"]
+        assert refuse(lambda: store.topics.create("new")) == "WRITE_FAILED"
+        assert refuse(lambda: store.topics.update("t", read_queues=3)) == "WRITE_FAILED"
+        assert refuse(lambda: store.topics.delete("t")) == "WRITE_FAILED"
+        assert list(store.topics.all()) == ["t"]
         assert bodies(store) == {0: [b"here"]}
         disk.free()
-        store.create_topic("new")
-        store.delete_topic("t")
-        assert list(store.topics()) == ["new"]
+        store.topics.create("new")
+        store.topics.delete("t")
+        assert list(store.topics.all()) == ["new"]
 
 
 def test_a_new_store_on_a_full_disk(disk):
@@ -187,7 +187,7 @@ def test_a_new_store_on_a_full_disk(disk):
 @pytest.mark.parametrize("clean", [False, True], ids=["unclean", "clean"])
 def test_an_old_store_is_opened_on_a_full_disk(disk, booted, clean):
     with opened(disk) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch([b"%d" % n for n in range(2000)], 0), topic="t")
         store.close(clean=clean)
     expected = [b"%d" % n for n in range(2000)]
@@ -210,7 +210,7 @@ def test_an_old_store_is_opened_on_a_full_disk(disk, booted, clean):
 def test_a_clean_end_waits_for_room(disk):
     """Queues and checkpoint cannot be written: the store is left as after a crash, not as clean."""
     store = opened(disk)
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     store.append(message(b"here"))
     disk.fill()
     assert refuse(store.close) == "WRITE_FAILED"
@@ -242,7 +242,7 @@ def fill_the_rest(disk, store):
 def test_nobody_looks_for_messages_in_holes(disk, fill, file_kib):
     """Touched through a map, a hole would want a page that the disk does not have: SIGBUS."""
     store = opened(disk, log_file_bytes=file_kib * 1024)
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     there = fill(disk, store)
     attempt(store.close)
     for _ in range(2):
@@ -260,7 +260,7 @@ def test_nobody_looks_for_messages_in_holes(disk, fill, file_kib):
 def test_a_body_with_holes_is_whole(disk):
     """Pages of zeros are holes in a copy; where they are read, they are read as what they are."""
     with opened(disk) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         sent = [bytes(size) for size in (20_000, 3, 40_000, 9000)]
         for body in sent:
             store.append(message(body, keys=["zeros"]))
@@ -274,4 +274,4 @@ def test_a_body_with_holes_is_whole(disk):
     disk.free()
     with opened(disk) as again:
         check_both(disk, again, sent)
-        assert [found.body for found in again.query("t", "zeros")] == sent
+        assert [found.body for found in again.lookup.query("t", "zeros")] == sent

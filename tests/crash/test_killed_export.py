@@ -51,7 +51,7 @@ def test_a_job_that_is_killed_is_taken_up_by_the_next(store, tmp_path, point, ch
 @pytest.fixture
 def store(tmp_path):
     with Store.open(tmp_path / "store", create=True) as one:
-        one.create_topic("t", read_queues=2, write_queues=2)
+        one.topics.create("t", read_queues=2, write_queues=2)
         yield one
 
 

@@ -43,9 +43,9 @@ def test_the_index_is_java_s_after_any_number_of_kills(path):
             writer.kill()
             writer.wait()
     with Store.open(path) as store:
-        store.create_topic("other")  # Completes what the dead have left.
+        store.topics.create("other")  # Completes what the dead have left.
         messages = store.read("t", 0, 0, 10**7)
-        assert len(store.query("t", "k", max_messages=10**7)) == len(messages)
+        assert len(store.lookup.query("t", "k", max_messages=10**7)) == len(messages)
     index = KeyIndex(Layout(path), Geometry(SMALL.index_slots, SMALL.index_items))
     java = JavaIndex(SMALL.index_slots, SMALL.index_items)
     for one in messages:

@@ -78,7 +78,7 @@ def check_round(path, diaries, seen, next_offsets, *, recover):
     if recover:
         Store.open(path).close(clean=False)
     with Store.open(path, read_only=True) as reader:
-        assert reader.epoch == 0, "the machine stayed up: nothing to recover"
+        assert reader.history.epoch == 0, "the machine stayed up: nothing to recover"
         for queue_id in next_offsets:
             rows = scan(reader, "t", queue_id, next_offsets[queue_id])
             first = next_offsets[queue_id]

@@ -112,4 +112,4 @@ def test_creators_at_once_make_one_store(nursery, tmp_path, attempt):
     assert [nursery.wait(child) for child in children] == [0] * 4
     with Store.open(place, read_only=True) as reader:
         assert sorted(bodies(reader)[0]) == [b"0", b"1", b"2", b"3"]
-        assert reader.epoch == 0
+        assert reader.history.epoch == 0

@@ -51,12 +51,12 @@ def test_java_that_ran_in_between_is_noticed(path):
     (path / "lock").write_bytes(b"lock")
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == [b"x"]
-        assert store.epoch == 0
+        assert store.history.epoch == 0
     (path / "lock").write_bytes(b"lock")
     (path / "abort").touch()
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == [b"x"]
-        assert store.epoch == 1
+        assert store.history.epoch == 1
 
 
 def test_recovery_waits_until_all_others_are_gone(path):

@@ -127,7 +127,7 @@ def test_a_killed_query_writes_every_message_exactly_once(spark, tmp_path, kills
     dice = random.Random(SEED * 100 + part)
     job = Job(tmp_path)
     with Store.open(tmp_path / "store", create=True) as store:
-        store.create_topic(TOPIC)
+        store.topics.create(TOPIC)
         feed = Feed(store)
         for _ in range(kills):
             process = job.start("forever")

@@ -193,7 +193,7 @@ def check(path, notes):
 
 def delivered_at(path, clock, notes, may_come):
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
-        while store.advance():
+        while store.deliver_due():
             pass
         found = contents(store)
         assert all(map(may_come, found)), "it came too early"
@@ -203,7 +203,7 @@ def delivered_at(path, clock, notes, may_come):
 
 
 def contents(store):
-    if "t" not in store.topics():
+    if "t" not in store.topics.all():
         return []
     known = store.offsets("t").get(0)
     count = known.maximum - known.minimum
@@ -249,7 +249,7 @@ def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
     """Some are due now, some later, one is called off; log files begin all the time."""
     clock, expected = FakeClock(), []
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
     for step in range(400):
         with Store.open(path, config=CONFIG, clock=clock) as sender:
             for number, after in enumerate([5000, 3000, 4000, 5000 + HOUR]):
@@ -287,7 +287,7 @@ def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
 def test_processes_that_deliver_at_once_deliver_each_timer_once(nursery, path, tmp_path):
     clock = FakeClock()
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         rows = [b"%d" % number for number in range(400)]
         dues = pa.array([clock.now + 1 + n for n in range(400)], pa.timestamp("ms", "UTC"))
         store.append_batch(batch(rows, 0, deliverTimestamp=dues), topic="t")

@@ -123,7 +123,7 @@ def check_after(path, promises):
     clock = FakeClock(1_700_000_000_000 + 20 * HOUR)
     known = promises.__dict__.get("transactions", {})
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
-        store.create_topic("t")
+        store.topics.create("t")
         held = Held(store)
         asked = []
         for group in ("pg", "other"):

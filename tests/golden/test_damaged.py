@@ -161,7 +161,7 @@ def test_a_topic_table_that_makes_no_sense_is_damage_by_name(tmp_path, good, bad
     path = root / "config/topics.json"
     path.write_text(path.read_text().replace(good, bad))
     with Store.open(root, read_only=True) as store:
-        assert "TopicTest" in store.topics(), "Java left a backup"
+        assert "TopicTest" in store.topics.all(), "Java left a backup"
     (root / "config/topics.json.bak").unlink()
     with Store.open(root, read_only=True) as store, pytest.raises(StoreDamagedError):
-        store.topics()
+        store.topics.all()

@@ -54,7 +54,7 @@ def test_what_we_deliver_is_what_java_delivered_byte_for_byte(tmp_path, clock, n
     for file in (root / "config").glob("delayOffset*"):
         file.unlink()  # As if the broker had stopped before.
     with Store.open(root, clock=clock) as store:
-        assert store.advance()
+        assert store.deliver_due()
     ours = delivered(records(root, end + 1))
     assert len(ours) == count
     assert ours == java
@@ -65,8 +65,8 @@ def test_what_java_has_delivered_is_not_delivered_again(tmp_path, clock, name):
     root = shutil.copytree(GOLDEN / name, tmp_path / name)
     before = records(root)
     with Store.open(root, clock=clock) as store:
-        assert store.pending("scheduled") == []
-        store.advance()
+        assert store.views.pending("scheduled") == []
+        store.deliver_due()
     assert records(root) == before
 
 
@@ -77,13 +77,15 @@ def test_what_java_has_parked_is_seen_and_delivered_when_it_is_due(tmp_path):
         file.unlink()
     clock = FakeClock(parked.store_timestamp + 999)
     with Store.open(root, clock=clock) as store:
-        (part,) = store.pending("scheduled")
-        (batch,) = store.scan_pending(part, ["TopicTest"], ["dueTimestamp", "body", "queueId"])
+        (part,) = store.views.pending("scheduled")
+        (batch,) = store.views.scan_pending(
+            part, ["TopicTest"], ["dueTimestamp", "body", "queueId"]
+        )
         (row,) = batch.to_pylist()
         assert round(row["dueTimestamp"].timestamp() * 1000) == parked.store_timestamp + 1000
         assert (row["body"], row["queueId"]) == (b"delayed", 1)
-        assert not store.advance()
+        assert not store.deliver_due()
         clock.now = parked.store_timestamp + 1100
-        assert store.advance()
+        assert store.deliver_due()
         assert store.read("TopicTest", 1, 13)[0].body == b"delayed"
     assert min(records(root, LOG_END)) >= LOG_END

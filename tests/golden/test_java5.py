@@ -41,7 +41,7 @@ def test_every_key_and_every_id_is_found_by_java_s_index(root):
     with Store.open(root, read_only=True) as store:
         for (topic, key), messages in expected.items():
             messages.sort(key=lambda message: message["physical_offset"])
-            assert [of_ours(found) for found in store.query(topic, key)] == messages
+            assert [of_ours(found) for found in store.lookup.query(topic, key)] == messages
     assert listing(root) == before
 
 
@@ -73,4 +73,4 @@ def test_the_log_goes_on_where_java_ended(root):
             count = len(PULLED["TopicTest", queue_id]["messages"])
             added = [m.body for m in store.read("TopicTest", queue_id, count, 100)]
             assert added == [b"%d" % number for number in range(queue_id, 60, 2)]
-        assert [m.body for m in store.query("TopicTest", "ORDER3")] == [b"hello3"]
+        assert [m.body for m in store.lookup.query("TopicTest", "ORDER3")] == [b"hello3"]

@@ -68,7 +68,7 @@ def test_a_writer_finds_what_was_there_and_continues_it(root, name, seen, clock)
     with Store.open(root, read_only=True, clock=clock) as store:
         for queue_id, end in ends.items():
             assert [one.body for one in store.read("orders", queue_id, end)] == [b"added"]
-        assert len(store.query("orders", "new")) == len(ends)
+        assert len(store.lookup.query("orders", "new")) == len(ends)
 
 
 def test_what_was_pending_is_delivered_once_when_it_is_due(root, seen, clock):
@@ -76,7 +76,7 @@ def test_what_was_pending_is_delivered_once_when_it_is_due(root, seen, clock):
     with Store.open(root, clock=clock) as store:
         before = store.max_offset("later", 0)
         clock.now += 3 * DAY
-        while store.advance():
+        while store.deliver_due():
             pass
         assert not list(pending(store))
         delivered = store.read("later", 0, before)
@@ -102,7 +102,7 @@ def test_consumers_and_queries_resume_where_they_were(root, seen, clock):
 
 def test_a_deleted_topic_made_again_has_another_id_and_continues_its_offsets(root, clock):
     with Store.open(root, clock=clock) as store:
-        store.create_topic("gone", read_queues=1, write_queues=1)
+        store.topics.create("gone", read_queues=1, write_queues=1)
         assert store.append(Message(topic="gone", body=b"x", queue_id=0)).queue_offset == 1
 
 

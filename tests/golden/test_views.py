@@ -53,7 +53,7 @@ def test_what_java_has_sent_back_is_what_its_client_pulled(view, topic):
 def test_the_origin_of_a_dead_letter_is_found_by_its_id():
     (dead,) = rows(GOLDEN / JAVA5, "dlq")
     with Store.open(GOLDEN / JAVA5, read_only=True) as store:
-        first = store.message_by_offset_id(dead["originMsgId"])
+        first = store.lookup.by_offset_id(dead["originMsgId"])
     assert (first.topic, first.body, first.msg_id) == ("work", b"bad", dead["msgId"])
 
 

@@ -21,8 +21,8 @@ COMMITTED = {0: 5, 1: 7}
 def written(path, config=SIZES, rounds=3):
     """An open store: several topics and queues, keys, deflated bodies, a batch over log files."""
     store = Store.open(path, create=True, config=config)
-    store.create_topic("orders", read_queues=2, write_queues=2)
-    store.create_topic("wide", read_queues=1, write_queues=1)
+    store.topics.create("orders", read_queues=2, write_queues=2)
+    store.topics.create("wide", read_queues=1, write_queues=1)
     for n in range(40 * rounds):
         store.append(
             Message(

@@ -23,12 +23,12 @@ def delivered(store, topic="t"):
 def park(path):
     """Four messages that we have delivered, six that wait for five seconds."""
     with Store.open(path, create=True, config=SIZES) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
         for number, body in enumerate(OURS_EARLY):
             delay(store, 1, body, queue_id=number % 2)
         for number, body in enumerate(OURS_LATE):
             delay(store, 2, body, queue_id=number % 2, tags="L", keys=[body.decode()])
-        wait_until(store.advance)
+        wait_until(store.deliver_due)
         assert delivered(store) == OURS_EARLY
 
 
@@ -41,10 +41,10 @@ def test_java_delivers_what_waits_in_our_store_once(java, store_path):
         broker.stop()
     assert_same(store_path, pulled)
     with Store.open(store_path) as store:
-        assert store.pending("scheduled") == []
-        store.advance()
+        assert store.views.pending("scheduled") == []
+        store.deliver_due()
         assert delivered(store) == OURS_EARLY + OURS_LATE
-        assert [one.tags for one in store.query("t", "late3")] == ["L"]
+        assert [one.tags for one in store.lookup.query("t", "late3")] == ["L"]
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
@@ -59,8 +59,8 @@ def test_we_deliver_what_waits_in_java_s_store_once(java, store_path, ending):
     with Store.open(store_path) as store:
         waits = [
             body.as_py()
-            for part in store.pending("scheduled")
-            for batch in store.scan_pending(part, ["t"], ["body"])
+            for part in store.views.pending("scheduled")
+            for batch in store.views.scan_pending(part, ["t"], ["body"])
             for body in batch.column("body")
         ]
         # A broker may take so long to stop that some are delivered meanwhile.

@@ -97,7 +97,7 @@ def test_writers_killed_in_the_middle_lose_nothing_that_was_acknowledged(
     diaries = tmp_path / "diaries"
     diaries.mkdir()
     with Store.open(store_path, create=True, config=SIZES) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
     children = [
         nursery.start(
             produce, path=store_path, diaries=diaries, producer=f"p{n}", count=10**6, seed=seed + n

@@ -20,7 +20,7 @@ def test_java_sees_null_values_as_empty_bodies_with_their_marks(java, store_path
     schema = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
     sent = send_batch(rows, plan_columns(schema, "t"), null_body=EMPTY, key_encoding=BASE64)
     with Store.open(store_path, create=True, config=SIZES) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(sent, topic="t")
     with java.broker(store_path, **SMALL) as broker:
         pulled = broker.pull([("t", 0)])

@@ -17,7 +17,7 @@ def in_zone(zone):
 
 
 def ours(store, topic, key):
-    return [of_ours(message) for message in store.query(topic, key)]
+    return [of_ours(message) for message in store.lookup.query(topic, key)]
 
 
 def java_s(broker, topic, key):
@@ -59,8 +59,8 @@ def test_keys_that_java_indexed_are_found(java, store_path, ending):
 def check_lookups(store, found, viewed, offset_id):
     for key, expected in found.items():
         assert ours(store, "t", key) == expected, key
-    assert of_ours(store.message_by_offset_id(offset_id)) == viewed
-    assert of_ours(store.message_by_id("t", viewed["msg_id"])) == viewed
+    assert of_ours(store.lookup.by_offset_id(offset_id)) == viewed
+    assert of_ours(store.lookup.by_id("t", viewed["msg_id"])) == viewed
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])

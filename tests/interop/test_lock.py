@@ -79,7 +79,7 @@ def test_keys_are_found_after_java_was_refused(java, store_path):
         time.sleep(1)
         refused(java, store_path)
         for topic, key in (("orders", "key0"), ("orders", "key60"), ("wide", "wide79")):
-            assert len(store.query(topic, key)) == 1, key
+            assert len(store.lookup.query(topic, key)) == 1, key
 
 
 def test_topics_made_while_java_is_refused_stay(java, store_path):
@@ -90,14 +90,14 @@ def test_topics_made_while_java_is_refused_stay(java, store_path):
         def make_topics():
             while not ended.wait(0.03):
                 made.append(f"made{len(made)}")
-                store.create_topic(made[-1], read_queues=1, write_queues=1)
+                store.topics.create(made[-1], read_queues=1, write_queues=1)
 
         maker = threading.Thread(target=make_topics)
         maker.start()
         refused(java, store_path)
         ended.set()
         maker.join()
-        assert not [name for name in made if name not in store.topics()]
+        assert not [name for name in made if name not in store.topics.all()]
 
 
 def names(path):

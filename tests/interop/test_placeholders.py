@@ -22,7 +22,7 @@ def test_java_goes_on_after_a_placeholder_and_hands_it_out_with_its_mark(
 ):
     """All other messages are at their offsets, also where Java builds the queue again."""
     with Store.open(store_path, create=True, config=SIZES) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch(WRITTEN, 0), topic="t")
         place = store.read("t", 0, LOST, 1)[0].physical_offset
     (file,) = [each for each in log_files(store_path) if 0 <= place - int(each.name) < 64 * 1024]

@@ -12,7 +12,7 @@ FROM_JAVA = [b"java%d" % n for n in range(30)]
 
 def test_a_broker_between_two_batches(java, store_path):
     with Store.open(store_path, create=True, config=SIZES) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         publish(store, 0, ROWS, queue_id=0)
         publish(store, 1, ROWS[:3], queue_id=0)
     with java.broker(store_path, **SMALL) as broker:

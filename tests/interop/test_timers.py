@@ -22,7 +22,7 @@ def java5(java):
 
 def open_store(path, **options):
     store = Store.open(path, create=True, config=SIZES, **options)
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     return store
 
 
@@ -32,7 +32,7 @@ def send(store, body, after_ms):
 
 
 def drained(store):
-    while store.advance():
+    while store.deliver_due():
         pass
     known = store.offsets("t")[0]
     return [one.body for one in store.read("t", 0, known.minimum, known.maximum)]

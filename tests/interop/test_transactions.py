@@ -40,7 +40,7 @@ def test_a_broker_asks_about_exactly_what_we_left_undecided(java, store_path, cl
     """Some were put back before; another group's message holds the half cursor before them."""
     clock = FakeClock(system_clock() - 10 * MINUTE)
     with_ours = Store.open(store_path, create=True, config=SIZES, clock=clock)
-    with_ours.create_topic("bills", read_queues=1, write_queues=1)
+    with_ours.topics.create("bills", read_queues=1, write_queues=1)
     ours = Held(with_ours)
     if held:
         with producer(ours, "others", Listener(UNKNOWN)) as other:
@@ -114,7 +114,7 @@ def test_a_broker_goes_on_with_our_immune_messages(java, store_path):
     """They were put back with their first place, which no op message may name."""
     clock = FakeClock(system_clock() - 2 * MINUTE)
     with Store.open(store_path, create=True, config=SIZES, clock=clock) as store:
-        store.create_topic("bills", read_queues=1, write_queues=1)
+        store.topics.create("bills", read_queues=1, write_queues=1)
         with producer(Held(store), GROUP, Listener(decide, decide)) as one:
             one.send(message(b"immune", "bills"), immunity_s=3600)
             one.send(message(b"soon", "bills"), immunity_s=90)

@@ -20,7 +20,7 @@ NEVER, DIED = 10**6, 9
 
 def make(path):
     with Store.open(path, create=True, config=SIZES) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch(BEFORE, 0), topic="t")
     return path
 

@@ -83,7 +83,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, which=st.integers(0, 1))
     def create_topic(self, topic, which):
-        made = self.writers[which].create_topic(topic, read_queues=QUEUES, write_queues=QUEUES)
+        made = self.writers[which].topics.create(topic, read_queues=QUEUES, write_queues=QUEUES)
         if topic not in self.topics:
             assert made.topic_id not in self.ids
             self.ids.add(made.topic_id)
@@ -94,10 +94,10 @@ class StoreMachine(RuleBasedStateMachine):
     def delete_topic(self, topic, which):
         if topic in self.topics:
             self.ended[topic] = [queue.end for queue in self.topics.pop(topic)]
-            self.writers[which].delete_topic(topic)
+            self.writers[which].topics.delete(topic)
             return
         with pytest.raises(TopicNotFoundError):
-            self.writers[which].delete_topic(topic)
+            self.writers[which].topics.delete(topic)
 
     @precondition(lambda self: self.topics)
     @rule(data=st.data(), body=BODIES, queue_id=st.integers(0, QUEUES - 1), which=st.integers(0, 1))
@@ -148,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
         if failed == "WRITE_FAILED":
             return
         self.add(topic, rows)
-        self.writers[1].create_topic(topic)  # Any turn reveals what is in the log.
+        self.writers[1].topics.create(topic)  # Any turn reveals what is in the log.
 
     @precondition(lambda self: self.topics)
     @rule(data=st.data(), which=st.integers(0, 1))
@@ -182,7 +182,7 @@ class StoreMachine(RuleBasedStateMachine):
         report = verify(target)
         assert not report.findings
         with Store.open(target, clock=self.clock, config=CONFIG) as copy:
-            assert copy.epoch == self.epoch + 1
+            assert copy.history.epoch == self.epoch + 1
             for topic, queues in self.topics.items():
                 assert bodies(copy, topic) == {
                     q: [body for body, _ in queue.rows] for q, queue in enumerate(queues)
@@ -235,8 +235,8 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "reader"):
             return
         for one in (self.reader, self.writers[0]):
-            assert set(one.topics()) == set(self.topics)
-            assert one.epoch == self.epoch
+            assert set(one.topics.all()) == set(self.topics)
+            assert one.history.epoch == self.epoch
             for topic, queues in self.topics.items():
                 found = one.offsets(topic)
                 assert {q: (o.minimum, o.maximum) for q, o in found.items()} == {

@@ -54,7 +54,7 @@ def store(open_store):
 def aged(path, clock):
     """Topic t, one queue, 100 messages an hour apart; topic idle with 15 at the beginning."""
     store = filled(path, count=0, clock=clock)
-    store.create_topic("idle", read_queues=1, write_queues=1)
+    store.topics.create("idle", read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(15, 50), 0), topic="idle")
     for body in numbered(100):
         store.append(message(body, queue_id=0))
@@ -81,7 +81,7 @@ def trusted(tmp_path, request, recoveries):
     """A store of 40 messages in each of two queues, closed cleanly; its words are true."""
     path = tmp_path / "store"
     with filled(path) as store:
-        store.update_topic("t", read_queues=2, write_queues=2)
+        store.topics.update("t", read_queues=2, write_queues=2)
         store.append_batch(batch(numbered(40), 1), topic="t")
     request.param(path)
     recoveries.clear()

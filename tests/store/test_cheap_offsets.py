@@ -15,7 +15,7 @@ QUEUES = 70
 def path(tmp_path):
     """A topic with one message in each queue but the last, which is empty."""
     with Store.open(tmp_path / "store", create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=QUEUES, write_queues=QUEUES)
+        store.topics.create("t", read_queues=QUEUES, write_queues=QUEUES)
         store.append_batch(batch([b"x"] * (QUEUES - 1), list(range(QUEUES - 1))), topic="t")
     return tmp_path / "store"
 
@@ -85,14 +85,14 @@ def test_an_open_reader_sees_a_topic_that_goes_on_under_its_name(path, reader):
     assert reader.offsets("t")[3] == QueueOffsets(0, 1)
     with Store.open(path, config=SMALL) as writer:
         writer.append(message(queue_id=3))
-        writer.delete_topic("t")
-        writer.create_topic("t", read_queues=QUEUES, write_queues=QUEUES)
+        writer.topics.delete("t")
+        writer.topics.create("t", read_queues=QUEUES, write_queues=QUEUES)
         assert reader.offsets("t")[3] == QueueOffsets(2, 2)
         assert reader.offsets("t")[QUEUES - 1] == QueueOffsets(0, 0)
         writer.append(message(queue_id=3))
         assert reader.offsets("t")[3] == QueueOffsets(2, 3)
-        writer.delete_topic("t")
-        writer.create_topic("t", read_queues=4, write_queues=4)
+        writer.topics.delete("t")
+        writer.topics.create("t", read_queues=4, write_queues=4)
         assert reader.offsets("t")[3] == QueueOffsets(3, 3)
 
 

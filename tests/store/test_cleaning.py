@@ -80,7 +80,7 @@ def test_offsets_go_on_when_the_queues_are_lost_too(aged, path, lost):
 def test_a_queue_whose_last_file_is_full_keeps_its_end(path, clock):
     with filled(path, count=0, clock=clock) as store:
         store.append_batch(batch(numbered(10), 0), topic="t")
-        store.create_topic("u", read_queues=1, write_queues=1)
+        store.topics.create("u", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(100), 0), topic="u")
         store.clean(hours=0)
         assert [int(file.name) for file in queue_files(path)] == [0]
@@ -191,7 +191,7 @@ def test_a_death_at_any_step_leaves_a_store_that_agrees(tmp_path, clock, monkeyp
     for step in range(200):
         path = tmp_path / f"store{step}"
         store = filled(path, count=0, clock=clock)
-        store.create_topic("idle", read_queues=1, write_queues=1)
+        store.topics.create("idle", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(12, 50), 0), topic="idle")
         store.append_batch(batch(numbered(90), 0), topic="t")
         everything = dict(scan(store, "t", 0))

@@ -14,7 +14,7 @@ MIB = 1 << 20
 def test_a_scan_of_highly_compressible_bodies_stays_small(tmp_path):
     bodies = [b"%d" % number + bytes(2 * MIB) for number in range(24)]
     with Store.open(tmp_path / "store", create=True) as store:
-        store.create_topic("T", read_queues=1, write_queues=1)
+        store.topics.create("T", read_queues=1, write_queues=1)
         for first in range(0, 24, 8):
             store.append_batch(pa.record_batch({"body": bodies[first : first + 8]}), topic="T")
         store.append_batch(pa.record_batch({"body": ["plain", "too"]}), topic="T")
@@ -38,7 +38,7 @@ def test_compressed_bodies_between_others_come_back_wherever_a_batch_ends(
     shapes = (b"", b"short", b"x" * 5_000, b"y" * 40_000, os.urandom(6_000))
     bodies = [rng.choice(shapes) + b"%d" % number for number in range(60)]
     with Store.open(tmp_path / "store", create=True) as store:
-        store.create_topic("T", read_queues=1, write_queues=1)
+        store.topics.create("T", read_queues=1, write_queues=1)
         store.append_batch(pa.record_batch({"body": pa.array(bodies, pa.binary())}), topic="T")
         batches = list(store.scan("T", 0, 0, 60, ["queueOffset", "body"], verify_crc=True))
     found = pa.Table.from_batches(batches)

@@ -45,7 +45,7 @@ def test_message_and_batch_of_one_store_the_same_record(open_store, clock, case)
     store.append_batch(batch([b"x"], 1, **columns), topic="t")
     (topic, queue_id), *others = {
         (name, queue_id)
-        for name in store.topics()
+        for name in store.topics.all()
         for queue_id, known in store.offsets(name).items()
         if known.maximum
     }
@@ -85,7 +85,7 @@ def contents(store):
             sorted((m.body, sorted(own(m).items())) for m in parked(store, name, queue_id)),
             sorted(tags_codes(store, name, queue_id)),
         )
-        for name in store.topics()
+        for name in store.topics.all()
         for queue_id, known in store.offsets(name).items()
         if known.maximum
     }
@@ -164,7 +164,7 @@ def test_staged_rows_of_a_level_wait_from_their_publication_on(open_store, clock
     with open_store(read_only=True).sink.stage(mine, partition=0, attempt=0) as stager:
         stager.append(rows, topic="t")
         staged = stager.finish()
-    assert set(store.topics()) == set()
+    assert set(store.topics.all()) == set()
     clock.now += 60_000
     store.sink.publish(mine, [staged])
     assert bodies(store)[0] == numbered(1)
@@ -176,7 +176,7 @@ def test_staged_rows_of_a_level_wait_from_their_publication_on(open_store, clock
 
 
 def test_a_row_that_is_too_far_ahead_stops_the_batch_by_name(store, clock):
-    store.create_topic("t")
+    store.topics.create("t")
     before = store.position()
     for column, values in {
         "deliverTimestamp": [None, clock.now + DAY, clock.now + 40 * DAY + 1],

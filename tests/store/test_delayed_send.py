@@ -52,7 +52,7 @@ def test_a_due_time_that_has_come_delivers_at_once(store, clock, ago):
     assert bodies(store)[0] == [b"one", b"row"]
     for stored in parked(store, "t"):
         assert own(stored) == {"TIMER_DELIVER_MS": str(max(due, 0))}
-    assert TIMER not in store.topics()
+    assert TIMER not in store.topics.all()
 
 
 def test_levels_above_the_last_are_the_last(store, clock):
@@ -97,7 +97,7 @@ def test_a_level_counts_from_the_store_time(open_store, clock, monkeypatch):
     ],
 )
 def test_an_impossible_delay_is_refused_and_nothing_is_written(store, wrong, code):
-    store.create_topic("t")
+    store.topics.create("t")
     before = store.position()
     with pytest.raises(MessageError) as caught:
         store.append(message(**wrong))
@@ -115,19 +115,19 @@ def test_forty_days_ahead_is_not_too_far_and_the_limit_can_be_moved(open_store, 
 
 
 def test_topics_to_wait_in_are_made_as_java_has_them(store):
-    assert not {SCHEDULE, TIMER} & set(store.topics())
+    assert not {SCHEDULE, TIMER} & set(store.topics.all())
     store.append(message(delay_level=1))
-    made = store.topic(SCHEDULE)
+    made = store.topics.get(SCHEDULE)
     assert (made.read_queues, made.write_queues, made.perm) == (18, 18, 6)
     store.append_batch(delayed_batch([b""], delay=["1h"]), topic="t")
-    made = store.topic(TIMER)
+    made = store.topics.get(TIMER)
     assert (made.read_queues, made.write_queues, made.perm) == (1, 1, 6)
 
 
 def test_each_level_has_a_queue_however_many_there_are(open_store, tmp_path):
     store = open_store(config=NINETEEN)
     store.append(message(b"last", delay_level=19))
-    assert store.topic(SCHEDULE).read_queues == 19
+    assert store.topics.get(SCHEDULE).read_queues == 19
     assert [m.body for m in parked(store, SCHEDULE, 18)] == [b"last"]
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "java")
     with Store.open(root, config=NINETEEN) as continued:
@@ -186,9 +186,9 @@ def test_keys_of_waiting_messages_are_found_under_the_topic_they_wait_in(store):
     store.append(message(b"one", keys=["k"], delay_level=1))
     rows = delayed_batch([b"row"], delay=["1h"]).append_column("keys", pa.array([["k"]]))
     store.append_batch(rows, topic="t")
-    assert store.query("t", "k") == []
-    assert [m.body for m in store.query(SCHEDULE, "k")] == [b"one"]
-    assert [m.body for m in store.query(TIMER, "k")] == [b"row"]
+    assert store.lookup.query("t", "k") == []
+    assert [m.body for m in store.lookup.query(SCHEDULE, "k")] == [b"one"]
+    assert [m.body for m in store.lookup.query(TIMER, "k")] == [b"row"]
 
 
 def test_whoever_delivers_is_told_when_the_next_is_due(store, clock):
@@ -228,7 +228,7 @@ def test_our_records_and_entries_are_those_that_java_made(open_store, clock, nam
     assert len(theirs) == JAVA[name]
     store = open_store(config=BIG)
     for topic in {m.properties["REAL_TOPIC"] for m in theirs}:
-        store.create_topic(topic)
+        store.topics.create(topic)
     for one in theirs:
         clock.now = one.store_timestamp
         known = one.properties

@@ -62,7 +62,7 @@ def test_operations_on_one_open_store_leave_no_descriptor(path, tmp_path):
 
         def work(number):
             bodies(store)
-            store.query("t", "k")
+            store.lookup.query("t", "k")
             store.snapshot(tmp_path / f"copy-{number}")
             store.clean(total_bytes=8192)
             store.flush()

@@ -46,7 +46,7 @@ def test_a_store_takes_the_time_of_the_file(path, file_clock):
 
 def test_other_processes_take_it_too(path, file_clock):
     with Store.open(path, create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         context = multiprocessing.get_context("spawn")
         for later in (0, 7):
             file_clock.set(NOON + later)

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from pyrocket import LookupRequest, Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig
 from pyrocket.engine.group_admin import AtTime, Groups
+from pyrocket.engine.history import History
+from pyrocket.engine.lookup import Lookup
+from pyrocket.engine.raw_reads import RawReads
+from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.model import HalfMessageRef
@@ -58,8 +62,9 @@ WITH_PATHS = ("Store.open", "Store.snapshot")
 
 def without_arguments(store):
     known = {
-        "Store": (store, "advance flush now position topics"),
+        "Store": (store, "deliver_due flush now position"),
         "Groups": (store.groups, "all offsets"),
+        "TopicAdmin": (store.topics, "all"),
         "Transactions": (store.transactions, "pending run_checks"),
         "Timers": (store.timers, "count entries next_due"),
     }
@@ -72,55 +77,68 @@ def without_arguments(store):
 
 def calls(store):
     """How each public method with arguments is called, by name: the method, and good arguments."""
-    return {**reads(store), **writes(store), **calls_of_parts(store)}
+    return {**reads(store), **reads_of_parts(store), **writes(store), **calls_of_parts(store)}
+
+
+def reads_of_parts(store):
+    span = {"topic": "t", "queue_id": 0, "start": 0, "end": 3}
+    located = store.lookup.locate(LookupRequest(topics=("t",), keys=("k",)))
+    return {
+        "RawReads.cut_by_bytes": (store.raw.cut_by_bytes, {**span, "marks": [100, 200]}),
+        "History.cut_since": (store.history.cut_since, {"epoch": 0, "topic": "t", "queue_id": 0}),
+        "History.holds": (store.history.holds, {"mark": store.history.mark({"t": {0: 3}})}),
+        "History.mark": (store.history.mark, {"offsets": {"t": {0: 3}}}),
+        "Lookup.locate": (
+            store.lookup.locate,
+            {"wanted": LookupRequest(topics=("t",), keys=("k",))},
+        ),
+        "RawReads.log_span": (store.raw.log_span, span),
+        "Lookup.by_id": (store.lookup.by_id, {"topic": "t", "msg_id": "x"}),
+        "Lookup.by_offset_id": (store.lookup.by_offset_id, {"offset_msg_id": "0" * 32}),
+        "Lookup.query": (
+            store.lookup.query,
+            {"topic": "t", "key": "k", "begin_ms": 0, "end_ms": 2**50, "max_messages": 5},
+        ),
+        "RawReads.slice_of_ranges": (
+            store.raw.slice_of_ranges,
+            {"topic": "t", "ranges": [(0, 0, 2)]},
+        ),
+        "RawReads.slices": (store.raw.slices, span),
+        "RawReads.slices_at": (
+            store.raw.slices_at,
+            {
+                "locations": store.lookup.locate(
+                    LookupRequest(topics=("t",), keys=("k",))
+                ).locations[0]
+            },
+        ),
+    }
 
 
 def reads(store):
     span = {"topic": "t", "queue_id": 0, "start": 0, "end": 3}
     return {
-        "Store.cut_by_bytes": (store.cut_by_bytes, {**span, "marks": [100, 200]}),
-        "Store.cut_since": (store.cut_since, {"epoch": 0, "topic": "t", "queue_id": 0}),
-        "Store.estimate_bytes": (store.estimate_bytes, span),
-        "Store.holds": (store.holds, {"mark": store.mark({"t": {0: 3}})}),
-        "Store.mark": (store.mark, {"offsets": {"t": {0: 3}}}),
-        "Store.locate": (store.locate, {"wanted": LookupRequest(topics=("t",), keys=("k",))}),
-        "Store.log_span": (store.log_span, span),
         "Store.lost_queues": (store.lost_queues, {"topic": "t"}),
         "Store.max_offset": (store.max_offset, {"topic": "t", "queue_id": 0}),
         "Store.min_offset": (store.min_offset, {"topic": "t", "queue_id": 0}),
-        "Store.message_by_id": (store.message_by_id, {"topic": "t", "msg_id": "x"}),
-        "Store.message_by_offset_id": (store.message_by_offset_id, {"offset_msg_id": "0" * 32}),
         "Store.messages": (store.messages, span),
         "Store.offset_by_time": (
             store.offset_by_time,
             {"topic": "t", "queue_id": 0, "timestamp_ms": 0},
         ),
         "Store.offsets": (store.offsets, {"topic": "t"}),
-        "Store.pending": (store.pending, {"kind": "scheduled"}),
-        "Store.query": (
-            store.query,
-            {"topic": "t", "key": "k", "begin_ms": 0, "end_ms": 2**50, "max_messages": 5},
-        ),
+        "Views.pending": (store.views.pending, {"kind": "scheduled"}),
         "Store.queue_range": (store.queue_range, {"topic": "t", "queue_id": 0}),
         "Store.read": (
             store.read,
             {"topic": "t", "queue_id": 0, "offset": 0, "max_messages": 3},
         ),
         "Store.scan": (store.scan, {**span, "columns": ("body",)}),
-        "Store.scan_pending": (
-            store.scan_pending,
-            {"part": store.pending("scheduled")[0], "topics": ("t",), "columns": ("body",)},
+        "Views.scan_pending": (
+            store.views.scan_pending,
+            {"part": store.views.pending("scheduled")[0], "topics": ("t",), "columns": ("body",)},
         ),
-        "Store.slice_of_ranges": (
-            store.slice_of_ranges,
-            {"topic": "t", "ranges": [(0, 0, 2)]},
-        ),
-        "Store.slices": (store.slices, span),
-        "Store.slices_at": (
-            store.slices_at,
-            {"locations": store.locate(LookupRequest(topics=("t",), keys=("k",))).locations[0]},
-        ),
-        "Store.topic": (store.topic, {"name": "t"}),
+        "TopicAdmin.get": (store.topics.get, {"name": "t"}),
     }
 
 
@@ -132,17 +150,20 @@ def writes(store):
             {"batch": batch([b"x"]), "topic": "t", "first_queue": 0, "whole": False},
         ),
         "Store.clean": (store.clean, {"hours": 1000, "total_bytes": 10**9, "dry_run": True}),
-        "Store.create_topic": (
-            store.create_topic,
+        "TopicAdmin.create": (
+            store.topics.create,
             {"name": "u", "read_queues": 1, "write_queues": 1, "perm": 6, "exist_ok": True},
         ),
-        "Store.update_topic": (
-            store.update_topic,
+        "TopicAdmin.update": (
+            store.topics.update,
             {"name": "v", "read_queues": 1, "write_queues": 1, "perm": 6},
         ),
-        "Store.create_topics": (store.create_topics, {"topics": [TopicConfig("x", 1, 1)]}),
+        "TopicAdmin.create_many": (
+            store.topics.create_many,
+            {"topics": [TopicConfig("x", 1, 1)]},
+        ),
         "Store.set_retention": (store.set_retention, {"retention": Retention()}),
-        "Store.delete_topic": (store.delete_topic, {"name": "w"}),
+        "TopicAdmin.delete": (store.topics.delete, {"name": "w"}),
     }
 
 
@@ -192,7 +213,7 @@ def calls_of_parts(store):
 def store(path, clock):
     with filled(path, clock=clock) as opened:
         for name in ("v", "w"):
-            opened.create_topic(name, read_queues=1, write_queues=1)
+            opened.topics.create(name, read_queues=1, write_queues=1)
         opened.append(Message(topic="t", body=b"x", keys="k"))
         opened.append(Message(topic="t", body=b"x", delay_level=9))
         opened.groups.commit("g", "t", {0: 1})
@@ -220,7 +241,7 @@ def outcome(method, arguments):
 
 
 def public_methods():
-    kinds = Store, Groups, Transactions, Timers, Views, Sink
+    kinds = Store, TopicAdmin, Groups, Lookup, RawReads, History, Transactions, Timers, Views, Sink
     return {
         f"{kind.__name__}.{name}"
         for kind in kinds
@@ -253,13 +274,16 @@ def test_hostile_fields_of_messages_and_wishes_are_refused_with_a_way_out(store,
             for one in fields(Message)
         ),
         *(
-            (store.locate, {"wanted": replace(LookupRequest(topics=("t",)), **{one.name: value})})
+            (
+                store.lookup.locate,
+                {"wanted": replace(LookupRequest(topics=("t",)), **{one.name: value})},
+            )
             for one in fields(LookupRequest)
         ),
         (store.append, {"message": Message(topic="t", body=b"x", properties={"a": value})}),
         (store.append, {"message": Message(topic="t", body=b"x", keys=[value])}),
         (store.groups.commit, {"group": "g", "topic": "t", "offsets": {0: value}}),
-        (store.mark, {"offsets": {"t": {0: value}}}),
+        (store.history.mark, {"offsets": {"t": {0: value}}}),
     ]
     faults = [fault for one in tried if (fault := outcome(*one))]
     assert not faults, "\n".join(faults)

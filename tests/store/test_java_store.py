@@ -29,7 +29,7 @@ def test_reading_leaves_no_trace(clean, txcheck):
         with Store.open(root, read_only=True) as store:
             assert store.read_only
             assert store.uuid == ""
-            for topic in store.topics():
+            for topic in store.topics.all():
                 for queue_id, known in store.offsets(topic).items():
                     store.read(topic, queue_id, known.minimum, 100)
                     columns = list(SCAN_COLUMNS)
@@ -86,7 +86,7 @@ def test_a_time_finds_the_first_message_at_or_after_it(clean, queue_id):
 def test_topics_are_those_of_java_s_table(clean, txcheck):
     with Store.open(clean, read_only=True) as store:
         counts = {
-            name: (t.read_queues, t.write_queues, t.perm) for name, t in store.topics().items()
+            name: (t.read_queues, t.write_queues, t.perm) for name, t in store.topics.all().items()
         }
         assert counts == {
             "SCHEDULE_TOPIC_XXXX": (18, 18, 6),
@@ -100,9 +100,9 @@ def test_topics_are_those_of_java_s_table(clean, txcheck):
             "OFFSET_MOVED_EVENT": (1, 1, 6),
         }
         with pytest.raises(TopicNotFoundError, match="TopicTest"):
-            store.topic("TopicTests")
+            store.topics.get("TopicTests")
     with Store.open(txcheck, read_only=True) as store:
-        assert "RMQ_SYS_TRANS_HALF_TOPIC" in store.topics()
+        assert "RMQ_SYS_TRANS_HALF_TOPIC" in store.topics.all()
 
 
 CHAIN = [

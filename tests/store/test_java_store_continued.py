@@ -35,7 +35,7 @@ def test_a_writer_takes_sizes_from_the_files_and_gives_an_identity(clean):
         assert len(uuid) == 36
         check_test_topic(store)
     with Store.open(clean, read_only=True) as store:
-        assert (store.uuid, store.epoch) == (uuid, 0)
+        assert (store.uuid, store.history.epoch) == (uuid, 0)
         check_test_topic(store)
     assert ((clean / "lock").stat().st_mtime_ns, (clean / "lock").stat().st_ino) == (
         lock.st_mtime_ns,
@@ -113,7 +113,7 @@ def test_a_store_that_was_not_closed_is_recovered_whole(clean):
     with Store.open(clean) as store:
         check_test_topic(store)
         assert (store.max_offset("TopicTest", 0), store.max_offset("TopicTest", 1)) == (74, 73)
-        assert store.epoch == 1
+        assert store.history.epoch == 1
     assert not (clean / "abort").exists()
 
 
@@ -144,10 +144,10 @@ def test_the_delay_queue_is_rebuilt_with_its_times_of_delivery(clean):
 
 def test_topics_are_added_beside_those_of_java(clean):
     with Store.open(clean) as store:
-        known = store.topics().keys()
+        known = store.topics.all().keys()
         store.append(Message(topic="Added", body=b"x", queue_id=3))
     with Store.open(clean, read_only=True) as store:
-        assert store.topics().keys() == known | {"Added"}
+        assert store.topics.all().keys() == known | {"Added"}
         assert store.read("Added", 3, 0)[0].body == b"x"
     assert (clean / "config/topics.json.bak").read_bytes() == (
         GOLDEN / CLEAN / "config/topics.json"

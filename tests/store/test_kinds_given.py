@@ -92,13 +92,13 @@ READS = {
     "queue_id is None": lambda store: store.max_offset("t", None),
     "queue_id is True": lambda store: store.min_offset("t", True),
     "timestamp_ms is 1.5": lambda store: store.offset_by_time("t", 0, 1.5),
-    "key is 5": lambda store: store.query("t", 5),
-    "topic is 5": lambda store: store.query(5, "k"),
-    "begin_ms is '0'": lambda store: store.query("t", "k", begin_ms="0"),
-    "msg_id is 7": lambda store: store.message_by_id("t", 7),
-    "offset_msg_id is None": lambda store: store.message_by_offset_id(None),
+    "key is 5": lambda store: store.lookup.query("t", 5),
+    "topic is 5": lambda store: store.lookup.query(5, "k"),
+    "begin_ms is '0'": lambda store: store.lookup.query("t", "k", begin_ms="0"),
+    "msg_id is 7": lambda store: store.lookup.by_id("t", 7),
+    "offset_msg_id is None": lambda store: store.lookup.by_offset_id(None),
     r"topic is \['t'\]": lambda store: store.offsets(["t"]),
-    "nothing waits as 'sched'.*scheduled": lambda store: store.pending("sched"),
+    "nothing waits as 'sched'.*scheduled": lambda store: store.views.pending("sched"),
     "a queue id is '0'": lambda store: store.groups.commit("g", "t", {"0": 1}),
     "the offset of queue 0 is 1.5": lambda store: store.groups.commit("g", "t", {0: 1.5}),
     "the offsets are 3": lambda store: store.groups.commit("g", "t", 3),
@@ -115,10 +115,10 @@ def test_a_number_or_text_of_another_kind_is_refused_by_name(store, told):
 
 @pytest.mark.parametrize("perm", [8, 77, -1, True, "6"])
 def test_a_permission_that_rocketmq_does_not_have_is_refused(store, perm):
-    for change in (store.create_topic, store.update_topic):
+    for change in (store.topics.create, store.topics.update):
         with pytest.raises(InvalidInputError, match=r"TOPIC_PERMISSION.*their sum"):
             change("t", perm=perm)
-    assert store.create_topic("inherited", perm=7).perm == 7
+    assert store.topics.create("inherited", perm=7).perm == 7
 
 
 @pytest.mark.parametrize("path", ["", None, 5, b"x"])

@@ -87,7 +87,7 @@ def test_a_link_that_is_planted_while_a_store_is_open_is_not_followed(path, tmp_
         "timers": lambda: with_timers(store, clock),
         "stage": lambda: publish(store, 1, [b"sunk"]),
         "commit": lambda: store.groups.commit("g", "t", {0: 3}),
-        "topic": lambda: store.create_topic("u"),
+        "topic": lambda: store.topics.create("u"),
         "clean": lambda: store.clean(total_bytes=8192),
         "flush": store.flush,
         "close": store.close,

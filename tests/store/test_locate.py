@@ -39,11 +39,11 @@ def some(open_store, path, request):
 
 def read(store, wanted, *columns, **options):
     """The messages, in the order in which a task would read them."""
-    located = store.locate(wanted)
+    located = store.lookup.locate(wanted)
     rows = []
     for places in located.locations:
         for part in decoded(
-            store.slices_at(places, **options), columns or ("body",), verify_crc=True
+            store.raw.slices_at(places, **options), columns or ("body",), verify_crc=True
         ):
             rows += zip(*(part.column(name).to_pylist() for name in part.schema.names), strict=True)
     assert len(rows) == len(located) or options
@@ -135,11 +135,11 @@ def test_a_key_that_most_messages_have_is_read_from_the_file_as_a_whole(open_sto
 def test_it_is_told_what_was_used(open_store):
     store = open_store()
     store.append_batch(batch(numbered(100), 0, keys=[["k"]] * 100), topic="t")
-    tail = store.locate(ONE_KEY)
+    tail = store.lookup.locate(ONE_KEY)
     assert (tail.index_files, len(tail)) == (0, 100)
     assert tail.walked_bytes > 100 * 100
     store.close()
-    indexed = open_store(read_only=True).locate(ONE_KEY)
+    indexed = open_store(read_only=True).lookup.locate(ONE_KEY)
     assert indexed.index_files > 1
     assert indexed.walked_bytes < tail.walked_bytes / 50
     assert (indexed.candidates, len(indexed)) == (100, 100)
@@ -148,9 +148,9 @@ def test_it_is_told_what_was_used(open_store):
 def test_messages_of_a_deleted_topic_are_not_found(open_store):
     store = open_store()
     store.append(message(b"old", keys=["k"]))
-    store.delete_topic("t")
-    store.create_topic("t")
-    assert len(store.query("t", "k")) == 1
+    store.topics.delete("t")
+    store.topics.create("t")
+    assert len(store.lookup.query("t", "k")) == 1
     assert read(store, ONE_KEY) == []
     store.append(message(b"new", keys=["k"]))
     assert read(store, ONE_KEY) == [b"new"]
@@ -164,12 +164,12 @@ def test_what_was_cleaned_away_is_not_found_and_named_if_it_goes_later(open_stor
     files = log_files(path)
     files[0].unlink()
     reader = open_store(read_only=True)
-    (places,) = reader.locate(ONE_KEY).locations
+    (places,) = reader.lookup.locate(ONE_KEY).locations
     assert 0 < len(places) < 60
     files[1].unlink()
     with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
-        list(reader.slices_at(places))
-    (fewer,) = reader.locate(ONE_KEY).locations
+        list(reader.raw.slices_at(places))
+    (fewer,) = reader.lookup.locate(ONE_KEY).locations
     assert len(fewer) < len(places)
 
 
@@ -179,18 +179,18 @@ def test_a_damaged_message_is_named(open_store, path):
     store.close()
     at = sent[1].physical_offset
     reader = open_store(read_only=True)
-    (places,) = reader.locate(ONE_KEY).locations
+    (places,) = reader.lookup.locate(ONE_KEY).locations
     overwrite(path / "commitlog" / f"{4096:020d}", b"\x7f\xff", at - 4096 + 84)
     with pytest.raises(StoreDamagedError, match=f"log offset {at}"):
-        list(reader.slices_at(places))
+        list(reader.raw.slices_at(places))
     with pytest.raises(StoreDamagedError, match=f"log offset {at}"):
-        reader.locate(ONE_KEY)
+        reader.lookup.locate(ONE_KEY)
 
 
 def test_places_of_another_queue_are_refused(open_store):
     store = open_store()
     store.append_batch(batch(numbered(4), 0, keys=[["k"]] * 4), topic="t")
-    (places,) = store.locate(ONE_KEY).locations
+    (places,) = store.lookup.locate(ONE_KEY).locations
     for wrong in (
         replace(places, topic="u"),
         replace(places, queue_id=1),
@@ -199,9 +199,9 @@ def test_places_of_another_queue_are_refused(open_store):
         ),
     ):
         with pytest.raises(StoreDamagedError):
-            list(store.slices_at(wrong))
+            list(store.raw.slices_at(wrong))
     with pytest.raises(SchemaError, match="'boddy'"):
-        list(decoded(store.slices_at(places), ["boddy"]))
+        list(decoded(store.raw.slices_at(places), ["boddy"]))
 
 
 def test_places_within_a_range_of_offsets():
@@ -246,7 +246,7 @@ def test_what_is_found_is_what_a_scan_finds(tmp_path_factory, messages, wanted, 
     path = tmp_path_factory.mktemp("s") / "store"
     for part in (messages[:closed_after], messages[closed_after:]):
         with Store.open(path, create=True, config=SMALL, clock=FakeClock()) as store:
-            store.create_topic("t", read_queues=2, write_queues=2)
+            store.topics.create("t", read_queues=2, write_queues=2)
             if part:
                 rows = {"body": pa.array([",".join(keys) for keys in part]), "keys": part}
                 rows["keys"] = pa.array(part, pa.list_(pa.string()))

@@ -27,12 +27,12 @@ from support.stores import (
 def marked(path, count=30):
     """A cleanly closed store with messages in t/0, and the mark of the last one."""
     with filled(path, count=count) as store:
-        return store.mark({"t": {0: count}})
+        return store.history.mark({"t": {0: count}})
 
 
 def holds(path, mark):
     with Store.open(path, read_only=True) as store:
-        return store.holds(mark)
+        return store.history.holds(mark)
 
 
 def test_nothing_is_said_of_a_message_that_a_repair_has_replaced_by_a_placeholder(tmp_path):
@@ -52,32 +52,32 @@ def test_nothing_is_said_of_a_message_that_a_repair_has_replaced_by_a_placeholde
 def test_a_mark_is_that_of_the_newest_message_before_the_offsets(tmp_path):
     clock = FakeClock()
     with Store.open(tmp_path / "s", create=True, config=SMALL, clock=clock) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
         sent = []
         for queue_id in (0, 1, 0, 1):
             clock.now += 1_000
             sent.append(store.append(message(b"x", queue_id=queue_id)))
-        mark = store.mark({"t": {0: 2, 1: 1}})
+        mark = store.history.mark({"t": {0: 2, 1: 1}})
         newest = store.read("t", 0, 1)[0]
         assert (mark.log_offset, mark.store_timestamp) == (
             newest.physical_offset,
             newest.store_timestamp,
         )
-        assert store.mark({"t": {0: 2, 1: 2}}).store_timestamp == clock.now
-        assert store.holds(mark)
+        assert store.history.mark({"t": {0: 2, 1: 2}}).store_timestamp == clock.now
+        assert store.history.holds(mark)
 
 
 def test_there_is_no_mark_where_no_message_is(tmp_path):
     with filled(tmp_path / "s", count=3) as store:
-        assert store.mark({}) is None
-        assert store.mark({"t": {0: 0}}) is None
-        assert store.mark({"t": {0: 9}, "gone": {3: 1}}) is None
+        assert store.history.mark({}) is None
+        assert store.history.mark({"t": {0: 0}}) is None
+        assert store.history.mark({"t": {0: 9}, "gone": {3: 1}}) is None
 
 
 def test_a_log_without_files_holds_no_mark(tmp_path):
     mark = marked(tmp_path / "s")
     with Store.open(tmp_path / "empty", create=True, config=SMALL) as store:
-        assert store.holds(mark) is False
+        assert store.history.holds(mark) is False
 
 
 @pytest.mark.parametrize("later", [0, 5, 200])
@@ -87,11 +87,11 @@ def test_an_older_copy_does_not_hold_the_mark_however_much_it_has_grown(tmp_path
     shutil.copytree(tmp_path / "s", tmp_path / "copy")
     with Store.open(tmp_path / "s") as store:
         store.append_batch(batch([b"%0100d" % n for n in range(10)], 0), topic="t")
-        mark = store.mark({"t": {0: 30}})
+        mark = store.history.mark({"t": {0: 30}})
     with Store.open(tmp_path / "copy") as copy:
         if later:
             copy.append_batch(batch([b"%0100d" % n for n in range(later)], 0), topic="t")
-        assert copy.holds(mark) is False
+        assert copy.history.holds(mark) is False
     assert holds(tmp_path / "copy", mark) is False
     assert holds(tmp_path / "s", mark)
 
@@ -126,24 +126,24 @@ def test_a_store_that_was_moved_holds_its_mark(tmp_path, move, boot):
         boot(target)
     assert holds(target, mark)
     with Store.open(target) as store:
-        assert store.holds(mark)
+        assert store.history.holds(mark)
         store.append(message(b"later"))
     assert holds(target, mark)
 
 
 def test_nothing_is_said_of_a_mark_that_was_cleaned_away(tmp_path):
     with filled(tmp_path / "s", count=90) as store:
-        mark = store.mark({"t": {0: 3}})
+        mark = store.history.mark({"t": {0: 3}})
         store.clean(total_bytes=4096)
         assert store.min_offset("t", 0) > 3
-        assert store.holds(mark) is None
-        assert store.mark({"t": {0: 3}}) is None
+        assert store.history.holds(mark) is None
+        assert store.history.mark({"t": {0: 3}}) is None
 
 
 def test_nothing_is_said_of_a_mark_in_a_lost_file(tmp_path):
     mark = marked(tmp_path / "s", count=90)
     with Store.open(tmp_path / "s", read_only=True) as store:
-        early = store.mark({"t": {0: 40}})
+        early = store.history.mark({"t": {0: 40}})
     assert early.log_offset < mark.log_offset
     lost = early.log_offset - early.log_offset % 4096
     next(one for one in log_files(tmp_path / "s") if int(one.name) == lost).unlink()
@@ -155,7 +155,7 @@ def test_a_mark_is_not_made_of_an_entry_that_points_to_no_record(tmp_path):
     marked(tmp_path / "s")
     overwrite(queue_files(tmp_path / "s")[-1], (5000).to_bytes(8, "big"), at=9 * 20)
     with Store.open(tmp_path / "s", read_only=True) as store:
-        assert store.mark({"t": {0: 30}}) is None
+        assert store.history.mark({"t": {0: 30}}) is None
 
 
 def test_a_time_is_looked_up_in_a_queue_that_its_topic_has_lost(tmp_path):
@@ -163,11 +163,11 @@ def test_a_time_is_looked_up_in_a_queue_that_its_topic_has_lost(tmp_path):
     clock = FakeClock()
     config = replace(SMALL, flush_interval_ms=3_600_000)
     with Store.open(tmp_path / "s", create=True, config=config, clock=clock) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
         for _ in range(4):
             clock.now += 1_000
             store.append(message(b"x", queue_id=1))
-        store.update_topic("t", read_queues=1, write_queues=1)
+        store.topics.update("t", read_queues=1, write_queues=1)
         assert store.offset_by_time("t", 1, clock.now - 1_000) == 2
         with pytest.raises(QueueNotFoundError):
             store.offset_by_time("t", 7, clock.now)

@@ -28,7 +28,7 @@ def path(tmp_path):
     """A store that was closed cleanly; the first record of its second log file is damaged."""
     path = tmp_path / "store"
     with Store.open(path, create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         for number in range(COUNT):
             store.append(message(b"%06d" % number + b"." * 100))
     overwrite(log_files(path)[1], b"xx", MAGIC_AT)

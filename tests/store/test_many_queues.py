@@ -11,7 +11,7 @@ from pyrocket import Message, Store
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 with Store.open(sys.argv[1], create=True) as store:
-    store.create_topic("T", read_queues=500, write_queues=500)
+    store.topics.create("T", read_queues=500, write_queues=500)
     for queue in range(500):
         store.append(Message(topic="T", body=b"x", queue_id=queue))
     assert {offsets.maximum for offsets in store.offsets("T").values()} == {1}
@@ -31,7 +31,7 @@ def test_five_hundred_queues_are_written_read_and_recovered_with_few_descriptors
 def test_a_queue_that_the_topic_has_lost_can_still_be_read(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         store.append(Message(topic="T", body=b"x", queue_id=3))
-        store.update_topic("T", read_queues=2)
+        store.topics.update("T", read_queues=2)
         assert store.offsets("T").keys() == {0, 1}
         assert [message.body for message in store.read("T", 3, 0)] == [b"x"]
         assert sum(batch.num_rows for batch in store.scan("T", 3, 0, 1)) == 1

@@ -19,7 +19,7 @@ from support.stores import batch, filled, message, numbered
 def two_queues(path):
     """Queue 0 with 100 messages, queue 1 with 40."""
     with filled(path, count=100) as store:
-        store.update_topic("t", read_queues=2, write_queues=2)
+        store.topics.update("t", read_queues=2, write_queues=2)
         store.append_batch(batch(numbered(40), 1), topic="t")
         yield store
 
@@ -54,7 +54,7 @@ def test_messages_are_those_that_read_returns(two_queues):
 
 
 def test_messages_of_a_queue_that_its_topic_has_lost_are_read_by_its_number(two_queues):
-    two_queues.update_topic("t", read_queues=1, write_queues=1)
+    two_queues.topics.update("t", read_queues=1, write_queues=1)
     assert len(places(two_queues.messages("t"))) == 100
     assert len(places(two_queues.messages("t", 1))) == 40
 
@@ -90,7 +90,7 @@ def test_messages_deleted_before_they_are_read_are_no_silent_gap(aged):
 
 def test_messages_holds_a_few_mib_however_large_the_topic_is(open_store):
     store = open_store(config=StoreConfig(log_file_bytes=1 << 26))
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     for _ in range(32):
         store.append(message(os.urandom(1 << 20), queue_id=0))
     tracemalloc.start()

@@ -15,7 +15,7 @@ MOVES = {level_field(3): 17, HALF_CURSOR: 4}
 def send_and_move(store, moves=MOVES):
     """Append one message and move the words with it, as a service does."""
     writer = store._engine.writer
-    to = TopicRoute("t", store.topic("t").write_queues)
+    to = TopicRoute("t", store.topics.get("t").write_queues)
     encoded = store._services.sender._outgoing.encode_message(message(b"moved"), to).record
     with writer.exclusive():
         writer.append([encoded], moves=moves)

@@ -34,7 +34,7 @@ path = Path(sys.argv[1])
 WRITE = """
 first = int(sys.argv[2])
 with Store.open(path, create=True, config=SMALL) as store:
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(40, first=first), 0), topic="t")
     store.groups.commit("g", "t", {0: store.max_offset("t", 0)})
     store.clean(total_bytes=40_000)

@@ -30,7 +30,7 @@ DAY = 86_400_000
 @pytest.fixture
 def store(open_store):
     store = open_store(config=CONFIG)
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     return store
 
 
@@ -61,7 +61,7 @@ def test_what_is_delivered_and_committed_has_one_of_its_own(store, clock):
         one.send(message(b"committed"))
         clock.now += 10 * SECOND
         rounds(one, clock, 2, every=MINUTE)
-    while store.advance():
+    while store.deliver_due():
         pass
     assert sorted(bodies(store)[0]) == [b"checked", b"committed", b"level", b"timer"]
     records = log_records(store.path)
@@ -77,7 +77,7 @@ def test_copies_in_a_store_without_it_have_none(store, open_store, clock):
     store.close()
     with open_store(config=replace(CONFIG, property_crc=False)) as other:
         clock.now += 10 * SECOND
-        while other.advance():
+        while other.deliver_due():
             pass
         with producer(other, listener=Listener(answer=COMMIT)) as one:
             rounds(one, clock, 2)
@@ -112,12 +112,12 @@ def test_what_fits_without_it_is_delivered(open_store, clock):
     """The record that waits has room, its copy with a longer topic may have none."""
     topic = "t" * 100
     with open_store(config=replace(CONFIG, log_file_bytes=4096)) as store:
-        store.create_topic(topic, read_queues=1, write_queues=1)
+        store.topics.create(topic, read_queues=1, write_queues=1)
         sent = [message(b"x" * size, topic, delay_level=1) for size in range(3690, 3710)]
         for one in sent:
             store.append(one)
         clock.now += DAY
-        while store.advance():
+        while store.deliver_due():
             pass
         assert [one.body for one in store.read(topic, 0, 0, 50)] == [one.body for one in sent]
 

@@ -9,7 +9,7 @@ from pyrocket.errors import MessageError
 def test_a_property_named_like_a_field_is_checked_too(tmp_path, name):
     evil = {name: "v\x02KEYS\x01evil"}
     with Store.open(tmp_path / "store", create=True) as store:
-        store.create_topic("T")
+        store.topics.create("T")
         with pytest.raises(MessageError):
             store.append(Message(topic="T", body=b"x", tags="A", sharding_key="s", properties=evil))
         with pytest.raises(MessageError, match="bytes"):

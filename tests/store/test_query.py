@@ -41,46 +41,51 @@ def bodies(found):
 
 def test_a_key_finds_its_messages_oldest_first(some):
     store, _ = some([message(b"%d" % at, keys=[f"k{at % 3}", "all"]) for at in range(30)])
-    assert bodies(store.query("t", "k1")) == [b"%d" % at for at in range(1, 30, 3)]
-    assert bodies(store.query("t", "all")) == [b"%d" % at for at in range(30)]
-    assert store.query("t", "k") == store.query("t", "k1 all") == store.query("t", "") == []
-    assert store.query("other", "k1") == []
+    assert bodies(store.lookup.query("t", "k1")) == [b"%d" % at for at in range(1, 30, 3)]
+    assert bodies(store.lookup.query("t", "all")) == [b"%d" % at for at in range(30)]
+    assert (
+        store.lookup.query("t", "k")
+        == store.lookup.query("t", "k1 all")
+        == store.lookup.query("t", "")
+        == []
+    )
+    assert store.lookup.query("other", "k1") == []
 
 
 def test_a_message_is_found_as_it_is_read(some):
     store, (sent,) = some([message(b"x", keys=["k"], tags="T", properties={"a": "b"})])
-    (found,) = store.query("t", "k")
+    (found,) = store.lookup.query("t", "k")
     assert [found] == store.read("t", 0, 0)
-    assert found == store.message_by_id("t", sent.msg_id)
-    assert found == store.message_by_id("t", sent.offset_msg_id)
-    assert found == store.message_by_offset_id(sent.offset_msg_id)
-    assert found == store.message_by_offset_id(sent.offset_msg_id.lower())
+    assert found == store.lookup.by_id("t", sent.msg_id)
+    assert found == store.lookup.by_id("t", sent.offset_msg_id)
+    assert found == store.lookup.by_offset_id(sent.offset_msg_id)
+    assert found == store.lookup.by_offset_id(sent.offset_msg_id.lower())
 
 
 def test_of_too_many_the_newest_are_given(some):
     store, _ = some([message(b"%d" % at, keys=["k"]) for at in range(100)])
-    assert bodies(store.query("t", "k")) == [b"%d" % at for at in range(36, 100)]
-    assert bodies(store.query("t", "k", max_messages=2)) == [b"98", b"99"]
-    assert len(store.query("t", "k", max_messages=1000)) == 100
+    assert bodies(store.lookup.query("t", "k")) == [b"%d" % at for at in range(36, 100)]
+    assert bodies(store.lookup.query("t", "k", max_messages=2)) == [b"98", b"99"]
+    assert len(store.lookup.query("t", "k", max_messages=1000)) == 100
     with pytest.raises(InvalidInputError):
-        store.query("t", "k", max_messages=0)
+        store.lookup.query("t", "k", max_messages=0)
 
 
 def test_keys_with_one_hash_are_told_apart_and_do_not_count(some):
     keys = ["Aa", "BB"] * 20
     store, _ = some([message(key.encode(), keys=[key]) for key in keys])
-    assert set(bodies(store.query("t", "Aa"))) == {b"Aa"}
-    assert len(store.query("t", "Aa", max_messages=20)) == 20
+    assert set(bodies(store.lookup.query("t", "Aa"))) == {b"Aa"}
+    assert len(store.lookup.query("t", "Aa", max_messages=20)) == 20
 
 
 def test_topics_are_told_apart(some):
     store, _ = some([message(topic=topic, keys=["k"]) for topic in ("t", "u", "t")])
-    assert [len(store.query(topic, "k")) for topic in ("t", "u", "v")] == [2, 1, 0]
+    assert [len(store.lookup.query(topic, "k")) for topic in ("t", "u", "v")] == [2, 1, 0]
 
 
 def test_a_key_given_twice_finds_a_message_once(some):
     store, _ = some([message(b"x", keys=["k", "k"])])
-    assert bodies(store.query("t", "k")) == [b"x"]
+    assert bodies(store.lookup.query("t", "k")) == [b"x"]
 
 
 def test_a_window_is_exact_to_the_millisecond(open_store, clock):
@@ -90,10 +95,12 @@ def test_a_window_is_exact_to_the_millisecond(open_store, clock):
         clock.now += 700
     for _ in range(2):
         window = {"begin_ms": start + 7000, "end_ms": start + 14_000}
-        assert bodies(store.query("t", "k", **window)) == [b"%d" % at for at in range(10, 21)]
-        assert bodies(store.query("t", "k", begin_ms=start + 7001))[0] == b"11"
-        assert bodies(store.query("t", "k", end_ms=start + 6999))[-1] == b"9"
-        assert store.query("t", "k", begin_ms=start + 100_000) == []
+        assert bodies(store.lookup.query("t", "k", **window)) == [
+            b"%d" % at for at in range(10, 21)
+        ]
+        assert bodies(store.lookup.query("t", "k", begin_ms=start + 7001))[0] == b"11"
+        assert bodies(store.lookup.query("t", "k", end_ms=start + 6999))[-1] == b"9"
+        assert store.lookup.query("t", "k", begin_ms=start + 100_000) == []
         store.close()
         store = open_store()
 
@@ -106,16 +113,16 @@ def test_the_end_of_the_log_and_the_index_are_one(open_store):
     store = open_store()
     for at in range(1, 9):
         store.append(message(b"%d" % at, keys=["k"]))
-        assert bodies(store.query("t", "k")) == [b"%d" % one for one in range(at + 1)]
+        assert bodies(store.lookup.query("t", "k")) == [b"%d" % one for one in range(at + 1)]
 
 
 def test_another_process_sees_what_is_appended(open_store):
     store, reader = open_store(), open_store(read_only=True)
     for at in range(5):
         store.append(message(b"%d" % at, keys=["k"]))
-        assert bodies(reader.query("t", "k"))[-1] == b"%d" % at
+        assert bodies(reader.lookup.query("t", "k"))[-1] == b"%d" % at
     store.close()
-    assert len(reader.query("t", "k")) == 5
+    assert len(reader.lookup.query("t", "k")) == 5
 
 
 @pytest.mark.parametrize(
@@ -123,11 +130,11 @@ def test_another_process_sees_what_is_appended(open_store):
 )
 def test_what_is_no_id_is_refused_by_name(store, msg_id):
     with pytest.raises(MessageIdError) as caught:
-        store.message_by_offset_id(msg_id)
+        store.lookup.by_offset_id(msg_id)
     assert caught.value.code == "MESSAGE_ID_ILLEGAL"
     store.append(message())
     with pytest.raises(MessageNotFoundError) as caught:
-        store.message_by_id("t", msg_id)
+        store.lookup.by_id("t", msg_id)
     assert caught.value.code == "MESSAGE_NOT_FOUND"
 
 
@@ -137,16 +144,16 @@ def test_ids_of_no_message_are_not_found(some):
     inside = sent[1].physical_offset
     for offset in (0, 4095, inside - 1, inside + 1, inside + 84, 8191, 2**40, 2**63 - 1):
         with pytest.raises(MessageNotFoundError):
-            store.message_by_offset_id(host + offset.to_bytes(8, "big").hex())
+            store.lookup.by_offset_id(host + offset.to_bytes(8, "big").hex())
     with pytest.raises(MessageNotFoundError):
-        store.message_by_offset_id(host + "F" * 16)
+        store.lookup.by_offset_id(host + "F" * 16)
     other = "C0A8010500002A9F" + sent[0].offset_msg_id[16:]
     with pytest.raises(MessageNotFoundError):
-        store.message_by_offset_id(other)
+        store.lookup.by_offset_id(other)
     with pytest.raises(MessageNotFoundError):
-        store.message_by_id("other", sent[0].msg_id)
+        store.lookup.by_id("other", sent[0].msg_id)
     with pytest.raises(MessageNotFoundError):
-        store.message_by_id("other", sent[0].offset_msg_id)
+        store.lookup.by_id("other", sent[0].offset_msg_id)
 
 
 def test_what_is_not_published_is_not_found(open_store, path):
@@ -158,9 +165,9 @@ def test_what_is_not_published_is_not_found(open_store, path):
     record = file.read_bytes()[sent.physical_offset - 4096 : end - 4096]
     ghost = record[:28] + end.to_bytes(8, "big") + record[36:]
     overwrite(file, ghost, end - 4096)
-    assert len(store.query("t", "k")) == 1
+    assert len(store.lookup.query("t", "k")) == 1
     with pytest.raises(MessageNotFoundError):
-        store.message_by_offset_id(sent.offset_msg_id[:16] + end.to_bytes(8, "big").hex())
+        store.lookup.by_offset_id(sent.offset_msg_id[:16] + end.to_bytes(8, "big").hex())
 
 
 def test_a_damaged_message_is_named(open_store, path):
@@ -170,9 +177,9 @@ def test_a_damaged_message_is_named(open_store, path):
     overwrite(path / "commitlog" / f"{4096:020d}", b"!", sent.physical_offset - 4096 + 90)
     reader = open_store(read_only=True)
     with pytest.raises(StoreDamagedError, match="checksum"):
-        reader.query("t", "k")
+        reader.lookup.query("t", "k")
     with pytest.raises(StoreDamagedError, match="checksum"):
-        reader.message_by_offset_id(sent.offset_msg_id)
+        reader.lookup.by_offset_id(sent.offset_msg_id)
 
 
 def test_items_of_messages_that_are_cleaned_away_are_passed_over(open_store, path):
@@ -184,7 +191,7 @@ def test_items_of_messages_that_are_cleaned_away_are_passed_over(open_store, pat
     for file in files[:2]:
         file.unlink()
     reader = open_store(read_only=True)
-    found = reader.query("t", "k", max_messages=100)
+    found = reader.lookup.query("t", "k", max_messages=100)
     assert 0 < len(found) < 60
     assert found[0].physical_offset >= int(files[2].name)
 
@@ -202,7 +209,7 @@ def test_queries_while_others_write_and_index_miss_nothing(open_store, monkeypat
         with Store.open(store.path, read_only=True) as reader:
             while not stop.is_set():
                 before = appended[0]
-                found = len(reader.query("t", "k", max_messages=10**6))
+                found = len(reader.lookup.query("t", "k", max_messages=10**6))
                 if not before <= found <= appended[0] + 10:
                     faults.append((before, found, appended[0]))
 
@@ -235,4 +242,4 @@ def test_a_crashed_store_is_queried_before_anybody_recovers_it(open_store, path)
     overwrite(log, bytes(20), at + last.store_size - 20)
     reboot(path)
     reader = open_store(read_only=True)
-    assert len(reader.query("t", "k")) >= 29
+    assert len(reader.lookup.query("t", "k")) >= 29

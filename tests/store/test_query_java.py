@@ -28,31 +28,31 @@ def java(request, tmp_path):
 def test_java_s_messages_are_found_by_key_and_by_id(java):
     store = java(CLEAN)
     for number in range(25):
-        (found,) = store.query("TopicTest", f"ORDER{number}")
+        (found,) = store.lookup.query("TopicTest", f"ORDER{number}")
         assert found.body == b"hello%d" % number
-        assert found in store.query("TopicTest", found.msg_id)
+        assert found in store.lookup.query("TopicTest", found.msg_id)
         offset_id = f"7F00000100002A9F{found.physical_offset:016X}"
-        assert store.message_by_offset_id(offset_id) == found
-        assert store.message_by_id("TopicTest", offset_id) == found
-    assert len(store.query("TopicTest", "K2")) == 25
-    assert store.query("TopicTest", "ORDER25") == []
-    times = [one.store_timestamp for one in store.query("TopicTest", "K2")]
+        assert store.lookup.by_offset_id(offset_id) == found
+        assert store.lookup.by_id("TopicTest", offset_id) == found
+    assert len(store.lookup.query("TopicTest", "K2")) == 25
+    assert store.lookup.query("TopicTest", "ORDER25") == []
+    times = [one.store_timestamp for one in store.lookup.query("TopicTest", "K2")]
     window = {"begin_ms": times[5], "end_ms": times[9]}
     expected = [time for time in times if times[5] <= time <= times[9]]
-    assert [m.store_timestamp for m in store.query("TopicTest", "K2", **window)] == expected
+    assert [m.store_timestamp for m in store.lookup.query("TopicTest", "K2", **window)] == expected
 
 
 def test_half_and_delayed_messages_are_found_under_their_system_topics(java):
     store = java(CLEAN)
     (committed,) = [m for m in store.read("TopicTest", 0, 13) if m.body == b"half"]
-    (half,) = store.query(HALF, committed.msg_id)
+    (half,) = store.lookup.query(HALF, committed.msg_id)
     assert (half.body, half.topic) == (b"half", HALF)
-    assert committed in store.query("TopicTest", committed.msg_id)
+    assert committed in store.lookup.query("TopicTest", committed.msg_id)
     (delayed,) = [m for m in store.read("TopicTest", 1, 12) if m.body == b"delayed"]
-    assert [m.topic for m in store.query(DELAYED, delayed.msg_id)] == [DELAYED]
+    assert [m.topic for m in store.lookup.query(DELAYED, delayed.msg_id)] == [DELAYED]
     checked = java(TXCHECK)
     (discarded,) = checked.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
-    assert discarded in checked.query("TRANS_CHECK_MAX_TIME_TOPIC", discarded.msg_id)
+    assert discarded in checked.lookup.query("TRANS_CHECK_MAX_TIME_TOPIC", discarded.msg_id)
 
 
 def test_an_index_of_java_is_continued_in_its_file(tmp_path):
@@ -67,7 +67,7 @@ def test_an_index_of_java_is_continued_in_its_file(tmp_path):
     items = 40 + 400 + 20 * 82
     assert after.read_bytes()[440:items] == before[440:items]
     with Store.open(tmp_path / "s", read_only=True) as store:
-        assert len(store.query("TopicTest", "K2", max_messages=100)) == 26
+        assert len(store.lookup.query("TopicTest", "K2", max_messages=100)) == 26
 
 
 def test_after_a_crash_of_java_nothing_of_an_unfinished_file_is_believed(tmp_path):
@@ -78,4 +78,4 @@ def test_after_a_crash_of_java_nothing_of_an_unfinished_file_is_believed(tmp_pat
     (tmp_path / "s" / "abort").touch()
     for read_only in (True, False, True):
         with Store.open(tmp_path / "s", read_only=read_only) as store:
-            assert len(store.query("TopicTest", "K2", max_messages=100)) == 25
+            assert len(store.lookup.query("TopicTest", "K2", max_messages=100)) == 25

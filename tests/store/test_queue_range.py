@@ -11,12 +11,12 @@ def test_a_queue_in_use_has_its_offsets(path):
 
 def test_a_queue_that_its_topic_has_lost_keeps_its_messages(path):
     with filled(path, count=40) as store:
-        store.update_topic("t", read_queues=3, write_queues=3)
+        store.topics.update("t", read_queues=3, write_queues=3)
         store.append_batch(
             batch([b"x", b"y"], 2),
             topic="t",
         )
-        store.update_topic("t", read_queues=1, write_queues=1)
+        store.topics.update("t", read_queues=1, write_queues=1)
         assert 2 not in store.offsets("t")
         assert store.queue_range("t", 2) == QueueOffsets(0, 2)
         (part,) = store.scan("t", 2, 0, 2, ["body"])
@@ -25,7 +25,7 @@ def test_a_queue_that_its_topic_has_lost_keeps_its_messages(path):
 
 def test_of_a_deleted_topic_it_is_where_it_ended(path):
     with filled(path, count=40) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
         assert store.queue_range("t", 0) == QueueOffsets(40, 40)
         assert store.queue_range("t", 7) == store.queue_range("never", 0) == QueueOffsets(0, 0)
     with Store.open(path, read_only=True) as reader:

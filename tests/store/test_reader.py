@@ -75,7 +75,7 @@ def test_every_range_is_exactly_what_was_asked(forty):
 
 def test_offset_by_time_is_the_first_message_at_or_after(open_store, clock):
     store = open_store()
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     assert store.offset_by_time("t", 0, 0) == 0
     times = [0, 0, 5, 5, 9, 20, 20, 20, 21]
     start = clock.now
@@ -175,7 +175,7 @@ def test_reader_sees_a_replaced_directory_as_it_is_now(path):
         assert reader.max_offset("t", 0) == 40
         shutil.rmtree(path)
         with Store.open(path, create=True, config=SMALL, clock=FakeClock()) as writer:
-            writer.create_topic("t", read_queues=1, write_queues=1)
+            writer.topics.create("t", read_queues=1, write_queues=1)
             writer.append_batch(batch([b"new"], 0), topic="t")
             assert bodies(reader) == {0: [b"new"]}
 

@@ -59,14 +59,14 @@ def test_a_reader_shows_what_was_durable_after_a_writer_was_killed_in_a_recovery
         with Store.open(root, read_only=True) as after:
             for store in (before, after):
                 assert store.max_offset("T", 0) == 100
-                assert store.recovery_is_interrupted
+                assert store.history.recovery_is_interrupted
                 assert len(store.read("T", 0, 0, 1000)) == 100
-                assert store.epoch == 0
+                assert store.history.epoch == 0
                 assert store.position() == store.position()
             known = after.position()
             Store.open(root).close()
             assert after.position() != known
-            assert not after.recovery_is_interrupted
+            assert not after.history.recovery_is_interrupted
             assert [store.max_offset("T", 0) for store in (before, after)] == [105, 105]
 
 
@@ -90,7 +90,7 @@ def test_readers_do_not_wait_for_a_recovery_of_before_a_java_broker(root, broker
     held = alone(root) if broker == "runs" else nullcontext()
     with held, Store.open(root, read_only=True) as store:
         assert store.max_offset("T", 0) == 105
-        assert not store.recovery_is_interrupted
+        assert not store.history.recovery_is_interrupted
 
 
 def test_where_no_durable_end_is_known_a_reader_waits_for_a_recovery(root, monkeypatch):

@@ -9,7 +9,7 @@ from support.stores import message
 
 @pytest.fixture
 def topic(store):
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     store.append(message())
     return store
 
@@ -25,10 +25,10 @@ def refused(code, kind, call):
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_query_for_no_message_is_refused(topic, count):
     text = refused(
-        "MAX_MESSAGES", InvalidInputError, lambda: topic.query("t", "k", max_messages=count)
+        "MAX_MESSAGES", InvalidInputError, lambda: topic.lookup.query("t", "k", max_messages=count)
     )
     assert str(count) in text
-    assert topic.query("t", "k", max_messages=1) == []
+    assert topic.lookup.query("t", "k", max_messages=1) == []
 
 
 @pytest.mark.parametrize("given", [pa.table({"body": [b"x"]}), [b"x"], None])
@@ -39,7 +39,8 @@ def test_what_is_appended_as_a_batch_is_a_record_batch(topic, given):
 
 @pytest.mark.parametrize("key", [None, 3, b"k"])
 def test_a_key_is_a_text(topic, key):
-    assert repr(key) in refused("NOT_A_TEXT", InvalidInputError, lambda: topic.query("t", key))
+    text = refused("NOT_A_TEXT", InvalidInputError, lambda: topic.lookup.query("t", key))
+    assert repr(key) in text
 
 
 @pytest.mark.parametrize("offsets", [5, [(0, 1)], None])
@@ -50,7 +51,7 @@ def test_offsets_of_a_group_are_given_by_queue(topic, offsets):
 
 
 def test_only_known_kinds_of_messages_are_pending(topic):
-    text = refused("PENDING_KIND", InvalidInputError, lambda: topic.pending("sched"))
+    text = refused("PENDING_KIND", InvalidInputError, lambda: topic.views.pending("sched"))
     assert "scheduled" in text
     assert "half" in text
 
@@ -70,8 +71,8 @@ def test_only_known_views_are_planned(topic, view):
 
 
 def test_what_another_method_returned_is_asked_for_by_name(topic):
-    text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.holds(5))
-    assert "Store.mark" in text
+    text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.history.holds(5))
+    assert "Store.history.mark" in text
     text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.sink.publish_anonymous(["x"]))
     assert "Stager.finish" in text
 

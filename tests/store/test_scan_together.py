@@ -22,7 +22,7 @@ def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("together") / "store"
     with Store.open(path, create=True, config=SMALL) as store:
         for topic in ("t", "other"):
-            store.create_topic(topic, read_queues=QUEUES, write_queues=QUEUES)
+            store.topics.create(topic, read_queues=QUEUES, write_queues=QUEUES)
         for turn in range(9):
             for queue in range(turn % QUEUES, QUEUES):
                 tags = pa.array([["A", "B", None][(turn + queue) % 3]], pa.string())
@@ -90,7 +90,7 @@ def test_what_is_not_there_is_left_to_a_scan(store):
 
 def test_a_mistake_is_raised(store):
     with pytest.raises(SchemaError, match="nonsense"):
-        store.slice_of_ranges("t", [(0, 0, 1)]).decode_in_order(["nonsense"])
+        store.raw.slice_of_ranges("t", [(0, 0, 1)]).decode_in_order(["nonsense"])
     with pytest.raises(TopicNotFoundError):
         scan_ranges(store, "missing", [(0, 0, 1)])
 
@@ -99,7 +99,7 @@ def test_a_mistake_is_raised(store):
 def test_more_than_a_slice_is_left_to_scans(tmp_path, bodies):
     config = StoreConfig(log_file_bytes=1 << 24)
     with Store.open(tmp_path / "store", create=True, config=config) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
         store.append_batch(batch(bodies, 0), topic="t")
         store.append_batch(batch([b"x"], 1), topic="t")
         assert scan_ranges(store, "t", [(0, 0, len(bodies)), (1, 0, 1)]) is None
@@ -108,7 +108,7 @@ def test_more_than_a_slice_is_left_to_scans(tmp_path, bodies):
 
 def test_bodies_that_inflate_to_a_lot_are_left_to_scans(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
-        store.create_topic("t", read_queues=12, write_queues=12)
+        store.topics.create("t", read_queues=12, write_queues=12)
         store.append_batch(batch([bytes(2_500_000)] * 12, list(range(12))), topic="t")
         assert scan_ranges(store, "t", [(queue, 0, 1) for queue in range(12)]) is None
         assert scan_ranges(store, "t", [(0, 0, 1), (1, 0, 1)]).num_rows == 2
@@ -117,7 +117,7 @@ def test_bodies_that_inflate_to_a_lot_are_left_to_scans(tmp_path):
 def test_damage_is_left_to_the_scan_that_names_it(tmp_path):
     path = tmp_path / "store"
     with Store.open(path, create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
         store.append_batch(batch([b"a", b"b"], [0, 1]), topic="t")
         ranges = [(0, 0, 1), (1, 0, 1)]
         assert scan_ranges(store, "t", ranges, ["body"])["body"].to_pylist() == [b"a", b"b"]

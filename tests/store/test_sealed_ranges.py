@@ -24,7 +24,7 @@ NAME = b"__CRC32#\x01"
 @pytest.fixture
 def store(open_store):
     store = open_store(config=CONFIG)
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     return store
 
 
@@ -128,7 +128,7 @@ def publish_a_batch(store, clock):
 def test_what_the_store_itself_appends_is_in_the_range_too(store, path, clock, write):
     write(store, clock)
     clock.now += 10_000
-    while store.advance():
+    while store.deliver_due():
         pass
     store.close()
     assert not is_found(path)
@@ -161,7 +161,7 @@ def test_an_open_writer_follows_the_choice_of_a_later_one(open_store, path):
 
 def test_rows_staged_before_the_choice_are_refused_and_staged_again(open_store, path):
     with open_store(config=PLAIN) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         one = numbered_batch(0)
         staged = [stage(store, one, [b"row"])]
     with open_store(config=CONFIG) as store:
@@ -175,7 +175,7 @@ def test_rows_staged_before_the_choice_are_refused_and_staged_again(open_store, 
 def test_records_without_room_for_a_checksum_are_sound(open_store, path):
     config = replace(CONFIG, log_file_bytes=4096)
     with open_store(config=config) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         longest = next(size for size in itertools.count(3880) if not fits(store, size + 1))
     sealed = [NAME in record.properties for record in log_records(path)]
     assert 0 < sum(sealed) < len(sealed)

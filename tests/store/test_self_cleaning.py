@@ -76,7 +76,7 @@ def test_cleaning_waits_for_nobody(aged, path, clock, monkeypatch):
             writer._cleaner.run_if_due(lambda: writer._turn(0))
         assert len(log_files(path)) == count
         clock.now += 1001
-        store.create_topic("other")
+        store.topics.create("other")
         assert len(log_files(path)) == 1
 
 

@@ -73,7 +73,7 @@ def test_batch_result_counts_rows_and_bytes(store):
 
 
 def test_empty_batch_changes_nothing(store):
-    store.create_topic("t")
+    store.topics.create("t")
     before = store.position()
     assert store.append_batch(batch([]), topic="t").rows == 0
     assert store.position() == before
@@ -161,7 +161,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("wrong", "code"), REFUSED, ids=[f"{n}" for n in range(len(REFUSED))])
 def test_illegal_message_is_refused_by_name_and_nothing_is_written(store, wrong, code):
-    store.create_topic("t")
+    store.topics.create("t")
     before = store.position()
     with pytest.raises(MessageError) as caught:
         store.append(message(**wrong))
@@ -262,13 +262,13 @@ def test_sync_returns_when_durable_and_manual_leaves_it_to_flush(open_store, mon
 
 
 def test_topic_deleted_during_an_append_is_noticed(store, monkeypatch):
-    store.create_topic("t", read_queues=2, write_queues=2)
+    store.topics.create("t", read_queues=2, write_queues=2)
     outgoing = store._services.sender._outgoing
     encode = outgoing.encode_message
 
     def encode_then_shrink(*arguments):
         made = encode(*arguments)
-        store.update_topic("t", write_queues=1)
+        store.topics.update("t", write_queues=1)
         return made
 
     monkeypatch.setattr(outgoing, "encode_message", encode_then_shrink)

@@ -28,7 +28,7 @@ from support.stores import (
 def source(path, clock):
     """Forty messages in three log files, four queue files and one that is half full."""
     with filled(path, count=45, clock=clock) as store:
-        store.create_topic("u", read_queues=2, write_queues=2)
+        store.topics.create("u", read_queues=2, write_queues=2)
         store.append_batch(batch(numbered(7), [0, 1, 0, 1, 0, 1, 0]), topic="u")
         yield store
 
@@ -39,7 +39,7 @@ def target(tmp_path):
 
 
 def all_bodies(store):
-    return {topic: bodies(store, topic) for topic in store.topics()}
+    return {topic: bodies(store, topic) for topic in store.topics.all()}
 
 
 def test_a_snapshot_holds_everything_and_was_closed_cleanly(source, target):
@@ -51,7 +51,7 @@ def test_a_snapshot_holds_everything_and_was_closed_cleanly(source, target):
     assert not (target / "abort").exists()
     with Store.open(target) as copy:
         assert all_bodies(copy) == expected
-        assert (copy.uuid, copy.topics()) == (source.uuid, source.topics())
+        assert (copy.uuid, copy.topics.all()) == (source.uuid, source.topics.all())
     # The rest of the key index is built by the next writer that appends something.
     assert set(verify(target).counts) == {"KEY_INDEX_BEHIND"}
     assert verify(target).ok
@@ -91,9 +91,9 @@ def test_full_files_are_links_and_growing_ones_are_not(source, path, target):
 
 def test_what_queues_know_may_be_cleaned_away_and_the_rest_be_of_a_deleted_topic(path, target):
     with filled(path) as store:
-        store.create_topic("gone", read_queues=1, write_queues=1)
+        store.topics.create("gone", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(40), 0), topic="gone")
-        store.delete_topic("gone")
+        store.topics.delete("gone")
         assert store.clean(total_bytes=0).removals
         report = store.snapshot(target)
         assert report.log_end == store.position().published
@@ -107,7 +107,7 @@ def test_both_go_their_own_ways(source, target):
     before = all_bodies(source)
     with Store.open(target) as copy:
         copy.append_batch(batch(numbered(60, first=900), 0), topic="t")
-        copy.delete_topic("u")
+        copy.topics.delete("u")
         copy.clean(hours=0)
         assert all_bodies(source) == before
         source.append_batch(batch(numbered(60, first=500), 0), topic="t")
@@ -157,8 +157,8 @@ def test_a_checkpoint_beyond_the_copy_is_told(source, target):
     end = source.max_offset("t", 0)
     source.append(message(b"later", queue_id=0))
     with Store.open(target, read_only=True) as copy:
-        assert copy.epoch == source.epoch + 1
-        assert copy.cut_since(source.epoch, "t", 0) == end
+        assert copy.history.epoch == source.history.epoch + 1
+        assert copy.history.cut_since(source.history.epoch, "t", 0) == end
 
 
 def test_the_key_index_comes_as_far_as_it_is_full(path, target, clock):
@@ -171,7 +171,7 @@ def test_the_key_index_comes_as_far_as_it_is_full(path, target, clock):
         assert len(list((target / "index").iterdir())) == 2 < len(list((path / "index").iterdir()))
         assert report.linked_files >= 2
         with Store.open(target, config=config) as copy:
-            assert [each.body for each in copy.query("t", "k1")] == [b"found"]
+            assert [each.body for each in copy.lookup.query("t", "k1")] == [b"found"]
     assert verify(target).ok
 
 
@@ -222,13 +222,13 @@ def test_topics_that_come_and_go_meanwhile_have_it_done_again(source, path, targ
         real(file, ms)
         if len(done) < 3 and "consumequeue" in str(file):
             done.append(1)
-            source.delete_topic("u") if len(done) == 1 else source.create_topic(f"x{len(done)}")
+            source.topics.delete("u") if len(done) == 1 else source.topics.create(f"x{len(done)}")
 
     monkeypatch.setattr(io, "set_time", disturb)
     source.snapshot(target)
     assert done == [1, 1, 1]
     with Store.open(target, read_only=True) as copy:
-        assert set(copy.topics()) == {"t", "x2", "x3"}
+        assert set(copy.topics.all()) == {"t", "x2", "x3"}
     assert verify(target).ok
 
 
@@ -239,7 +239,7 @@ def test_topics_that_never_stop_changing_end_the_attempt_by_name(source, target,
         real(file, ms)
         if "consumequeue" in str(file):
             made.append(f"x{len(made)}")
-            source.create_topic(made[-1])
+            source.topics.create(made[-1])
 
     monkeypatch.setattr(io, "set_time", disturb)
     with pytest.raises(StoreUnavailableError) as failure:
@@ -251,7 +251,7 @@ def test_topics_that_never_stop_changing_end_the_attempt_by_name(source, target,
 
 def test_a_store_whose_topics_are_all_deleted_is_copied_too(source, target):
     for topic in ("t", "u"):
-        source.delete_topic(topic)
+        source.topics.delete(topic)
     source.snapshot(target)
     assert not verify(target).findings
 

@@ -137,7 +137,7 @@ def test_close_is_idempotent_and_ends_writing(store):
     store.append(message())
     store.close()
     store.close()
-    for write in (lambda: store.append(message()), store.flush, lambda: store.create_topic("u")):
+    for write in (lambda: store.append(message()), store.flush, lambda: store.topics.create("u")):
         with pytest.raises(StoreReadOnlyError, match="closed"):
             write()
 
@@ -151,7 +151,7 @@ def test_with_block_closes(path):
 
 def test_abort_exists_from_the_first_append_to_the_last_writers_clean_close(open_store, path):
     first = open_store()
-    first.create_topic("t")
+    first.topics.create("t")
     assert not (path / "abort").exists()
     first.append(message())
     assert (path / "abort").exists()
@@ -189,15 +189,15 @@ def test_unclean_close_leaves_abort_for_the_next_clean_one(open_store, path):
 
 
 def test_read_only_store_refuses_every_write_by_name(store, open_store):
-    store.create_topic("t")
+    store.topics.create("t")
     reader = open_store(read_only=True)
     assert reader.read_only
     writes = [
         lambda: reader.append(message()),
         lambda: reader.append_batch(batch([b"x"]), topic="t"),
-        lambda: reader.create_topic("u"),
-        lambda: reader.update_topic("t", write_queues=2),
-        lambda: reader.delete_topic("t"),
+        lambda: reader.topics.create("u"),
+        lambda: reader.topics.update("t", write_queues=2),
+        lambda: reader.topics.delete("t"),
         lambda: reader.flush(),
     ]
     for write in writes:
@@ -213,17 +213,17 @@ def test_read_only_store_writes_nothing_at_all(path):
         assert len(bodies(reader)[0]) == 40
         reader.read("t", 0, 0)
         reader.offset_by_time("t", 0, 0)
-        reader.estimate_bytes("t", 0, 0, 40)
+        reader.raw.log_span("t", 0, 0, 40)
         reader.position()
-        reader.topics()
-        assert reader.cut_since(0, "t", 0) is None
+        reader.topics.all()
+        assert reader.history.cut_since(0, "t", 0) is None
         with pytest.raises(PyrocketError):
             reader.read("t", 0, 999)
     assert snapshot(path) == before
 
 
 def test_reader_follows_a_writer_without_opening_again(store, open_store):
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     reader = open_store(read_only=True)
     before = reader.position()
     assert reader.position() == before
@@ -231,8 +231,8 @@ def test_reader_follows_a_writer_without_opening_again(store, open_store):
         store.append(message(b"%d" % n))
         assert reader.max_offset("t", 0) == n + 1
     assert reader.position() != before
-    store.create_topic("u")
-    assert "u" in reader.topics()
+    store.topics.create("u")
+    assert "u" in reader.topics.all()
 
 
 def test_directory_removed_under_a_writer_is_not_written_to(open_store, path):
@@ -262,6 +262,6 @@ def test_foreign_file_in_the_log_is_named(open_store, path):
 
 def test_errors_carry_code_message_and_way_out(store):
     with pytest.raises(InvalidInputError) as caught:
-        store.topic("t")
+        store.topics.get("t")
     error = caught.value
     assert str(error) == f"[{error.code}] {error.message} {error.remedy}"

@@ -14,4 +14,4 @@ def test_a_row_with_a_topic_that_users_may_not_write_is_named(tmp_path, name):
             store.append_batch(batch)
         with pytest.raises(TopicNameError):
             store.append(Message(topic=name, body=b"x"))
-        assert not store.topics()
+        assert not store.topics.all()

@@ -96,10 +96,10 @@ def test_a_hint_of_a_later_release_is_ignored(root, make_later, name):
 
 def test_an_open_store_refuses_a_file_that_a_later_release_wrote_meanwhile(root, make_later):
     with Store.open(root, read_only=True) as store:
-        assert "orders" in store.topics()
+        assert "orders" in store.topics.all()
         make_later("topics.json")
         with pytest.raises(UnsupportedError, match="STORE_NEWER"):
-            store.topics()
+            store.topics.all()
 
 
 @pytest.mark.parametrize("word", [FORMAT_WORD, WRITTEN_BY_WORD])
@@ -134,7 +134,7 @@ def test_what_is_no_version_is_damage_not_a_later_release(root, monkeypatch, ver
     with Store.open(root, read_only=True) as store:
         monkeypatch.undo()
         with pytest.raises(StoreDamagedError, match=re.escape("topics.json")):
-            store.topics()
+            store.topics.all()
 
 
 def test_the_release_is_that_of_the_package():

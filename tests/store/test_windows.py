@@ -39,7 +39,7 @@ def long_log(path):
     """Two queues, message by message, in half a log file; nobody has indexed their keys."""
     config = SMALL.with_sizes(log_file_bytes=LOG_FILE, queue_file_entries=10_000, key_index=False)
     with filled(path, 0, config=config) as store:
-        store.update_topic("t", read_queues=2, write_queues=2)
+        store.topics.update("t", read_queues=2, write_queues=2)
         keys = [["k"]] * 2500
         store.append_batch(batch(numbered(2500), [0, 1] * 1250, keys=keys), topic="t")
     return path
@@ -68,7 +68,7 @@ def walked(path):
 
 def looked_for(path):
     with reader(path) as store:
-        assert len(store.query("t", "k", max_messages=3000)) == 2500
+        assert len(store.lookup.query("t", "k", max_messages=3000)) == 2500
 
 
 def picked_up(path):

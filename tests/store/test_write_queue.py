@@ -56,7 +56,7 @@ class Crowd:
 @pytest.fixture
 def crowd(store, monkeypatch):
     for topic in "tu":
-        store.create_topic(topic, read_queues=1, write_queues=1)
+        store.topics.create(topic, read_queues=1, write_queues=1)
     return Crowd(store, monkeypatch)
 
 
@@ -120,7 +120,7 @@ def test_a_failed_write_fails_all_that_were_written_together(crowd, monkeypatch)
 
 def test_an_interrupt_is_the_interrupted_threads_alone(store, monkeypatch):
     """The others learn that they cannot know; nobody waits for ever."""
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     queue, writer = store._services.sender._queue, store._engine.writer
     entered, go_on, answers = threading.Event(), threading.Event(), {}
 

@@ -35,7 +35,7 @@ def swap(place):
 def use(path, *, read_only):
     with Store.open(path, read_only=read_only) as store:
         bodies(store)
-        list(store.query("t", "k"))
+        list(store.lookup.query("t", "k"))
         store.groups.offsets()
         if not read_only:
             store.append(Message(topic="t", body=b"x", keys="k"))

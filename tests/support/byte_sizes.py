@@ -10,6 +10,7 @@ class Lengths:
 
     def __init__(self, queues, first=0, now=0):
         self.queues, self.first, self.time, self.asked = queues, first, now, 0
+        self.raw = self
 
     def of(self, topic, queue_id, start, end):
         return self.queues[topic, queue_id][start - self.first : end - self.first]

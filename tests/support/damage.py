@@ -15,15 +15,15 @@ LAST = 59
 def make(path, clock):
     """Topic t, one queue with 60 messages in four files; topic u, two queues; a group's offsets."""
     store = Store.open(path, create=True, config=CONFIG, clock=clock)
-    store.create_topic("t", read_queues=1, write_queues=1)
-    store.create_topic("u", read_queues=2, write_queues=2)
+    store.topics.create("t", read_queues=1, write_queues=1)
+    store.topics.create("u", read_queues=2, write_queues=2)
     for body in numbered(LAST + 1):
         clock.now += 1000
         store.append(message(body, queue_id=0, tags="a"))
         if int(body[:6]) % 7 == 0:
             store.append_batch(batch([b"u", b"v"], [0, 1]), topic="u")
     store.groups.commit("g", "t", {0: 17})
-    store.update_topic("t", perm=6)  # The backup of the topic table knows both.
+    store.topics.update("t", perm=6)  # The backup of the topic table knows both.
     return store
 
 

@@ -38,7 +38,7 @@ def waiting(store, level):
 
 def deliver_all(store):
     """Deliver all that is due: one call of `advance` ends after half a second."""
-    while store.advance():
+    while store.deliver_due():
         pass
 
 
@@ -47,7 +47,7 @@ class Driver:
 
     def __init__(self, store):
         self.hooks = store._services.hooks
-        self.levels = ScheduleService(store._layout, store._reader)
+        self.levels = ScheduleService(store._engine.layout, store._reader)
         self.writer = store._engine.writer
         self.hooks.after_section.clear()
         self.runner = ServiceRunner(store._engine, [self.levels])

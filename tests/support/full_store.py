@@ -44,7 +44,7 @@ def with_timers(store, clock):
     for after in (10, 7_200_000):
         store.append(Message(topic="t", body=b"at", deliver_at_ms=clock.now + after))
     clock.now += 10_000
-    store.advance()
+    store.deliver_due()
 
 
 def names_of(path):
@@ -65,18 +65,18 @@ def use(path):
         store.append(Message(topic="t", body=b"at", deliver_at_ms=store.now() + 9_200_000))
         store.groups.commit("g", "t", {0: 5})
         publish(store, 2, [b"sunk"])
-        store.advance()
+        store.deliver_due()
         store.clean(total_bytes=8192)
-        store.create_topic("gone", read_queues=1, write_queues=1)
+        store.topics.create("gone", read_queues=1, write_queues=1)
         store.append(Message(topic="gone", body=b"x"))
-        store.delete_topic("gone")
+        store.topics.delete("gone")
         store.flush()
 
 
 def read(path):
     with Store.open(path, read_only=True) as store:
         bodies(store)
-        store.query("t", "k")
+        store.lookup.query("t", "k")
         store.groups.offsets()
 
 

@@ -91,9 +91,9 @@ def checkpointed(path):
 
 def check_queries(store, count):
     for number in {0, 1, count // 2, count - 1}:
-        (found,) = store.query("t", f"k{number}")
+        (found,) = store.lookup.query("t", f"k{number}")
         assert found.body == numbered(1, 20, number)[0]
-    assert len(store.query("t", "all", max_messages=10**6)) == count
+    assert len(store.lookup.query("t", "all", max_messages=10**6)) == count
 
 
 def crash(store, path):

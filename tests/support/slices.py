@@ -13,7 +13,7 @@ def decoded(slices, columns=("body",), **options):
 
 def scan_ranges(store, topic, ranges, columns=("body",), *, verify_crc=False, **options):
     """Small ranges as one batch; None if they have to be read one by one."""
-    found = store.slice_of_ranges(topic, ranges, **options)
+    found = store.raw.slice_of_ranges(topic, ranges, **options)
     try:
         return None if found is None else found.decode_in_order(columns, verify_crc=verify_crc)
     except PyrocketError:

@@ -116,7 +116,7 @@ def overwrite(path, data, at):
 def filled(path, count=40, body_bytes=100, config=SMALL, **options):
     """An open store with messages 0 … count-1 in queue 0 of topic t."""
     store = Store.open(path, create=True, config=config, **options)
-    store.create_topic("t", read_queues=1, write_queues=1, exist_ok=True)
+    store.topics.create("t", read_queues=1, write_queues=1, exist_ok=True)
     store.append_batch(batch(numbered(count, body_bytes), 0), topic="t")
     return store
 

@@ -21,7 +21,7 @@ class Timing:
         self.store = Store.open(path, create=True, config=config, clock=clock, **options)
         self.clock = clock
         self.timers, self.service = self.store.timers, self.store.timers.service
-        self.store.create_topic("t", read_queues=2, write_queues=2)
+        self.store.topics.create("t", read_queues=2, write_queues=2)
 
     @property
     def writer(self):

@@ -60,7 +60,7 @@ def prepare_sink(
         raise OptionError(
             "mode('overwrite') and outputMode('complete') would replace what the topic holds.",
             remedy="A log cannot be overwritten: use mode('append') or outputMode('append'). To "
-            "start with an empty topic, delete it first with Store.delete_topic().",
+            "start with an empty topic, delete it first with Store.topics.delete().",
             code="OPTION_OVERWRITE",
         )
     columns, json_body = _plan(schema, options)
@@ -172,9 +172,9 @@ def _plan(schema: StructType, options: WriteOptions) -> tuple[SinkColumns, JsonB
 
 def _ensure_topic(store: Store, options: WriteOptions) -> None:
     if options.create_if_missing:
-        topic = store.create_topic(options.topic)
+        topic = store.topics.create(options.topic)
     else:
-        topic = store.topic(options.topic)
+        topic = store.topics.get(options.topic)
     if not topic.writable:
         raise InvalidInputError(
             f"Topic {topic.name!r} does not permit writing (perm {topic.perm}).",

@@ -13,8 +13,13 @@ from pyspark_pyrocket.source.sizes import Sizes
 from pyspark_pyrocket.worker import LOG
 
 
-class Measured(Sizes, Protocol):
+class Measured(Protocol):
     """A store: what it knows of bytes, and its time."""
+
+    @property
+    def raw(self) -> Sizes:
+        """What it knows of bytes."""
+        ...
 
     def now(self) -> int:
         """Return the time in epoch milliseconds."""
@@ -63,7 +68,7 @@ class Intake:
         if limits.max_rows is not None:
             end = take_rows(start, end, limits.max_rows)
         if limits.max_bytes is not None:
-            end = take_bytes(start, end, limits.max_bytes, store)
+            end = take_bytes(start, end, limits.max_bytes, store.raw)
         return end
 
     def _log_limit(self, backlog: int, taken: int) -> None:

@@ -31,7 +31,9 @@ class BadRecords:
         """Append durably those records that are not there yet."""
         store = shared_store(self.path)
         missing = [
-            each for each in records if not store.query(self.topic, key_of(each), max_messages=1)
+            each
+            for each in records
+            if not store.lookup.query(self.topic, key_of(each), max_messages=1)
         ]
         if not missing:
             return
@@ -69,8 +71,8 @@ def prepare_bad_records(options: ReadOptions) -> None:
     # Opened for writing even if the topic exists: a store that a broker holds is named here.
     store = Store.open(options.path)
     try:
-        if topic not in store.topics():
-            store.create_topic(topic)
+        if topic not in store.topics.all():
+            store.topics.create(topic)
     finally:
         store.close(clean=False)
 

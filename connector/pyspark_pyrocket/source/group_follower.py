@@ -139,7 +139,7 @@ class GroupFollower:
 
 def commit_existing(store: Store, group: str, topic: str, offsets: Mapping[int, int]) -> None:
     """Commit in those queues that the topic still has; a queue that was cut, up to its end."""
-    queues = store.topic(topic).read_queues
+    queues = store.topics.get(topic).read_queues
     here = {queue: at for queue, at in offsets.items() if queue < queues}
     try:
         store.groups.commit(group, topic, here)

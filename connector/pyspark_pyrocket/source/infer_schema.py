@@ -117,7 +117,7 @@ def _until(store: Store, queue: _Queue, count: int, where: MessageFilter) -> int
         return min(queue.at + count, queue.end)
     window = min(_WINDOW_BYTES, queue.budget)
     place = queue.topic, queue.queue_id, queue.at, queue.end
-    until, used = store.cut_by_bytes(*place, [window])[0]
+    until, used = store.raw.cut_by_bytes(*place, [window])[0]
     # One that is longer than the window uses up more than it.
     queue.budget -= used if until > queue.at else window
     return max(until, queue.at + 1)

@@ -49,7 +49,7 @@ def located_partitions(store: Store, options: ReadOptions) -> list[PlacesPartiti
         begin_ms=begin_ms,
         end_ms=end_ms - 1,
     )
-    located = store.locate(wanted)
+    located = store.lookup.locate(wanted)
     within = [part for each in located.locations if (part := _within(each, start, end))]
     _log(options, located, within, bounds)
     return [PlacesPartition(options.path, store.uuid, task) for task in _tasks(within)]
@@ -83,7 +83,7 @@ def _scan(
     store = store_of_driver(partition.path, partition.store)
 
     def scan(places: MessageLocations, tally: ScanTally) -> Iterator[pa.RecordBatch]:
-        slices = store.slices_at(places, where=selection.where, tally=tally)
+        slices = store.raw.slices_at(places, where=selection.where, tally=tally)
         return (batch for each in slices for batch in each.decode(columns, verify_crc=verify_crc))
 
     for places in partition.places:

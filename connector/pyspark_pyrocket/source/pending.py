@@ -30,7 +30,7 @@ class PendingPartition(InputPartition):
 def pending_partitions(store: Store, options: ReadOptions) -> list[PendingPartition]:
     """Return the tasks that read what waits now; messages of other topics are left out there."""
     topics = tuple(topics_to_read(store, options))
-    parts = store.pending("half" if options.view == HALF else "scheduled")
+    parts = store.views.pending("half" if options.view == HALF else "scheduled")
     groups = _grouped(parts)
     return [PendingPartition(options.path, store.uuid, topics, group) for group in groups]
 
@@ -53,7 +53,7 @@ def pending_batches(
     """Yield the messages of one task as the store has them."""
     store = store_of_driver(partition.path, partition.store)
     for part in partition.parts:
-        yield from store.scan_pending(part, partition.topics, columns, verify_crc=verify_crc)
+        yield from store.views.scan_pending(part, partition.topics, columns, verify_crc=verify_crc)
 
 
 def _grouped(parts: list[PendingRange]) -> Iterator[tuple[PendingRange, ...]]:

@@ -27,14 +27,14 @@ def topics_to_read(store: Store, options: ReadOptions, known: Collection[str] = 
     them or makes them itself. That one of the `known` is not is no mistake: it was there, and is a
     loss.
     """
-    existing, asked = store.topics(), options.subscription
+    existing, asked = store.topics.all(), options.subscription
     if asked.pattern:
         return _matching(store, existing, asked, known)
     waits = asked.wait or options.create_if_missing
     found = [name for name in asked.topics if name in existing]
     missing = [name for name in asked.topics if name not in existing and name not in known]
     if missing and not waits:
-        store.topic(missing[0])  # Raises, naming the nearest topic.
+        store.topics.get(missing[0])  # Raises, naming the nearest topic.
     for name in found:
         _check_readable(existing[name])
     return found
@@ -69,7 +69,7 @@ def partitions(
     replayed micro-batch is cut in the same way.
     """
     kept = sorted(each for each in ranges if each.rows > 0)
-    tasks = cut(kept, options.splitting, store)
+    tasks = cut(kept, options.splitting, store.raw)
     return [QueuePartition(options.path, store.uuid, task) for task in tasks]
 
 

@@ -130,7 +130,7 @@ def waits_for_recovery(store: Store, offset: StreamOffset) -> bool:
 
     That is no loss: a recovery that was interrupted shows only what was durable.
     """
-    if not store.recovery_is_interrupted:
+    if not store.history.recovery_is_interrupted:
         return False
     try:
         return any(
@@ -180,7 +180,7 @@ class Changes:
     @classmethod
     def since(cls, store: Store, offset: StreamOffset) -> "Changes":
         """Look at the store; the topics are those of the offset."""
-        existing = store.topics()
+        existing = store.topics.all()
         ids = {topic: existing[topic].topic_id for topic in offset.offsets if topic in existing}
         recreated = {
             topic
@@ -188,7 +188,7 @@ class Changes:
             if now and offset.topic_ids.get(topic) and now != offset.topic_ids[topic]
         }
         mark = offset.source.mark
-        lost_mark = mark if mark is not None and store.holds(mark) is False else None
+        lost_mark = mark if mark is not None and store.history.holds(mark) is False else None
         return cls(
             deleted=frozenset(offset.offsets) - set(ids),
             recreated=frozenset(recreated),
@@ -290,10 +290,10 @@ class Changes:
 
 def _cuts(store: Store, offset: StreamOffset) -> dict[_Queue, int]:
     epoch = offset.source.epoch
-    if store.epoch == epoch:
+    if store.history.epoch == epoch:
         return {}
     found = {
-        (topic, queue): store.cut_since(epoch, topic, queue)
+        (topic, queue): store.history.cut_since(epoch, topic, queue)
         for topic, queues in offset.offsets.items()
         for queue in queues
     }
@@ -302,7 +302,7 @@ def _cuts(store: Store, offset: StreamOffset) -> dict[_Queue, int]:
 
 def _shared(store: Store, offset: StreamOffset, mark: LogMark) -> dict[_Queue, int]:
     """Return the first offset of each queue that was stored after the mark, or its end."""
-    existing, shared = store.topics(), {}
+    existing, shared = store.topics.all(), {}
     for topic, queues in offset.offsets.items():
         for queue in queues:
             has = store.queue_range(topic, queue)
@@ -328,7 +328,7 @@ def _vanished(
 
     Raises DataLossError about a deleted topic that was asked for by name, even if all was read.
     """
-    asked, existing = options.subscription, store.topics()
+    asked, existing = options.subscription, store.topics.all()
     vanished: dict[str, dict[int, QueueOffsets]] = {}
     for topic, queues in stopped.items():
         if not queues or not asked.covers(topic):

@@ -34,13 +34,13 @@ def prepare_source(options: ReadOptions, *, may_create_store: bool = False) -> N
 def _create_missing(options: ReadOptions) -> None:
     """Create the store and the named topics that are missing; open it for writing only then."""
     asked, known = options.subscription, shared_store_or_none(options.path)
-    if known is not None and known.topics().keys() >= set(asked.topics):
+    if known is not None and known.topics.all().keys() >= set(asked.topics):
         return
     store = Store.open(options.path, create=True)
     try:
         for topic in asked.topics:
             queues = _queues(asked, topic)
-            store.create_topic(topic, read_queues=queues, write_queues=queues)
+            store.topics.create(topic, read_queues=queues, write_queues=queues)
     finally:
         store.close(clean=False)
 

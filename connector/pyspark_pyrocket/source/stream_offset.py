@@ -52,7 +52,7 @@ class SourceIdentity:
     @classmethod
     def of(cls, store: Store) -> "SourceIdentity":
         """Return what a store is now, without a mark."""
-        return cls(store=store.uuid, epoch=store.epoch)
+        return cls(store=store.uuid, epoch=store.history.epoch)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain, sorted values; the mark only where there is one."""

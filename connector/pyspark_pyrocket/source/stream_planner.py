@@ -31,7 +31,7 @@ def initial_offset(store: Store, options: ReadOptions) -> StreamOffset:
     losses = Losses(options.loss)
     offsets: QueueNumbers = {topic: {} for topic in options.subscription.topics}
     offsets |= find_start(store, options, read_bounds(store, options), losses)
-    mark = store.mark(offsets)
+    mark = store.history.mark(offsets)
     return counts_in.offset(offsets, mark=mark, initial=True, lost=losses.counts)
 
 
@@ -121,8 +121,8 @@ def _newest_mark(
     """Return the mark of the newest message before `offsets`, looking only where they moved."""
     older = None if is_restored else start.source.mark
     if older is None:
-        return store.mark(offsets)
-    newer = store.mark(_changed(start, offsets))
+        return store.history.mark(offsets)
+    newer = store.history.mark(_changed(start, offsets))
     return max(older, newer or older, key=lambda mark: mark.log_offset)
 
 
@@ -181,7 +181,7 @@ class _CountsIn:
 
     @classmethod
     def now(cls, store: Store) -> "_CountsIn":
-        return cls(store.broker_name, SourceIdentity.of(store), store.topics())
+        return cls(store.broker_name, SourceIdentity.of(store), store.topics.all())
 
     def offset(
         self,

@@ -177,7 +177,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _advance(self) -> None:
         if not self._options.progress.read_only:
-            self._store.advance()
+            self._store.deliver_due()
 
     def _take(self, start: QueueNumbers, end: QueueNumbers) -> QueueNumbers:
         return self._intake.take(self._store, start, end, waits=self._target is None)

@@ -60,7 +60,7 @@ def _scan(
         with suppress(PyrocketError):
             counted = ScanTally()
             found = (
-                store.slice_of_ranges(few[0].topic, places, where=where, tally=counted)
+                store.raw.slice_of_ranges(few[0].topic, places, where=where, tally=counted)
                 if len(few) > 1
                 else None
             )

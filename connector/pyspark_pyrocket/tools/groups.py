@@ -81,7 +81,7 @@ class BatchCommit:
                     remedy="Plan when there is one: `missingTopic=wait` lets others come later.",
                 )
             start, end = find_span(store, parsed, bounds, Losses(parsed.loss))
-            ids = {topic: store.topic(topic).topic_id for topic in bounds}
+            ids = {topic: store.topics.get(topic).topic_id for topic in bounds}
         kept = {name: value for name, value in given.items() if name.lower() not in _FIXED}
         if "assign" not in map(str.lower, kept):
             kept["subscribe"] = ",".join(start)
@@ -110,7 +110,7 @@ class BatchCommit:
         """
         with Store.open(self.path) as store:
             for topic, offsets in self.end.items():
-                if store.topic(topic).topic_id != self.topic_ids.get(topic, ""):
+                if store.topics.get(topic).topic_id != self.topic_ids.get(topic, ""):
                     raise TopicRecreatedError(
                         f"Topic {topic!r} was deleted and created again since the plan.",
                         remedy=f"Group {self.group!r} has no offsets in it now: plan again.",

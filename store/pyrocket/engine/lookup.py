@@ -1,14 +1,9 @@
 """`Store.lookup`: messages by key or id, one or many at once."""
 
-from collections.abc import Iterator
-
-from pyrocket.arguments import check_numbers, check_text, check_type
+from pyrocket.arguments import check_numbers, check_text
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.key_lookup import KeyLookup, LookupRequest, LookupResult
-from pyrocket.filters.message_filter import MessageFilter, ScanTally
-from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.index.queues.message_locations import MessageLocations, slices_at
 from pyrocket.message import StoredMessage
 
 
@@ -17,7 +12,6 @@ class Lookup:
     """Finds messages in one store. Never locks, never writes. Safe to share between threads."""
 
     def __init__(self, engine: Engine) -> None:
-        self._reader = engine.reader
         self._keys = KeyLookup(engine.layout, engine.reader)
 
     def query(
@@ -54,22 +48,9 @@ class Lookup:
         return self._keys.by_offset_id(offset_msg_id)
 
     def locate(self, wanted: LookupRequest) -> LookupResult:
-        """Return where the messages with any of many keys or ids are; `slices_at` reads them.
+        """Return where the messages with any of many keys or ids are.
 
-        Only messages that can be read from their topics now are found, all of them in one pass over
-        the key index. Raises StoreDamagedError.
+        `Store.raw.slices_at` reads them. Only messages that can be read from their topics now are
+        found, all in one pass over the key index. Raises StoreDamagedError.
         """
         return self._keys.locate(wanted)
-
-    def slices_at(
-        self,
-        locations: MessageLocations,
-        *,
-        where: MessageFilter | None = None,
-        tally: ScanTally | None = None,
-    ) -> Iterator[RecordSlice]:
-        """Yield the messages at these locations as raw records; otherwise as `Store.slices`."""
-        check_type(MessageLocations, "Use what `locate` returned.", locations=locations)
-        broker = self._reader.identity.config.broker_name
-        where, tally = where or MessageFilter(), tally or ScanTally()
-        return slices_at(self._reader.log, locations, broker, where, tally)

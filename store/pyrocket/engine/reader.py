@@ -219,7 +219,7 @@ class Reader:
 
     def holds(self, mark: LogMark) -> bool | None:
         """Return whether the log has the marked message; None if that is unknown."""
-        check_type(LogMark, "Use what `Store.mark` returned.", mark=mark)
+        check_type(LogMark, "Use what `Store.history.mark` returned.", mark=mark)
         return holds(self._log, mark, self.log_end())
 
     def close(self) -> None:

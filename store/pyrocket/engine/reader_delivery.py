@@ -11,9 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from pyrocket.clock import Clock
-from pyrocket.disk.layout import Layout
-from pyrocket.engine.reader import Reader
+from pyrocket.engine.engine import Engine
 from pyrocket.errors import PyrocketError, StoreLockedError
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -27,7 +25,7 @@ _log = logging.getLogger(__name__)
 class Writable(Protocol):
     """A store that is open for writing."""
 
-    def advance(self) -> bool:
+    def deliver_due(self) -> bool:
         """Do what is due; return whether there was anything."""
         ...
 
@@ -40,14 +38,14 @@ class Writable(Protocol):
         ...
 
 
-class Advancing:
+class ReaderDelivery:
     """Has what is due done for the readers of one store. Not for sharing between threads."""
 
-    def __init__(self, layout: Layout, reader: Reader, clock: Clock) -> None:
-        self._layout, self._reader, self._clock = layout, reader, clock
+    def __init__(self, engine: Engine) -> None:
+        self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
         self._not_before = 0.0
 
-    def advance(self, open_writable: Callable[[], Writable]) -> bool:
+    def deliver_due(self, open_writable: Callable[[], Writable]) -> bool:
         """Have what is due done, at most once a second; return whether there was anything.
 
         Costs a look at the words while nothing is due. Never raises: where a Java broker has the
@@ -57,7 +55,7 @@ class Advancing:
             return False
         self._not_before = time.monotonic() + INTERVAL_SECONDS
         try:
-            return _advance_once(open_writable)
+            return _deliver_once(open_writable)
         except (PyrocketError, OSError) as error:
             if getattr(error, "code", "") != "LOCK_TIMEOUT":  # Somebody writes, and will do it.
                 _log.info("what is due in %s waits for a writer: %s", self._layout.root, error)
@@ -79,10 +77,10 @@ class Advancing:
         return any(self._layout.topic_queues(topic).exists() for topic in topics)
 
 
-def _advance_once(open_writable: Callable[[], Writable]) -> bool:
+def _deliver_once(open_writable: Callable[[], Writable]) -> bool:
     store = open_writable()
     try:
-        done = store.advance()
+        done = store.deliver_due()
         if done:
             with suppress(StoreLockedError):  # Others flush.
                 store.flush()

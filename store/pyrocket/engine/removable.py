@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyrocket.arguments import check_amount
-from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
-from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.reader import Reader
 from pyrocket.engine.retention_rules import (
     CleaningPlan,
     CleanReport,
@@ -24,53 +23,34 @@ from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.metadata.retention import RetentionFile
 
 _HEAD_BYTES = 96
 _log = logging.getLogger(__name__)
 
 
 def preview(
-    layout: Layout,
-    config: StoreConfig,
-    clock: Clock,
-    hooks: Hooks,
-    *,
-    hours: float | None,
-    total_bytes: int | None,
+    layout: Layout, reader: Reader, hooks: Hooks, *, hours: float | None, total_bytes: int | None
 ) -> CleanReport:
-    """Return what cleaning by hand would remove, and what stays; needs no turn."""
-    run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-    log = CommitLog(run)
-    try:
-        plan = planned_by_hand(log, config.retention, clock(), hours, total_bytes)
-        gone, kept = hold_back(plan.removals, *hooks.held_from())
-        start = gone[-1].file.start + log.file_bytes if gone else log.first_offset()
-        growing = hooks.moved_by(start) if gone else set()
-        return CleanReport(
-            gone,
-            _queue_files(layout, config, start, growing),
-            _index_files(layout, config, start),
-            dry_run=True,
-            log_start=start,
-            kept=kept,
-        )
-    finally:
-        run.close()
-
-
-def _queue_files(
-    layout: Layout, config: StoreConfig, log_start: int, growing: set[tuple[str, int]]
-) -> int:
-    queues = QueueTable(layout, config.queue_file_bytes, writable=False)
-    try:
-        return sum(
-            len(queues.get(*key).files_below(log_start, grows=key in growing))
-            for key in queues.on_disk()
-        )
-    finally:
-        queues.close()
+    """Return what cleaning by hand would delete, and what stays; takes no lock."""
+    log, queues, config = reader.files.log, reader.files.queues, reader.identity.config
+    policy = config.retention or RetentionFile(layout).read()
+    plan = planned_by_hand(log, policy, reader.clock(), hours, total_bytes)
+    gone, kept = hold_back(plan.removals, *hooks.held_from())
+    start = gone[-1].file.start + log.file_bytes if gone else log.first_offset()
+    growing = hooks.moved_by(start) if gone else set()
+    queue_files = (
+        queues.get(*key).files_below(start, grows=key in growing) for key in queues.on_disk()
+    )
+    return CleanReport(
+        gone,
+        sum(map(len, queue_files)),
+        _index_files(layout, config, start),
+        dry_run=True,
+        log_start=start,
+        kept=kept,
+    )
 
 
 def _index_files(layout: Layout, config: StoreConfig, log_start: int) -> int:

@@ -135,7 +135,7 @@ class Sender:
         if not topic.writable:
             raise MessageError(
                 f"topic {name!r} may not be written.",
-                remedy="Its permission forbids it: `Store.update_topic(perm=6)` allows it.",
+                remedy="Its permission forbids it: `store.topics.update(name, perm=6)` allows it.",
                 code="TOPIC_NOT_WRITABLE",
             )
         return topic

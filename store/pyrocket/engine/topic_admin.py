@@ -1,11 +1,14 @@
-"""Making, changing and deleting topics, each in one section so that all processes agree."""
+"""`Store.topics`: each change is one exclusive section, so that all processes agree."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from pyrocket.arguments import check_type, is_whole
+from pyrocket.config import DEFAULT_QUEUES
 from pyrocket.disk import io
+from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import drop_topic_offsets
@@ -19,14 +22,48 @@ from pyrocket.metadata.topics import (
 )
 
 
+@translating_methods
 class TopicAdmin:
-    """Changes the topics of a store that is open for writing."""
+    """The topics of one store. Changes raise StoreReadOnlyError if it is open for reading."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._layout, self._topics = engine, engine.layout, engine.reader.topics
 
-    def create(self, topics: Sequence[TopicConfig], *, exist_ok: bool) -> list[TopicConfig]:
-        """Make the topics, all at once; those that exist are returned as they are, or refused."""
+    def all(self) -> Mapping[str, TopicConfig]:
+        """Return every topic by name, as they are now; the mapping cannot be changed."""
+        return MappingProxyType(self._topics.all())
+
+    def get(self, name: str) -> TopicConfig:
+        """Return one topic. Raises TopicNotFoundError naming the nearest."""
+        return self._topics.get(name)
+
+    def create(
+        self,
+        name: str,
+        *,
+        read_queues: int = DEFAULT_QUEUES,
+        write_queues: int = DEFAULT_QUEUES,
+        perm: int = PERM_READ | PERM_WRITE,
+        exist_ok: bool = True,
+    ) -> TopicConfig:
+        """Create a topic; an existing one is returned as it is, or refused without `exist_ok`."""
+        topic = TopicConfig(name, read_queues, write_queues, perm)
+        return self.create_many([topic], exist_ok=exist_ok)[0]
+
+    def create_many(
+        self, topics: Iterable[TopicConfig], *, exist_ok: bool = True
+    ) -> list[TopicConfig]:
+        """Create many topics at once, all or none; thousands cost little more than one.
+
+        Returns them in order, those that exist as they are; without `exist_ok` these are refused
+        (InvalidInputError, TOPIC_EXISTS). Raises TopicNameError.
+
+            store.topics.create_many([TopicConfig(name, 4, 4) for name in ("orders", "bills")])
+        """
+        check_type(Iterable, "Use a list of pyrocket.TopicConfig.", topics=topics)
+        return self._create(list(topics), exist_ok=exist_ok)
+
+    def _create(self, topics: Sequence[TopicConfig], *, exist_ok: bool) -> list[TopicConfig]:
         for topic in topics:
             check_type(TopicConfig, "Use a pyrocket.TopicConfig(name, 4, 4).", topic=topic)
             check_topic_name(topic.name)
@@ -45,14 +82,19 @@ class TopicAdmin:
             if topic.name in known:
                 raise InvalidInputError(
                     f"topic {topic.name!r} exists.",
-                    remedy="Use update_topic to change it.",
+                    remedy="Use `store.topics.update` to change it.",
                     code="TOPIC_EXISTS",
                 )
 
     def update(
-        self, name: str, read_queues: int | None, write_queues: int | None, perm: int | None
+        self,
+        name: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
     ) -> TopicConfig:
-        """Change what is not None."""
+        """Change what is given. Another number of write queues moves sharding keys."""
         check_not_system(name)
         if perm is not None:
             _check_perm(name, perm)
@@ -67,9 +109,11 @@ class TopicAdmin:
             return self._save(changed)
 
     def delete(self, name: str) -> None:
-        """Remove the topic, its queues and the groups' offsets in it; its messages stay.
+        """Delete a topic, its queues and all groups' offsets in it.
 
-        System topics are refused: messages wait in them.
+        Its messages stay in the log until its files are deleted. A new topic of the same name
+        continues the old queue offsets and has another `topic_id`. System topics are refused:
+        messages are pending in them.
         """
         check_not_system(name)
         with self._engine.writer.exclusive():

@@ -1,5 +1,6 @@
 """The services of one open store: made when they are first needed, and hooked into its writer."""
 
+from dataclasses import replace
 from functools import partial
 
 from pyrocket.clock import Clock
@@ -8,6 +9,9 @@ from pyrocket.disk.layout import Layout
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
 from pyrocket.engine.key_lookup import KeyLookup
+from pyrocket.engine.reader_delivery import ReaderDelivery
+from pyrocket.engine.removable import check_limits, preview
+from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceRunner
 from pyrocket.services.delay.schedule_service import ScheduleService
@@ -87,6 +91,25 @@ class Services:
         for service in (self.sink, self.levels, self.timers, self.transactions, self.runner):
             service.hook_into(hooks)
         return hooks
+
+    @lazy_property
+    def reader_delivery(self) -> ReaderDelivery:
+        """Has what is due delivered while the store is open for reading."""
+        return ReaderDelivery(self.engine)
+
+    def clean(self, *, hours: float | None, total_bytes: int | None, dry_run: bool) -> CleanReport:
+        """Delete what exceeds the limits, or preview that; see `Store.clean`."""
+        check_limits(hours, total_bytes)
+        if dry_run:
+            staged = self.sink.clean_staging(dry_run=True)
+            layout, reader = self.engine.layout, self.engine.reader
+            report = preview(layout, reader, self.hooks, hours=hours, total_bytes=total_bytes)
+        else:
+            writer = self.engine.writer
+            # First: the writer would delete staged files, too, without counting them.
+            staged = self.sink.clean_staging()
+            report = writer.clean(hours=hours, total_bytes=total_bytes)
+        return replace(report, staged_files=staged.files, staged_bytes=staged.bytes)
 
     def close(self, *, clean: bool) -> None:
         """Stop threads and producers, then close the reader and the writer."""

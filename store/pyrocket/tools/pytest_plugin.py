@@ -3,7 +3,7 @@
     def test_orders(pyrocket_store, pyrocket_clock):
         pyrocket_store.append(Message(topic="orders", body=b"1", delay_level=18))
         pyrocket_clock.advance(2 * 3_600_000)
-        pyrocket_store.advance()
+        pyrocket_store.deliver_due()
         assert pyrocket_store.read("orders", 0, 0)
 
 pytest finds it where pyrocket is installed; nothing is imported before a test asks for a fixture.

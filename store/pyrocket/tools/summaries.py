@@ -88,7 +88,7 @@ def topics_of(store: "Store", name: str = "") -> Iterator[TopicInfo]:
     """Yield all topics, or the named one if it exists, by name."""
     from pyrocket.metadata.topics import is_system_topic
 
-    names = store.topics()
+    names = store.topics.all()
     for row in _rows(store, "topics", topics=[name] if name else []):
         kind = row["kind"]
         if kind == "user" and is_system_topic(row["topic"], store.broker_name, names):
@@ -114,7 +114,7 @@ def topic_of(store: "Store", name: str) -> TopicInfo:
     found = next(topics_of(store, name), None)
     if found is not None:
         return found
-    new = store.topic(name)  # Created in the meantime, or it raises.
+    new = store.topics.get(name)  # Created in the meantime, or it raises.
     queues = _with_empty([], max(new.read_queues, new.write_queues))
     sizes = new.perm, new.read_queues, new.write_queues, 0, 0
     return TopicInfo(name, "user", *sizes, first=None, last=None, queues=queues)

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.arguments import check_texts, check_type
-from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import level_field
-from pyrocket.engine.reader import Reader
+from pyrocket.engine.engine import Engine
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import TIMER_OUT_MS
@@ -72,9 +71,9 @@ class PendingRange:
 class PendingMessages:
     """Plans and reads the pending messages of one store, which may be open for reading only."""
 
-    def __init__(self, layout: Layout, reader: Reader, timers: Callable[[], TimerEntries]) -> None:
+    def __init__(self, engine: Engine, timers: Callable[[], TimerEntries]) -> None:
         """Make it; `timers` returns the timers to come, see `formats.timer_entry`."""
-        self._layout, self._reader, self._timers = layout, reader, timers
+        self._layout, self._reader, self._timers = engine.layout, engine.reader, timers
 
     def plan(self, kind: PendingKind) -> list[PendingRange]:
         """Return where the messages of a kind wait now, those of all topics."""
@@ -93,7 +92,7 @@ class PendingMessages:
         self, part: PendingRange, topics: Sequence[str], columns: Sequence[str], *, verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range that are for one of the topics; none named means all."""
-        check_type(PendingRange, "Use what `Store.pending` returned.", part=part)
+        check_type(PendingRange, "Use what `Store.views.pending` returned.", part=part)
         check_texts(topics=topics)
         known = [name for name in PENDING_COLUMNS if name != DUE or part.topic != HALF_TOPIC]
         check_columns(columns, known)

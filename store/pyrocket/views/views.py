@@ -22,7 +22,7 @@ from pyrocket.views.parts import (
     ViewPart,
     WaitingPart,
 )
-from pyrocket.views.pending import PendingMessages
+from pyrocket.views.pending import PendingKind, PendingMessages, PendingRange
 from pyrocket.views.retries import (
     scan_sent_back,
     scan_waiting,
@@ -75,6 +75,29 @@ class Views:
         if view == "retry":
             parts += waiting_parts(self._reader, self._groups, self._parked, group)
         return parts
+
+    def pending(self, kind: PendingKind) -> list[PendingRange]:
+        """Return where messages are pending now: "scheduled" ones, or undecided "half" ones.
+
+        Those of all topics; `scan_pending` reads them.
+        """
+        return self._parked.plan(kind)
+
+    def scan_pending(
+        self,
+        part: PendingRange,
+        topics: Sequence[str],
+        columns: Sequence[str] = ("topic", "body", "dueTimestamp"),
+        *,
+        verify_crc: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a range, a few MiB at a time, of these topics or, if empty, of all.
+
+        Columns: those of `Store.scan`, and `dueTimestamp` of scheduled messages. Topic and queue
+        are those of the destination, the queue offset is where a message is pending. Raises what
+        `Store.scan` does.
+        """
+        return self._parked.scan(part, topics, columns, verify_crc=verify_crc)
 
     def scan(
         self, part: ViewPart, columns: Sequence[str], *, verify_crc: bool = False

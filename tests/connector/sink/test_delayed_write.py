@@ -18,7 +18,7 @@ def save(frame, box, **options):
 def waiting(box, topic, queue_id=0):
     """Body → RocketMQ's own properties, of what waits in a queue."""
     with Store.open(box.path, read_only=True) as store:
-        if topic not in store.topics():
+        if topic not in store.topics.all():
             return {}
         found = store.read(topic, queue_id, 0, 100)
     return {stored.body: dict(stored.properties) for stored in found}

@@ -96,13 +96,13 @@ def store(tmp_path_factory):
     [(None, None, None), (b"", b"", None), (b" ", None, {"h": b"v"}), (b"\xff", b"\xff", None)]
 )
 def test_rows_of_kafka_survive_a_round_trip_exactly(store, rows):
-    topic = store.create_topic("exact", read_queues=1, write_queues=1)
+    topic = store.topics.create("exact", read_queues=1, write_queues=1)
     start = store.offsets(topic.name)[0].maximum
     store.append_batch(sent(rows, null_body=EMPTY, key_encoding=BASE64), topic=topic.name)
     expected = kafka_batch(rows).to_pylist()
     assert read(store, topic.name, start=start) == expected
     # And once more, from what was read.
-    copy = store.create_topic("copy", read_queues=1, write_queues=1)
+    copy = store.topics.create("copy", read_queues=1, write_queues=1)
     start = store.offsets(copy.name)[0].maximum
     again = pa.RecordBatch.from_pylist(expected, ARROW)
     again = send_batch(again, plan_columns(KAFKA, "t"), null_body=EMPTY, key_encoding=BASE64)
@@ -115,12 +115,12 @@ def test_kafka_rows_copied_through_rocketmqs_columns_stay_the_same(store, rows):
     schema = default_columns(kafka=False, headers=False, text=False)
     names = ["tags", "keys", "body", "properties"]
     plain = StructType([schema[name] for name in names])
-    first = store.create_topic("first", read_queues=1, write_queues=1)
+    first = store.topics.create("first", read_queues=1, write_queues=1)
     start = store.offsets(first.name)[0].maximum
     store.append_batch(sent(rows, null_body=EMPTY, key_encoding=BASE64), topic=first.name)
     projection = Projection.of(plain)
     end = store.offsets(first.name)[0].maximum
-    second = store.create_topic("second", read_queues=1, write_queues=1)
+    second = store.topics.create("second", read_queues=1, write_queues=1)
     begin = store.offsets(second.name)[0].maximum
     for batch in projection.apply_all(store.scan(first.name, 0, start, end, projection.scan)):
         store.append_batch(send_batch(batch, plan_columns(plain, "t")), topic=second.name)
@@ -128,16 +128,16 @@ def test_kafka_rows_copied_through_rocketmqs_columns_stay_the_same(store, rows):
 
 
 def test_one_topic_may_mix_both_encodings_of_keys(store):
-    store.create_topic("mixed", read_queues=1, write_queues=1)
+    store.topics.create("mixed", read_queues=1, write_queues=1)
     store.append_batch(sent([(b"eA==", b"1", None)]), topic="mixed")
     store.append_batch(sent([(b"x y", b"2", None)], key_encoding=BASE64), topic="mixed")
     store.append_batch(sent([(None, b"3", None)], key_encoding=BASE64), topic="mixed")
     assert [row["key"] for row in read(store, "mixed")] == [b"eA==", b"x y", None]
-    assert [message.body for message in store.query("mixed", "eCB5")] == [b"2"]
+    assert [message.body for message in store.lookup.query("mixed", "eCB5")] == [b"2"]
 
 
 def test_marks_that_contradict_the_message_are_ignored(store):
-    store.create_topic("marks", read_queues=1, write_queues=1)
+    store.topics.create("marks", read_queues=1, write_queues=1)
     properties = [[("pyrocketNull", "body"), ("pyrocketKey", "base64")]] * 2
     batch = {
         "body": pa.array([b"x", b""]),
@@ -152,7 +152,7 @@ def test_marks_that_contradict_the_message_are_ignored(store):
 
 
 def test_rocketmqs_columns_show_the_stored_form_of_kafka_rows(store):
-    store.create_topic("plain", read_queues=1, write_queues=1)
+    store.topics.create("plain", read_queues=1, write_queues=1)
     forms = {"null_body": EMPTY, "key_encoding": BASE64}
     store.append_batch(sent([(b"x y", None, {"h": b"v"})], **forms), topic="plain")
     schema = StructType(
@@ -165,7 +165,7 @@ def test_rocketmqs_columns_show_the_stored_form_of_kafka_rows(store):
 
 
 def test_keys_and_values_may_be_read_as_text(store):
-    store.create_topic("text", read_queues=1, write_queues=1)
+    store.topics.create("text", read_queues=1, write_queues=1)
     forms = {"null_body": EMPTY, "key_encoding": BASE64}
     schema = StructType([StructField("key", StringType()), StructField("value", StringType())])
     payload = Payload(kafka_columns=True, value_format="string")
@@ -183,7 +183,7 @@ def test_keys_and_values_may_be_read_as_text(store):
 @pytest.mark.parametrize("mode", [PERMISSIVE, DROPMALFORMED, FAILFAST])
 def test_a_tombstone_is_not_a_bad_record(store, mode):
     topic = f"json-{mode}"
-    store.create_topic(topic, read_queues=1, write_queues=1)
+    store.topics.create(topic, read_queues=1, write_queues=1)
     rows = [(b"a", b'{"id":1}', None), (b"b", None, None)]
     store.append_batch(sent(rows, null_body=EMPTY), topic=topic)
     fields = StructType([StructField("id", StringType())])
@@ -211,7 +211,7 @@ def test_a_key_that_rocketmq_cannot_store_is_refused_with_the_remedy(key):
 
 
 def test_a_null_struct_is_a_null_body(store):
-    store.create_topic("struct", read_queues=1, write_queues=1)
+    store.topics.create("struct", read_queues=1, write_queues=1)
     inside = StructType([StructField("id", StringType())])
     columns, body = plan_json(StructType([StructField("v", inside)]), "t", "v")
     values = pa.array([{"id": "1"}, None], pa.struct([("id", pa.string())]))

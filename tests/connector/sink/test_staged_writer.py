@@ -193,7 +193,7 @@ def test_delayed_rows_are_published_and_dropped_like_others(box, request_to, in_
         assert box.bodies() == [b"now"]
     clock.advance(1_000)
     with Store.open(box.path) as store:
-        store.advance()
+        store.deliver_due()
     assert box.bodies() == [b"later", b"now"]
 
 

@@ -26,7 +26,7 @@ def test_how_do_i_read_the_offset_in_the_checkpoint(files):
     (source,) = found["batches"][1]["sources"]
     assert source["offsets"] == {"t": {"broker-a": {"0": 2, "1": 2}}}
     with Store.open(files.box.path, read_only=True) as store:
-        mark = store.mark({"t": {0: 2, 1: 2}})
+        mark = store.history.mark({"t": {0: 2, 1: 2}})
         identity = {"epoch": 0, "store": store.uuid, "mark": source["brokers"]["broker-a"]["mark"]}
     assert source["brokers"] == {"broker-a": identity}
     assert identity["mark"]["logOffset"] == mark.log_offset

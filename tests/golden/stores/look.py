@@ -12,10 +12,10 @@ KEYS = ["o-0", "o-11", "o-12", "o-23", "all"]
 
 def look(store):
     """Everything that a reader sees, with the log's own records."""
-    topics = store.topics()
+    topics = store.topics.all()
     return {
         "uuid": store.uuid,
-        "epoch": store.epoch,
+        "epoch": store.history.epoch,
         "topics": {
             name: [known.read_queues, known.write_queues, known.perm, known.topic_id]
             for name, known in topics.items()
@@ -35,7 +35,7 @@ def look(store):
         "sinks": {f"{query}/{topic}": store.sink.last(query, topic) for query, topic in QUERIES},
         "undecided": [[one.topic, one.transaction_id] for one in store.transactions.pending()],
         "pending": sorted(map(list, pending(store))),
-        "keys": {key: [keyed(one) for one in store.query("orders", key)] for key in KEYS},
+        "keys": {key: [keyed(one) for one in store.lookup.query("orders", key)] for key in KEYS},
     }
 
 
@@ -62,8 +62,8 @@ def keyed(one):
 
 def pending(store):
     """Topic, due time (ms) and body of what waits to be delivered."""
-    for part in store.pending("scheduled"):
-        for batch in store.scan_pending(part, []):
+    for part in store.views.pending("scheduled"):
+        for batch in store.views.scan_pending(part, []):
             for row in batch.to_pylist():
                 due_ms = round(row["dueTimestamp"].timestamp() * 1000)
                 yield row["topic"], due_ms, row["body"].decode()

@@ -56,14 +56,14 @@ class Listener:
 
 def delete_topic(store):
     """Write to a topic and delete it."""
-    store.create_topic("gone", read_queues=1, write_queues=1)
+    store.topics.create("gone", read_queues=1, write_queues=1)
     store.append(Message(topic="gone", body=b"deleted with its topic", queue_id=0))
-    store.delete_topic("gone")
+    store.topics.delete("gone")
 
 
 def write_messages(store, clock, numbers):
     """Plain messages, keys, tags, properties, batches and compressed bodies."""
-    store.create_topic("orders", read_queues=2, write_queues=2)
+    store.topics.create("orders", read_queues=2, write_queues=2)
     for n in numbers:
         clock.now += 10
         store.append(
@@ -83,7 +83,7 @@ def write_messages(store, clock, numbers):
 
 def write_delayed(store, clock):
     """Messages by level and by due time: delivered ones and some that wait."""
-    store.create_topic("later", read_queues=1, write_queues=1)
+    store.topics.create("later", read_queues=1, write_queues=1)
     for level, name in ((1, "soon"), (18, "in two hours")):
         store.append(Message(topic="later", body=name.encode(), delay_level=level))
     for after, name in (
@@ -95,13 +95,13 @@ def write_delayed(store, clock):
         sent = store.append(Message(topic="later", body=name.encode(), deliver_at_ms=due))
     store.timers.cancel("later", sent.msg_id)
     clock.now += 10 * SECOND
-    while store.advance():
+    while store.deliver_due():
         pass
 
 
 def write_transactions(store):
     """Half messages: committed, rolled back, undecided."""
-    store.create_topic("paid", read_queues=1, write_queues=1)
+    store.topics.create("paid", read_queues=1, write_queues=1)
     with TransactionProducer(store, "payers", Listener(), background=False) as producer:
         for body in (b"committed", b"rolled back", b"undecided"):
             producer.send(Message(topic="paid", body=body, queue_id=0))
@@ -109,7 +109,7 @@ def write_transactions(store):
 
 def write_batches(store, numbers):
     """Exactly-once batches of a query and of an application, and rows that were never published."""
-    store.create_topic("sunk", read_queues=1, write_queues=1)
+    store.topics.create("sunk", read_queues=1, write_queues=1)
     for number in numbers:
         publish(store, SinkBatch(identity="stream-1", target="sunk", batch=number, run="run-1"))
     publish(store, SinkBatch(identity="app-1", target="orders", batch=numbers[-1]))
@@ -154,7 +154,7 @@ def write_second_half(root, clock):
         store.flush()
         # What waits for its level keeps its log file.
         clock.now += 3 * HOUR
-        while store.advance():
+        while store.deliver_due():
             pass
         report = store.clean(total_bytes=16 * 1024)
         assert report.removals, report

@@ -103,7 +103,7 @@ def overwrite_copy(file, data, at):
 def test_rebuilt_queues_have_the_times_of_their_last_messages(path, open_store, clock):
     """RocketMQ 4.x looks up times by those of the files."""
     store = open_store()
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     for number in range(35):
         clock.now += 60_000
         store.append(message(b"%d" % number))
@@ -224,7 +224,7 @@ class LyingCache:
 
 def test_recovery_from_a_failed_fsync_believes_the_disk_alone(path, open_store, monkeypatch):
     store = open_store(config=replace(SMALL, flush="manual"))
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     cache = LyingCache(monkeypatch)
     store.append_batch(batch(numbered(5), 0), topic="t")
     store.flush()
@@ -236,7 +236,7 @@ def test_recovery_from_a_failed_fsync_believes_the_disk_alone(path, open_store, 
     store.close()
     again = open_store()
     assert bodies(again)[0] == numbered(5)
-    assert again.cut_since(0, "t", 0) == 5
+    assert again.history.cut_since(0, "t", 0) == 5
     assert again.append(message(b"next")).queue_offset == 5
 
 

@@ -32,9 +32,9 @@ def patient(monkeypatch):
 
 
 def test_reader_delivers_due_messages_without_writers(reading, patient):
-    assert reading.advance()
+    assert reading.deliver_due()
     assert bodies_of(reading) == [b"x"]
-    assert not reading.advance()
+    assert not reading.deliver_due()
     assert reading.read_only
 
 
@@ -45,22 +45,22 @@ def test_a_reader_delivers_in_another_boot(open_store, path, clock, patient):
     clock.now += 1000
     reboot(path)
     reader = open_store(read_only=True)
-    assert reader.advance()
+    assert reader.deliver_due()
     assert bodies_of(reader) == [b"x"]
 
 
 def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock, monkeypatch):
     assert INTERVAL_SECONDS == 1
     monkeypatch.setattr("pyrocket.engine.reader_delivery.INTERVAL_SECONDS", 3600)
-    assert reading.advance()
+    assert reading.deliver_due()
     store = open_store()
     delay(store, 1, b"y")
     store._services.hooks.after_section.clear()
     store.close(clean=False)
     clock.now += 1000
-    assert not reading.advance()
-    reading._advancing._not_before = 0
-    assert reading.advance()
+    assert not reading.deliver_due()
+    reading._services.reader_delivery._not_before = 0
+    assert reading.deliver_due()
 
 
 def test_reader_does_not_open_store_without_due_messages(open_store, path, clock, patient):
@@ -70,7 +70,7 @@ def test_reader_does_not_open_store_without_due_messages(open_store, path, clock
     reboot(path)
     before = snapshot(path)
     with open_store(read_only=True) as reader:
-        assert not reader.advance()
+        assert not reader.deliver_due()
     assert snapshot(path) == before
 
 
@@ -78,9 +78,9 @@ def test_reader_does_not_deliver_beside_java_broker(reading, path, patient):
     lock = FileLock(path / "lock")
     assert lock.try_lock()
     os.utime(path / "lock")
-    assert not reading.advance()
+    assert not reading.deliver_due()
     lock.close()
-    assert reading.advance()
+    assert reading.deliver_due()
 
 
 def test_reader_does_not_wait_for_write_lock_and_retries(reading, path, monkeypatch):
@@ -88,10 +88,10 @@ def test_reader_does_not_wait_for_write_lock_and_retries(reading, path, monkeypa
     somebody = FileLock(Layout(path).mutex)
     assert somebody.try_lock()
     began = time.monotonic()
-    assert not reading.advance()
+    assert not reading.deliver_due()
     assert time.monotonic() - began < 10
     somebody.close()
-    assert reading.advance()
+    assert reading.deliver_due()
 
 
 def test_reader_does_not_deliver_without_permission(reading, patient, monkeypatch, caplog):
@@ -100,12 +100,12 @@ def test_reader_does_not_deliver_without_permission(reading, patient, monkeypatc
 
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(Store, "open", refused)
-    assert not reading.advance()
+    assert not reading.deliver_due()
     assert "waits for a writer" in caplog.text
 
 
 def test_reader_does_not_change_java_store(tmp_path, clock, patient):
     with Store.open(GOLDEN / CLEAN, read_only=True, config=SMALL) as store:
         before = listing(GOLDEN / CLEAN)
-        assert not store.advance()
+        assert not store.deliver_due()
         assert listing(GOLDEN / CLEAN) == before

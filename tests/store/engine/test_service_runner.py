@@ -57,11 +57,11 @@ def test_next_writer_delivers_due_messages(open_store, clock):
 def test_deliver_due_delivers(open_store, clock):
     store = open_store()
     delay(store, 1, b"1", b"2")
-    assert not store.advance()
+    assert not store.deliver_due()
     clock.now += 1000
-    assert store.advance()
+    assert store.deliver_due()
     assert bodies_of(store) == [b"1", b"2"]
-    assert not store.advance()
+    assert not store.deliver_due()
 
 
 def test_services_are_not_run_before_something_is_due(open_store, clock):
@@ -181,7 +181,7 @@ def test_two_threads_and_two_stores_deliver_each_message_once(open_store, clock)
 
     def deliver(store):
         while not done.is_set():
-            store.advance()
+            store.deliver_due()
             time.sleep(0.001)  # Else the threads keep the interpreter from the reader.
 
     threads = [threading.Thread(target=deliver, args=(one,)) for one in stores * 2]

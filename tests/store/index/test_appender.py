@@ -85,7 +85,7 @@ def test_writer_whose_append_failed_goes_on_after_another_has_cleaned_up(open_st
         fail_write(patch, 6, half=False)
         with pytest.raises(StoreUnavailableError):
             store.append_batch(batch(ROWS, 0), topic="t")
-    other.create_topic("u")
+    other.topics.create("u")
     for n in range(12):
         store.append(message(b"%d" % n + b"." * 600))
     assert len(bodies(other)[0]) == 13
@@ -144,7 +144,7 @@ def test_published_but_undispatched_is_revealed_by_the_next_turn(open_store, pat
         file.unlink()
     overwrite(queue_files(path)[0], bytes(120), 80)
     assert len(bodies(other)[0]) == 4
-    other.create_topic("u")
+    other.topics.create("u")
     assert bodies(store)[0] == numbered(25)
     page.close()
 
@@ -152,7 +152,7 @@ def test_published_but_undispatched_is_revealed_by_the_next_turn(open_store, pat
 def test_batch_of_several_topics_is_seen_whole(open_store, path, monkeypatch):
     store, reader = open_store(), open_store(read_only=True)
     for topic in "ab":
-        store.create_topic(topic, read_queues=1, write_queues=1)
+        store.topics.create(topic, read_queues=1, write_queues=1)
     real, seen = io.write_at, []
 
     def write(*given):

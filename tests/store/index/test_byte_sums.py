@@ -16,7 +16,7 @@ def store(tmp_path_factory):
     """Messages of all lengths in queue 0, a file of the queue having ten; others between them."""
     path = tmp_path_factory.mktemp("bytes") / "store"
     with Store.open(path, create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
         for _ in range(3):
             for length in LENGTHS:
                 store.append_batch(batch([b"x" * length, b"yy"], [0, 1]), topic="t")
@@ -42,44 +42,44 @@ def test_each_mark_is_the_last_offset_up_to_which_there_are_no_more_bytes(store,
     marks = sorted(data.draw(st.lists(st.integers(0, 2 * sum(sizes)), max_size=6)))
     sums = [0, *itertools.accumulate(sizes[start:end])]
     expected = [max((n, total) for n, total in enumerate(sums) if total <= mark) for mark in marks]
-    found = store.cut_by_bytes("t", 0, start, end, marks)
+    found = store.raw.cut_by_bytes("t", 0, start, end, marks)
     assert found == [(start + count, total) for count, total in expected]
 
 
 def test_a_sum_is_a_mark_that_is_not_reached(store, sizes):
-    assert store.cut_by_bytes("t", 0, 3, 33, [2**62]) == [(33, sum(sizes[3:]))]
+    assert store.raw.cut_by_bytes("t", 0, 3, 33, [2**62]) == [(33, sum(sizes[3:]))]
 
 
 def test_long_runs_are_read_in_parts_and_only_as_far_as_needed(tmp_path, monkeypatch):
     with filled(tmp_path / "store", count=5_000, body_bytes=8, config=None) as store:
         size = store.read("t", 0, 0, 1)[0].store_size
         marks = [size * at for at in (1, 1_023, 1_024, 1_025, 4_999)]
-        found = store.cut_by_bytes("t", 0, 0, 5_000, marks)
+        found = store.raw.cut_by_bytes("t", 0, 0, 5_000, marks)
         assert [offset for offset, _ in found] == [1, 1_023, 1_024, 1_025, 4_999]
         queue = store._reader._queues.get("t", 0)
         read = []
         entries = queue.entries
         monkeypatch.setattr(queue, "entries", lambda a, b: read.append(b - a) or entries(a, b))
-        store.cut_by_bytes("t", 0, 0, 5_000, [size * 100])
+        store.raw.cut_by_bytes("t", 0, 0, 5_000, [size * 100])
         assert read == [1_024]
 
 
 def test_a_span_is_exact_for_few_messages_and_says_where_they_lie(store, sizes):
     first, last = store.read("t", 0, 2, 1)[0], store.read("t", 0, 32, 1)[0]
-    assert store.log_span("t", 0, 2, 33) == ByteSpan(
+    assert store.raw.log_span("t", 0, 2, 33) == ByteSpan(
         first.physical_offset, last.physical_offset + last.store_size, sum(sizes[2:])
     )
-    assert store.estimate_bytes("t", 0, 2, 33) == sum(sizes[2:])
+    assert store.raw.log_span("t", 0, 2, 33).bytes == sum(sizes[2:])
 
 
 def test_a_span_of_many_messages_is_guessed_from_three(tmp_path):
     with filled(tmp_path / "store", count=1_000, config=None) as store:
         size = store.read("t", 0, 0, 1)[0].store_size
-        span = store.log_span("t", 0, 0, 1_000)
+        span = store.raw.log_span("t", 0, 0, 1_000)
         assert span.bytes == 1_000 * size == span.end - span.start
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (40, 50), (10**6, 10**6 + 9_999)])
 def test_where_nothing_is_there_is_no_span(store, start, end):
-    assert store.log_span("t", 0, start, end) == ByteSpan(0, 0, 0)
-    assert store.cut_by_bytes("t", 0, start, end, [0, 100]) == [(start, 0)] * 2
+    assert store.raw.log_span("t", 0, start, end) == ByteSpan(0, 0, 0)
+    assert store.raw.cut_by_bytes("t", 0, start, end, [0, 100]) == [(start, 0)] * 2

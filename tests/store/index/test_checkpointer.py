@@ -30,7 +30,7 @@ def clock():
 @pytest.fixture
 def store(path, clock):
     store = Store.open(path, create=True, config=CONFIG, clock=clock)
-    store.create_topic("t", read_queues=2, write_queues=2)
+    store.topics.create("t", read_queues=2, write_queues=2)
     yield store
     store.close()
 
@@ -188,7 +188,7 @@ def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock,
     monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
     config = replace(SMALL, flush="manual")
     store = Store.open(path, create=True, config=config, clock=clock)
-    store.create_topic("t", read_queues=2, write_queues=2)
+    store.topics.create("t", read_queues=2, write_queues=2)
     index, synced, real = index_of(path), [], io.sync
 
     def note(descriptor):
@@ -218,7 +218,7 @@ def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock,
 
 def test_a_flush_that_finds_no_file_filled_says_what_was_said(path, clock):
     store = Store.open(path, create=True, config=replace(SMALL, flush="manual"), clock=clock)
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     fill(store, 60)
     store.close()
     said = checkpoint(store).index_timestamp

@@ -74,7 +74,7 @@ def test_a_record_that_does_not_go_on_ends_the_log(log, beside):
     log.write(log.count)
     with log.recover() as store:
         assert bodies(store)[0] == numbered(log.count)
-        assert store.cut_since(0, "t", 0) == log.count
+        assert store.history.cut_since(0, "t", 0) == log.count
         assert store.append(message(b"next")).physical_offset == good
 
 
@@ -138,9 +138,9 @@ def test_a_topic_that_java_made_anew_begins_at_0_again(log, clean, queues):
 def test_a_deleted_topic_may_have_lost_messages_that_nobody_misses(path, open_store, lost):
     """Its end is durable before its last messages are; the new topic goes on from there."""
     store = open_store()
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     sent = [store.append(message(b"%d" % number)) for number in range(9)]
-    store.delete_topic("t")
+    store.topics.delete("t")
     store.close(clean=False)
     (file,) = (path / "commitlog").iterdir()
     at = sent[-lost].physical_offset - int(file.name)
@@ -148,7 +148,7 @@ def test_a_deleted_topic_may_have_lost_messages_that_nobody_misses(path, open_st
     for _ in range(3):
         reboot(path)
         store = open_store()
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         offset = store.max_offset("t", 0)
         assert store.append(message(b"new")).queue_offset == offset >= 9
         store.close(clean=False)

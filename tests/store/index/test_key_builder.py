@@ -117,7 +117,7 @@ def test_a_store_that_is_not_in_use_is_left_alone(eager, open_store, path):
     fill(store)
     store.close()
     store = open_store()
-    store.create_topic("other")
+    store.topics.create("other")
     assert contents(path) == []
     fill(store, 1, 100)
     assert contents(path) == java(store)
@@ -135,7 +135,7 @@ def test_a_damaged_log_is_indexed_up_to_the_damage(open_store, path, caplog):
     assert not (path / "abort").exists()
     store = open_store()
     with pytest.raises(StoreDamagedError):
-        store.query("t", "k0")
+        store.lookup.query("t", "k0")
     assert index_of(path).end() < damaged
 
 
@@ -163,4 +163,4 @@ def test_index_files_below_a_cleaned_log_go(eager, open_store, path):
         gone = writer._keys.remove_below(start)
     assert 0 < gone < len(names)
     assert index_of(path).names() == names[gone:]
-    assert [found.body for found in store.query("t", "k199")] == numbered(1, 20, 199)
+    assert [found.body for found in store.lookup.query("t", "k199")] == numbered(1, 20, 199)

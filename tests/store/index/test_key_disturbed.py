@@ -65,8 +65,8 @@ class Disturbance:
 
     def check(self):
         for one in (self.store, self.reader):
-            assert len(one.query("t", "all", max_messages=10**6)) == self.count
-            assert len(one.query("t", f"k{self.count // 2}")) == 1
+            assert len(one.lookup.query("t", "all", max_messages=10**6)) == self.count
+            assert len(one.lookup.query("t", f"k{self.count // 2}")) == 1
 
     def check_files(self):
         """What is there goes as far as INDEXED says, and no further."""

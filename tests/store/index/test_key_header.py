@@ -32,7 +32,7 @@ def make(path, step=STEP):
     """Messages k0, k1, …, four an append, and `step` ms between: two full files, one with some."""
     clock = FakeClock(START)
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         for first in range(0, COUNT, 4):
             keys = [[f"k{number}"] for number in range(first, first + 4)]
             store.append_batch(batch(numbered(4, 20, first), 0, keys=keys), topic="t")
@@ -50,13 +50,13 @@ def flip(path, file, byte, bit):
 def missed(store, step=STEP):
     """Keys that are not found, ever or exactly when they were stored."""
     wanted = LookupRequest(topics=["t"], keys=[f"k{number}" for number in range(COUNT)])
-    found = len(store.locate(wanted))
+    found = len(store.lookup.locate(wanted))
     names = [] if found == COUNT else [f"{COUNT - found} of all"]
     for number in ASKED:
         at = START + number // 4 * step
-        if len(store.query("t", f"k{number}")) != 1:
+        if len(store.lookup.query("t", f"k{number}")) != 1:
             names.append(f"k{number}")
-        if len(store.query("t", f"k{number}", begin_ms=at, end_ms=at)) != 1:
+        if len(store.lookup.query("t", f"k{number}", begin_ms=at, end_ms=at)) != 1:
             names.append(f"k{number} at {at}")
     return names
 
@@ -140,7 +140,7 @@ def test_a_beginning_whose_record_is_cleaned_away_may_be_almost_a_second_wrong(t
         assert first < 70
         for number, one in enumerate(reader.read("t", 0, first, COUNT), first):
             at = one.store_timestamp
-            assert len(reader.query("t", f"k{number}", begin_ms=at, end_ms=at)) == 1
+            assert len(reader.lookup.query("t", f"k{number}", begin_ms=at, end_ms=at)) == 1
 
 
 def test_a_header_is_read_again_only_where_it_has_changed(tmp_path, monkeypatch):

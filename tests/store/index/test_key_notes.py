@@ -83,7 +83,7 @@ def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits
         patch.setattr(pending_keys, "MAX_NOTES", limits["MAX_NOTES"])
         stores = [Store.open(path, create=True, config=one) for one in (SMALL, SMALL, OFF)]
         for topic in "tu":
-            stores[0].create_topic(topic, read_queues=1, write_queues=1)
+            stores[0].topics.create(topic, read_queues=1, write_queues=1)
         for at, (writer, rows) in enumerate(appends):
             if at == reopen:
                 stores[0].close(clean=False)
@@ -210,4 +210,4 @@ def test_a_long_log_without_keys_is_looked_through_once(open_store, path, monkey
     expected = store.read("t", 0, 60)[0].msg_id
     store.close()
     assert len(index_of(path).names()) == 1
-    assert open_store(read_only=True).message_by_id("t", expected).body == b"x"
+    assert open_store(read_only=True).lookup.by_id("t", expected).body == b"x"

@@ -64,7 +64,7 @@ def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
         assert step < 150
     assert step > (5 if half else 12)
     with open_store(read_only=True) as reader:
-        found = reader.query("t", "all", max_messages=10**6)
+        found = reader.lookup.query("t", "all", max_messages=10**6)
         assert len(found) == len(reader.read("t", 0, 0, 10**6))
     with survivor._engine.writer.exclusive():
         survivor._engine.writer._keys.complete()

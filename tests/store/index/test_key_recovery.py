@@ -151,7 +151,7 @@ def test_a_damaged_file_is_dropped_by_the_next_writer_with_all_behind_it(
     with Store.open(path, read_only=True) as reader:
         if damage != "offset":
             with pytest.raises(StoreDamagedError, match=second.name) as caught:
-                reader.query("t", "all", max_messages=1000)
+                reader.lookup.query("t", "all", max_messages=1000)
             assert caught.value.code == "KEY_INDEX_DAMAGED"
         assert len(reader.read("t", 0, 0, 1000)) == 100
     if booted:

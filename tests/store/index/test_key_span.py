@@ -146,13 +146,13 @@ def test_a_start_that_is_cleaned_away_meanwhile_is_no_gap(eager, store, path, mo
 def test_files_over_messages_from_hosts_with_ipv6_addresses_count(path):
     """Their store time lies further behind in the record."""
     with Store.open(path, create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         for first in range(1, 201, 10):
             from_ipv6(store, 10, first)
     with Store.open(path) as store:
         assert counted(store, path) == len(index_of(path).names()) == 3
-        assert [one.body for one in store.query("t", "k77")] == [b"77"]
-        assert [one.body for one in store.query("t", "k78")] == [b"78"]
+        assert [one.body for one in store.lookup.query("t", "k77")] == [b"77"]
+        assert [one.body for one in store.lookup.query("t", "k78")] == [b"78"]
     assert not verify(path).findings
 
 
@@ -164,4 +164,4 @@ def test_a_writer_closes_where_files_never_count(path, monkeypatch, caplog):
     assert "is incomplete" in caplog.text
     assert not (path / "abort").exists()
     with Store.open(path, read_only=True) as store:
-        assert [one.body for one in store.query("t", "k")] == [b"one more"]
+        assert [one.body for one in store.lookup.query("t", "k")] == [b"one more"]

@@ -88,4 +88,4 @@ def test_a_start_that_is_cleaned_away_is_passed_over(some, path):
 
 def test_readers_look_only_as_far_as_is_dispatched(some, path):
     with Store.open(path, read_only=True, config=SMALL) as reader:
-        assert len(reader.query("t", "k", max_messages=1000)) == 100
+        assert len(reader.lookup.query("t", "k", max_messages=1000)) == 100

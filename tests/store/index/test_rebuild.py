@@ -55,7 +55,7 @@ def fill_and_close(path, how):
 
 def fill(path):
     store = filled(path, count=COUNT)
-    store.create_topic("other", read_queues=2, write_queues=2)
+    store.topics.create("other", read_queues=2, write_queues=2)
     store.append_batch(batch(numbered(30), [n % 2 for n in range(30)]), topic="other")
     store.append_batch(batch(numbered(COUNT, first=COUNT), 0), topic="t")
     return store
@@ -156,7 +156,7 @@ def test_unreadable_log_does_not_pass_for_a_short_one(closed):
     overwrite(log_files(closed)[1], bytes(200), 0)
     if (closed / "abort").exists():
         with Store.open(closed, config=SMALL) as store:
-            assert store.cut_since(0, "t", 0) == store.max_offset("t", 0) < 40
+            assert store.history.cut_since(0, "t", 0) == store.max_offset("t", 0) < 40
         return
     with pytest.raises(StoreDamagedError, match="corrupt log"):
         Store.open(closed)
@@ -235,15 +235,15 @@ def test_queue_lost_long_after_the_last_look_at_the_log(path, monkeypatch):
 
 def test_deleted_and_empty_topics_are_no_lost_queues(path, monkeypatch):
     store = filled(path, count=COUNT)
-    store.create_topic("empty")
+    store.topics.create("empty")
     store.close()
     with Store.open(path, config=SMALL) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     monkeypatch.setattr(writer, "recover_alone", None)
     for boot in (bool, next_boot, bool):
         boot(path)
         with Store.open(path, config=SMALL) as store:
-            store.create_topic("t", read_queues=1, write_queues=1)
+            store.topics.create("t", read_queues=1, write_queues=1)
     with Store.open(path, config=SMALL) as store:
         assert store.append(message(b"next")).queue_offset == COUNT
     Store.open(path, config=SMALL).close()

@@ -158,8 +158,8 @@ def test_damage_past_the_durable_end_is_cut_there_and_what_followed_is_kept(
         (path / "checkpoint").write_bytes(times)
     with Store.open(path, clock=clock) as store:
         assert bodies(store)[0] == numbered(DURABLE + 10)
-        assert store.epoch == 1
-        assert store.cut_since(0, "t", 0) == DURABLE + 10
+        assert store.history.epoch == 1
+        assert store.history.cut_since(0, "t", 0) == DURABLE + 10
     (kept,) = (path / "pyrocket").glob("cut-*")
     assert [each.body for each in cut_messages(kept)] == numbered(MORE - 11, first=DURABLE + 11)
     assert f"{MORE - 11} whole records among them were not durable yet" in caplog.text
@@ -184,8 +184,8 @@ def test_durable_bytes_that_are_gone_are_named_and_begin_an_epoch(path, end, cap
     assert f"{lost} bytes are missing" in finding.what
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == numbered(80)
-        assert store.epoch == 1
-        assert store.cut_since(0, "t", 0) == 80
+        assert store.history.epoch == 1
+        assert store.history.cut_since(0, "t", 0) == 80
         assert store.append(message(b"on")).queue_offset == 80
     (error,) = [each for each in caplog.records if each.levelname == "ERROR"]
     assert f"{lost} bytes that were durable are missing" in error.message
@@ -266,7 +266,7 @@ def test_a_repair_that_cuts_says_how_many_whole_messages_go_and_keeps_them(path)
     assert [each.body for each in cut_messages(kept)] == left
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == numbered(10)
-        assert store.epoch == 1
+        assert store.history.epoch == 1
 
 
 @pytest.mark.parametrize("queues", ["kept", "lost"])

@@ -228,7 +228,7 @@ def test_failed_fsync_stops_every_writer_until_recovery(open_store, path, monkey
         second.flush,
         lambda: first.append(message(b"b")),
         lambda: second.append(message(b"b")),
-        lambda: second.create_topic("u"),
+        lambda: second.topics.create("u"),
     ):
         with pytest.raises(StoreFailedError) as caught:
             refused()
@@ -241,7 +241,7 @@ def test_failed_fsync_stops_every_writer_until_recovery(open_store, path, monkey
     second.close()
     assert (path / "abort").exists(), "that was no clean end"
     recovered = open_store()
-    assert recovered.epoch == 1
+    assert recovered.history.epoch == 1
     recovered.append(message(b"c"))
     recovered.flush()
     assert bodies(recovered)[0] == [b"a", b"c"]
@@ -260,5 +260,5 @@ def test_failed_fsync_of_queues_is_no_clean_end(open_store, path, monkeypatch, b
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     assert (path / "abort").exists()
     again = open_store()
-    assert again.epoch == 1
+    assert again.history.epoch == 1
     assert bodies(again)[0] == [b"x"]

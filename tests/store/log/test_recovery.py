@@ -74,9 +74,9 @@ def test_everything_behind_the_first_bad_record_is_cut_and_noted(path, open_stor
     overwrite(file, b"\xff", start + 100)
     store = open_store()
     assert bodies(store)[0] == numbered(33)
-    assert store.epoch == 1
-    assert store.cut_since(0, "t", 0) == 33
-    assert store.cut_since(1, "t", 0) is None
+    assert store.history.epoch == 1
+    assert store.history.cut_since(0, "t", 0) == 33
+    assert store.history.cut_since(1, "t", 0) is None
     assert log_files(path)[-1] == file, "files behind it are gone"
     store.append_batch(batch(numbered(60), 0), topic="t")
     assert bodies(store)[0] == numbered(33) + numbered(60)
@@ -85,23 +85,23 @@ def test_everything_behind_the_first_bad_record_is_cut_and_noted(path, open_stor
 def test_epochs_count_unclean_ends_and_remember_the_smallest_cut(path, open_store):
     for count in (10, 20, 30):
         store = open_store()
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(10), 0), topic="t")
         assert len(bodies(store)[0]) == count
         store.close(clean=False)
         reboot(path)
     store = open_store()
-    assert store.epoch == 3
-    assert [store.cut_since(epoch, "t", 0) for epoch in range(4)] == [10, 20, 30, None]
-    assert store.cut_since(0, "t", 7) is None
-    assert store.cut_since(0, "other", 0) is None
+    assert store.history.epoch == 3
+    assert [store.history.cut_since(epoch, "t", 0) for epoch in range(4)] == [10, 20, 30, None]
+    assert store.history.cut_since(0, "t", 7) is None
+    assert store.history.cut_since(0, "other", 0) is None
 
 
 def test_clean_end_begins_no_epoch(path, open_store):
     filled(path).close()
     reboot(path)
     store = open_store()
-    assert store.epoch == 0
+    assert store.history.epoch == 0
     assert bodies(store)[0] == numbered(40)
 
 
@@ -127,7 +127,7 @@ def test_words_point_behind_the_last_record(path, open_store):
 def test_records_behind_the_checkpoint_alone_are_looked_at(path, open_store, clock):
     """Clean ends move the checkpoint: damage in files long durable is not recovery's business."""
     store = open_store()
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(60), 0), topic="t")
     clock.now += 10_000
     store.append_batch(batch(numbered(60, first=60), 0), topic="t")
@@ -211,7 +211,7 @@ def test_copied_directory_opens_and_recovers(tmp_path, clean):
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     with Store.open(tmp_path / "two", config=SMALL) as copy:
         assert bodies(copy)[0] == numbered(40)
-        assert copy.epoch == (0 if clean else 1)
+        assert copy.history.epoch == (0 if clean else 1)
         copy.append(message(b"in the copy"))
         assert bodies(copy)[0] == [*numbered(40), b"in the copy"]
     if not clean:
@@ -242,7 +242,7 @@ def test_restarted_recovery_ends_the_same(path, open_store, monkeypatch):
                 return
         store = open_store()
         assert bodies(store)[0] == numbered(29)
-        assert store.epoch >= 1
+        assert store.history.epoch >= 1
         assert store.append(message()).queue_offset == 29
         store.close()
     raise AssertionError("recovery never went through")

@@ -252,25 +252,25 @@ def without_topic(path, name):
 
 def test_topic_stays_that_a_refused_broker_has_written_over(path):
     with Store.open(path, create=True) as store:
-        made = store.create_topic("made", read_queues=3, write_queues=2)
+        made = store.topics.create("made", read_queues=3, write_queues=2)
         without_topic(path, "made")
-        assert store.topics() == {"made": made}
-        store.create_topic("next")
-        assert sorted(store.topics()) == ["made", "next"]
+        assert store.topics.all() == {"made": made}
+        store.topics.create("next")
+        assert sorted(store.topics.all()) == ["made", "next"]
     table = json.loads(Layout(path).config("topics").read_text())["topicConfigTable"]
     assert (table["made"]["readQueueNums"], table["made"]["writeQueueNums"]) == (3, 2)
 
 
 def test_topic_that_a_broker_has_deleted_does_not_come_back(path):
     with Store.open(path, create=True) as store:
-        store.create_topic("deleted")
-        store.create_topic("stays")
+        store.topics.create("deleted")
+        store.topics.create("stays")
     without_topic(path, "deleted")
     os.utime(path / "lock", ns=(0, 12345))
     with Store.open(path) as store:
-        assert list(store.topics()) == ["stays"]
-        store.create_topic("next")
-        assert sorted(store.topics()) == ["next", "stays"]
+        assert list(store.topics.all()) == ["stays"]
+        store.topics.create("next")
+        assert sorted(store.topics.all()) == ["next", "stays"]
 
 
 @pytest.fixture
@@ -335,12 +335,12 @@ def test_a_table_without_entries_is_sound(copied, name, caplog):
 
 def test_a_table_of_topic_ids_without_ids_is_damage(tmp_path):
     with Store.open(tmp_path, create=True) as store:
-        store.create_topic("t")
+        store.topics.create("t")
     file = Layout(tmp_path).topic_ids
     file.write_bytes(encode_own(file, {"ended": {}}))
     opened = Store.open(tmp_path, read_only=True)
     with opened as store, pytest.raises(StoreDamagedError, match="'ids' is missing"):
-        store.topics()
+        store.topics.all()
 
 
 def as_json(path):

@@ -60,7 +60,7 @@ def test_levels_of_a_java_store_are_what_the_first_writer_says(tmp_path):
 def test_a_store_of_an_older_version_gets_levels_whatever_its_index_is(open_store, path):
     odd = replace(SMALL, index_slots=7, index_items=9)
     store = open_store(config=odd)
-    store.create_topic("t")
+    store.topics.create("t")
     store.close()
     known = identity(path)
     older = {name: value for name, value in known.items() if name != "messageDelayLevel"}

@@ -11,9 +11,9 @@ from pyrocket.errors import StoreDamagedError
 def test_a_broken_offset_table_is_named(tmp_path, text):
     root = tmp_path / "store"
     with Store.open(root, create=True) as store:
-        store.create_topic("T")
+        store.topics.create("T")
         path = root / "config/consumerOffset.json"
         path.write_text(text)
         with pytest.raises(StoreDamagedError, match="consumerOffset"):
-            store.delete_topic("T")
+            store.topics.delete("T")
         assert path.read_text() == text

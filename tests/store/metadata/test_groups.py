@@ -24,7 +24,7 @@ from support.stores import SMALL, batch, numbered, overwrite, reboot
 @pytest.fixture
 def queues(store):
     """Ten messages in queue 0 of topic t, five in queue 1, none in queue 2."""
-    store.create_topic("t", read_queues=3, write_queues=3)
+    store.topics.create("t", read_queues=3, write_queues=3)
     store.append_batch(batch(numbered(15), [0] * 10 + [1] * 5), topic="t")
     return store
 
@@ -158,8 +158,8 @@ def test_a_reset_to_nowhere_is_refused(queues, to):
 
 
 def test_a_recreated_topic_s_queues_begin_where_the_old_ones_ended(queues):
-    queues.delete_topic("t")
-    queues.create_topic("t", read_queues=1, write_queues=1)
+    queues.topics.delete("t")
+    queues.topics.create("t", read_queues=1, write_queues=1)
     assert queues.groups.reset("g", "t", "earliest") == {0: 10}
     assert queues.groups.commit("g", "t", {0: 9}, backwards=True) == {0: 9}
     with pytest.raises(OffsetOutOfRangeError):
@@ -168,13 +168,13 @@ def test_a_recreated_topic_s_queues_begin_where_the_old_ones_ended(queues):
 
 def test_deleting_a_topic_drops_its_offsets_and_keeps_the_group(queues):
     queues.groups.commit("g", "t", {0: 7})
-    queues.delete_topic("t")
+    queues.topics.delete("t")
     assert queues.groups.committed("g", "t") == {}
     assert list(queues.groups.all()) == ["g"]
 
 
 def test_deleting_a_group_forgets_its_offsets_and_nobody_else_s(queues, path):
-    queues.create_topic("u")
+    queues.topics.create("u")
     for group in ("g", "gg"):
         queues.groups.commit(group, "t", {0: 7})
         queues.groups.commit(group, "u", {0: 0})
@@ -195,7 +195,7 @@ def test_a_missing_group_names_the_nearest(queues):
 def test_offsets_that_a_crash_has_cut_do_not_hold_later_commits_back(open_store, path):
     """The log's tail was not durable: its offsets are given to other messages."""
     store = open_store()
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     first = store.append_batch(batch(numbered(2), 0), topic="t")
     store.append_batch(batch(numbered(6), 0), topic="t")
     store.groups.commit("g", "t", {0: 8})
@@ -223,7 +223,7 @@ def test_a_commit_on_a_full_disk_is_refused_by_name_and_changes_nothing(queues, 
 def test_several_processes_commit_at_once_and_nothing_is_lost(tmp_path):
     root = str(tmp_path / "store")
     with Store.open(root, create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=4, write_queues=4)
+        store.topics.create("t", read_queues=4, write_queues=4)
         for queue_id in range(4):
             store.append_batch(batch(numbered(COMMITS), queue_id), topic="t")
         context = multiprocessing.get_context("spawn")

@@ -52,7 +52,7 @@ def test_an_index_of_other_proportions_needs_the_configuration(tmp_path):
     with Store.open(tmp_path / "s", read_only=True) as store:
         assert len(store.read("TopicTest", 0, 0)) == 14
         with pytest.raises(StoreDamagedError, match=file.name) as caught:
-            store.query("TopicTest", "K2")
+            store.lookup.query("TopicTest", "K2")
         assert "index_slots" in caught.value.remedy
     assert snapshot(tmp_path / "s") == before
     with pytest.raises(OptionError) as caught:
@@ -86,7 +86,7 @@ def test_an_index_is_checked_and_its_sizes_are_noted_once_somebody_tells_them(od
     assert not verify(odd).findings
     assert index_sizes(odd) == (100, 500)
     with Store.open(odd) as store:
-        assert [each.body for each in store.query("t", "k3")] == [b"3"]
+        assert [each.body for each in store.lookup.query("t", "k3")] == [b"3"]
 
 
 def test_damage_of_an_index_is_found_with_the_sizes_that_somebody_tells(odd):

@@ -14,7 +14,7 @@ QUEUES = 20
 def many(path, clock):
     """A store of 20 queues with a message each, closed cleanly."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
-        store.create_topic("t", read_queues=QUEUES, write_queues=QUEUES)
+        store.topics.create("t", read_queues=QUEUES, write_queues=QUEUES)
         store.append_batch(batch(numbered(QUEUES), list(range(QUEUES))), topic="t")
     return path
 
@@ -75,7 +75,7 @@ def test_ends_of_queues_that_another_writer_appended_to_are_noted(many, recoveri
 
 def test_nothing_is_looked_at_again_after_a_cleaning(path, recoveries):
     with filled(path, 200) as store:
-        store.create_topic("other", read_queues=1, write_queues=1)
+        store.topics.create("other", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(30), 0), topic="other")
     with Store.open(path, config=SMALL) as store:
         assert store.clean(total_bytes=9000).queue_files
@@ -93,7 +93,7 @@ def test_a_queue_that_lost_files_while_the_store_was_open_does_not_end_earlier(
     filled(path).close()
     recoveries.clear()
     with Store.open(path, config=SMALL) as store:
-        store.create_topic("other", read_queues=1, write_queues=1)
+        store.topics.create("other", read_queues=1, write_queues=1)
         store.append(message(topic="other"))
         if others:
             with Store.open(path, config=SMALL) as other:
@@ -128,10 +128,10 @@ def test_a_queue_that_lost_its_first_file_while_the_store_was_open_is_rebuilt(
 
 def test_a_deleted_topic_is_noted_no_longer_than_until_all_queues_are_looked_at(path, recoveries):
     with filled(path, 200) as store:
-        store.create_topic("other", read_queues=1, write_queues=1)
+        store.topics.create("other", read_queues=1, write_queues=1)
         store.append(message(topic="other"))
     with Store.open(path, config=SMALL) as store:
-        store.delete_topic("other")
+        store.topics.delete("other")
         store.clean(total_bytes=9000)
         store.append(message())
     assert noted(path).keys() == {("t", 0)}

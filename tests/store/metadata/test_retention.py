@@ -18,7 +18,7 @@ KEPT = Retention(hours=5, at_hours=ALWAYS)
 
 def filled(path, clock, **config):
     store = Store.open(path, create=True, config=replace(SMALL, **config), clock=clock)
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     store.append_batch(batch([b"." * 900] * 20, 0), topic="t")
     return store
 

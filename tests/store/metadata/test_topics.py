@@ -22,7 +22,7 @@ CONSUMER_OFFSETS = """{
 
 
 def test_topic_is_kept_in_rocketmqs_own_file(store, path):
-    store.create_topic("t", read_queues=3, write_queues=2, perm=4)
+    store.topics.create("t", read_queues=3, write_queues=2, perm=4)
     text = (path / "config" / "topics.json").read_text()
     assert re.search(r'^\t"topicConfigTable":\{$', text, re.MULTILINE)
     assert fastjson.loads(text)["topicConfigTable"]["t"] == {
@@ -37,32 +37,32 @@ def test_topic_is_kept_in_rocketmqs_own_file(store, path):
 
 
 def test_existing_topic_is_returned_as_it_is_or_refused(store):
-    made = store.create_topic("t", read_queues=2, write_queues=2)
-    assert store.create_topic("t", read_queues=9, write_queues=9) == made
+    made = store.topics.create("t", read_queues=2, write_queues=2)
+    assert store.topics.create("t", read_queues=9, write_queues=9) == made
     with pytest.raises(InvalidInputError) as caught:
-        store.create_topic("t", exist_ok=False)
+        store.topics.create("t", exist_ok=False)
     assert caught.value.code == "TOPIC_EXISTS"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../up", "a.b", "ä", "x" * 128, "TBW102"])
 def test_illegal_topic_names_are_refused_and_nothing_is_made(store, name, path):
-    for make in (store.create_topic, lambda topic: store.append(message(topic=topic))):
+    for make in (store.topics.create, lambda topic: store.append(message(topic=topic))):
         with pytest.raises(TopicNameError) as caught:
             make(name)
         assert caught.value.code == "TOPIC_ILLEGAL"
-    assert store.topics() == {}
+    assert store.topics.all() == {}
     assert list((path / "consumequeue").iterdir()) == []
 
 
 def test_missing_topic_names_the_nearest(store):
-    store.create_topic("orders")
+    store.topics.create("orders")
     with pytest.raises(TopicNotFoundError, match="Did you mean 'orders'"):
         store.offsets("order")
 
 
 def test_first_send_makes_a_topic_of_four_queues(store):
     store.append(message(queue_id=None))
-    topic = store.topic("t")
+    topic = store.topics.get("t")
     assert (topic.read_queues, topic.write_queues) == (4, 4)
 
 
@@ -74,46 +74,46 @@ def test_without_auto_create_a_send_to_an_unknown_topic_is_refused(open_store):
     ):
         with pytest.raises(TopicNotFoundError):
             send()
-    assert strict.topics() == {}
+    assert strict.topics.all() == {}
 
 
 @pytest.mark.parametrize("queues", [0, -1, 1025])
 def test_impossible_queue_counts_are_refused(store, queues):
     with pytest.raises(InvalidInputError) as caught:
-        store.create_topic("t", read_queues=queues)
+        store.topics.create("t", read_queues=queues)
     assert caught.value.code == "QUEUE_COUNT"
-    assert store.topics() == {}
+    assert store.topics.all() == {}
 
 
 def test_topic_that_may_not_be_written_refuses_sends(store):
-    store.create_topic("t", perm=4)
+    store.topics.create("t", perm=4)
     with pytest.raises(PyrocketError) as caught:
         store.append(message())
     assert caught.value.code == "TOPIC_NOT_WRITABLE"
-    store.update_topic("t", perm=6)
+    store.topics.update("t", perm=6)
     store.append(message())
 
 
 def test_grown_topic_reads_and_writes_its_new_queues(store, open_store):
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     reader = open_store(read_only=True)
     with pytest.raises(PyrocketError) as caught:
         store.append(message(queue_id=2))
     assert caught.value.code == "QUEUE_NOT_FOUND"
-    store.update_topic("t", read_queues=3, write_queues=3)
+    store.topics.update("t", read_queues=3, write_queues=3)
     store.append(message(queue_id=2))
     assert bodies(reader) == {0: [], 1: [], 2: [b"x"]}
 
 
 def test_shrunk_topic_drains_before_it_is_read_less(store):
-    store.create_topic("t", read_queues=2, write_queues=2)
+    store.topics.create("t", read_queues=2, write_queues=2)
     store.append(message(b"old", queue_id=1))
-    store.update_topic("t", write_queues=1)
+    store.topics.update("t", write_queues=1)
     with pytest.raises(PyrocketError) as caught:
         store.append(message(queue_id=1))
     assert caught.value.code == "QUEUE_NOT_FOUND"
     assert bodies(store)[1] == [b"old"]
-    store.update_topic("t", read_queues=1)
+    store.topics.update("t", read_queues=1)
     assert bodies(store) == {0: []}
     # Whoever still has offsets of the lost queue, such as a planned micro-batch, can use them.
     assert [one.body for one in store.read("t", 1, 0)] == [b"old"]
@@ -123,13 +123,13 @@ def test_shrunk_topic_drains_before_it_is_read_less(store):
 
 
 def test_recreated_topic_goes_on_with_its_offsets_and_another_id(store, open_store):
-    store.create_topic("t", read_queues=2, write_queues=2)
+    store.topics.create("t", read_queues=2, write_queues=2)
     store.append_batch(batch(numbered(13), 1), topic="t")
-    old_id = store.topic("t").topic_id
-    store.delete_topic("t")
+    old_id = store.topics.get("t").topic_id
+    store.topics.delete("t")
     with pytest.raises(TopicNotFoundError):
         store.offsets("t")
-    new = store.create_topic("t", read_queues=2, write_queues=2)
+    new = store.topics.create("t", read_queues=2, write_queues=2)
     assert new.topic_id
     assert new.topic_id != old_id
     assert store.min_offset("t", 1) == store.max_offset("t", 1) == 13
@@ -142,10 +142,10 @@ def test_recreated_topic_goes_on_with_its_offsets_and_another_id(store, open_sto
 def test_recreated_topic_survives_recovery(open_store, path):
     first = open_store()
     for round_ in range(3):
-        first.create_topic("t", read_queues=1, write_queues=1)
+        first.topics.create("t", read_queues=1, write_queues=1)
         first.append_batch(batch(numbered(7, first=7 * round_), 0), topic="t")
         if round_ < 2:
-            first.delete_topic("t")
+            first.topics.delete("t")
     first.close(clean=False)
     reboot(path)
     again = open_store()
@@ -155,11 +155,11 @@ def test_recreated_topic_survives_recovery(open_store, path):
 
 def test_other_writers_learn_of_a_recreated_topic(open_store):
     first, second = open_store(), open_store()
-    first.create_topic("t", read_queues=1, write_queues=1)
+    first.topics.create("t", read_queues=1, write_queues=1)
     for one in (first, second, first):
         one.append_batch(batch(numbered(9), 0), topic="t")
-    second.delete_topic("t")
-    second.create_topic("t", read_queues=1, write_queues=1)
+    second.topics.delete("t")
+    second.topics.create("t", read_queues=1, write_queues=1)
     assert first.append(message(b"a")).queue_offset == 27
     assert second.append(message(b"b")).queue_offset == 28
     assert bodies(first) == bodies(second) == {0: [b"a", b"b"]}
@@ -168,14 +168,14 @@ def test_other_writers_learn_of_a_recreated_topic(open_store):
 def test_writer_with_files_of_a_half_deleted_topic_open_lets_them_go(open_store, monkeypatch):
     """The deleter died after moving the queues away: their files live on, but nobody reads them."""
     first, second = open_store(), open_store()
-    first.create_topic("t", read_queues=1, write_queues=1)
+    first.topics.create("t", read_queues=1, write_queues=1)
     first.append(message(b"old"))
     with monkeypatch.context() as patch:
         patch.setattr(io, "remove_tree", lambda folder: (_ for _ in ()).throw(OSError(5, "EIO")))
         with pytest.raises(PyrocketError):
-            second.delete_topic("t")
-    second.delete_topic("t")
-    second.create_topic("t", read_queues=1, write_queues=1)
+            second.topics.delete("t")
+    second.topics.delete("t")
+    second.topics.create("t", read_queues=1, write_queues=1)
     assert first.append(message(b"new")).queue_offset == 1
     assert first.append(message(b"newer")).queue_offset == 2
     assert bodies(first) == bodies(second) == {0: [b"new", b"newer"]}
@@ -183,10 +183,10 @@ def test_writer_with_files_of_a_half_deleted_topic_open_lets_them_go(open_store,
 
 def test_deleting_drops_the_groups_offsets_in_the_topic_alone(store, path):
     offsets = path / "config" / "consumerOffset.json"
-    store.create_topic("t")
-    store.create_topic("tt")
+    store.topics.create("t")
+    store.topics.create("tt")
     offsets.write_text(CONSUMER_OFFSETS)
-    store.delete_topic("t")
+    store.topics.delete("t")
     text = offsets.read_text()
     assert fastjson.loads(text)["offsetTable"] == {
         "%RETRY%groupA@groupA": {"0": 0},
@@ -198,7 +198,7 @@ def test_deleting_drops_the_groups_offsets_in_the_topic_alone(store, path):
 
 def test_deleting_leaves_no_files_behind(store, path):
     store.append(message())
-    store.delete_topic("t")
+    store.topics.delete("t")
     assert list((path / "consumequeue").iterdir()) == []
     assert list((path / "pyrocket" / "tmp").iterdir()) == []
 
@@ -207,25 +207,25 @@ def test_killed_deletion_never_brings_old_messages_back(open_store, path, monkey
     """Each operation of a deletion fails once; what was deleted stays deleted or stays whole."""
     for failing in range(100):
         store = open_store()
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         old = store.append(message(b"old")).queue_offset
         with monkeypatch.context() as patch:
             left = [failing]
             for name in ("rename", "sync_directory", "write_at"):
                 patch.setattr(io, name, _failing(getattr(io, name), left))
             try:
-                store.delete_topic("t")
+                store.topics.delete("t")
                 done = True
             except PyrocketError:
                 done = False
-        if "t" in store.topics():
+        if "t" in store.topics.all():
             found = bodies(store)[0]
             assert found in ([], [b"old"])
-            store.delete_topic("t")
-        store.create_topic("t", read_queues=1, write_queues=1)
+            store.topics.delete("t")
+        store.topics.create("t", read_queues=1, write_queues=1)
         assert bodies(store)[0] == []
         assert store.append(message(b"new")).queue_offset == old + 1
-        store.delete_topic("t")
+        store.topics.delete("t")
         store.close()
         if done:
             return
@@ -243,47 +243,47 @@ def _failing(real, left):
 
 
 def test_broken_topics_file_falls_back_to_the_backup_and_to_what_we_know(store, path, open_store):
-    store.create_topic("a")
-    store.create_topic("b")
+    store.topics.create("a")
+    store.topics.create("b")
     (path / "config" / "topics.json").write_text('{"half')
-    assert set(open_store(read_only=True).topics()) == {"a", "b"}
+    assert set(open_store(read_only=True).topics.all()) == {"a", "b"}
     (path / "pyrocket" / "topics.json").unlink()
-    assert set(open_store(read_only=True).topics()) == {"a"}
+    assert set(open_store(read_only=True).topics.all()) == {"a"}
     (path / "config" / "topics.json.bak").write_text("")
     with pytest.raises(PyrocketError, match=r"topics\.json") as caught:
-        open_store(read_only=True).topics()
+        open_store(read_only=True).topics.all()
     assert caught.value.code == "STORE_DAMAGED"
 
 
 def test_topics_of_java_without_an_id_can_be_read(path):
     with Store.open(path, create=True, config=SMALL) as made:
-        made.create_topic("t", read_queues=1, write_queues=1)
+        made.topics.create("t", read_queues=1, write_queues=1)
     (path / "pyrocket" / "topics.json").unlink()
     with Store.open(path, read_only=True) as reader:
-        assert reader.topic("t").topic_id == ""
+        assert reader.topics.get("t").topic_id == ""
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1, 1.5, True, "4"])
 @pytest.mark.parametrize("name", ["read_queues", "write_queues", "perm"])
 def test_numbers_that_are_none_never_get_into_the_table(store, name, bad):
-    store.create_topic("t")
-    for change in (store.create_topic, store.update_topic):
+    store.topics.create("t")
+    for change in (store.topics.create, store.topics.update):
         with pytest.raises(InvalidInputError):
-            change("u" if change == store.create_topic else "t", **{name: bad})
-    assert set(store.topics()) == {"t"}
-    assert store.topic("t").perm == 6
+            change("u" if change == store.topics.create else "t", **{name: bad})
+    assert set(store.topics.all()) == {"t"}
+    assert store.topics.get("t").perm == 6
 
 
 @pytest.mark.parametrize("name", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
 def test_topics_in_which_messages_wait_are_neither_deleted_nor_changed(store, name):
-    store.create_topic("t")
+    store.topics.create("t")
     store.append(message(delay_level=3))
-    store.append(message(deliver_at_ms=store._clock() + 60_000))
+    store.append(message(deliver_at_ms=store._engine.clock() + 60_000))
     with pytest.raises(TopicNameError):
-        store.delete_topic(name)
+        store.topics.delete(name)
     with pytest.raises(TopicNameError):
-        store.update_topic(name, read_queues=1)
-    assert name in store.topics()
+        store.topics.update(name, read_queues=1)
+    assert name in store.topics.all()
 
 
 def table_version(path):
@@ -292,19 +292,19 @@ def table_version(path):
 
 
 def test_many_topics_are_made_by_one_change_of_the_table(store, path):
-    store.create_topic("t-1", read_queues=7, write_queues=7)
+    store.topics.create("t-1", read_queues=7, write_queues=7)
     before = table_version(path)
     wanted = [TopicConfig(f"t-{number}", 2, 3) for number in range(500)]
-    made = store.create_topics(wanted)
+    made = store.topics.create_many(wanted)
     assert table_version(path) == before + 1
     assert [topic.name for topic in made] == [topic.name for topic in wanted]
     assert made[1].read_queues == 7, "a topic that exists stays as it is"
     assert len({topic.topic_id for topic in made}) == len(made)
-    assert store.topics() == {topic.name: topic for topic in made}
-    assert store.create_topics(wanted) == made
+    assert store.topics.all() == {topic.name: topic for topic in made}
+    assert store.topics.create_many(wanted) == made
     assert table_version(path) == before + 1, "nothing was new"
     with Store.open(path, read_only=True) as other:
-        assert other.topics() == store.topics()
+        assert other.topics.all() == store.topics.all()
 
 
 @pytest.mark.parametrize(
@@ -317,24 +317,24 @@ def test_many_topics_are_made_by_one_change_of_the_table(store, path):
     ],
 )
 def test_of_many_topics_all_are_made_or_none(store, wrong, code):
-    store.create_topic("there")
+    store.topics.create("there")
     with pytest.raises(PyrocketError) as refused:
-        store.create_topics([TopicConfig("a", 1, 1), wrong], exist_ok=False)
+        store.topics.create_many([TopicConfig("a", 1, 1), wrong], exist_ok=False)
     assert refused.value.code == code
-    assert list(store.topics()) == ["there"]
+    assert list(store.topics.all()) == ["there"]
 
 
 def test_making_many_topics_is_seen_by_other_processes_at_once(store, path):
     with Store.open(path) as other:
-        assert other.topics() == {}
-        store.create_topics([TopicConfig(name, 1, 1) for name in ("a", "b")])
-        assert list(other.topics()) == ["a", "b"]
+        assert other.topics.all() == {}
+        store.topics.create_many([TopicConfig(name, 1, 1) for name in ("a", "b")])
+        assert list(other.topics.all()) == ["a", "b"]
         other.append(message(b"x", "b"))
 
 
 def test_an_unknown_topic_among_many_is_refused_with_a_short_list(store):
-    store.create_topics([TopicConfig(f"t-{number:04}", 1, 1) for number in range(300)])
+    store.topics.create_many([TopicConfig(f"t-{number:04}", 1, 1) for number in range(300)])
     with pytest.raises(TopicNotFoundError) as refused:
-        store.topic("?")
+        store.topics.get("?")
     assert "'t-0009' and 290 more." in str(refused.value)
     assert len(str(refused.value)) < 400

@@ -31,8 +31,8 @@ def clock():
 def store(tmp_path, clock):
     """Two queues of `orders`: 3 messages at the start, 1 an hour later; and an empty topic."""
     with Store.open(tmp_path / "s", create=True, clock=clock) as one:
-        one.create_topic("orders", read_queues=2, write_queues=2)
-        one.create_topic("empty", read_queues=1, write_queues=1)
+        one.topics.create("orders", read_queues=2, write_queues=2)
+        one.topics.create("empty", read_queues=1, write_queues=1)
         one.append_batch(batch([b"a", b"b", b"c"], [0, 0, 1]), topic="orders")
         clock.now += 3_600_000
         last = {"topic": "orders", "body": b"d", "tags": "T", "keys": ["k1", "k2"]}

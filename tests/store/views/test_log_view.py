@@ -47,14 +47,14 @@ def test_every_column_is_what_a_scan_of_the_queue_gives(store):
 
 def test_messages_of_deleted_topics_are_there_and_known_by_name(store):
     store.append(message(b"gone"))
-    store.delete_topic("t")
-    store.create_topic("t")
+    store.topics.delete("t")
+    store.topics.create("t")
     store.append(message(b"new"))
     assert [(row["body"], row["inQueue"]) for row in rows(store)] == [
         (b"gone", False),
         (b"new", True),
     ]
-    store.delete_topic("t")
+    store.topics.delete("t")
     assert bodies(store, topics=["t"]) == [b"gone", b"new"]
     assert bodies(store, topics=["other"]) == []
 

@@ -16,8 +16,8 @@ def rows(store, kind="scheduled", topics=("t",), columns=COLUMNS, **options):
     """All pending messages of the topics as dictionaries, by due time."""
     found = [
         row
-        for part in store.pending(kind)
-        for batch in store.scan_pending(part, topics, columns, **options)
+        for part in store.views.pending(kind)
+        for batch in store.views.scan_pending(part, topics, columns, **options)
         for row in batch.to_pylist()
     ]
     return sorted(found, key=lambda row: row.get("dueTimestamp") or 0) if found else []
@@ -60,7 +60,7 @@ def test_delivered_messages_are_not_pending(open_store, clock):
     store.append(message(b"2", deliver_at_ms=clock.now + 1000))
     delay(store, 2, b"3")
     clock.now += 1000
-    store.advance()
+    store.deliver_due()
     assert bodies(store) == [b"3"]
     store.close()
     assert bodies(open_store(read_only=True)) == [b"3"]
@@ -76,12 +76,14 @@ def test_cancelled_timer_is_not_pending(open_store, clock):
 def test_plan_stays_valid_while_messages_are_delivered(open_store, clock):
     store = open_store()
     delay(store, 1, b"1", b"2")
-    plan = store.pending("scheduled")
+    plan = store.views.pending("scheduled")
     clock.now += 1000
-    store.advance()
-    found = [row for part in plan for batch in store.scan_pending(part, ["t"]) for row in batch[1]]
+    store.deliver_due()
+    found = [
+        row for part in plan for batch in store.views.scan_pending(part, ["t"]) for row in batch[1]
+    ]
     assert [body.as_py() for body in found] == [b"1", b"2"]
-    assert store.pending("scheduled") == []
+    assert store.views.pending("scheduled") == []
 
 
 def test_many_are_planned_in_parts(open_store, clock, monkeypatch):
@@ -93,8 +95,8 @@ def test_many_are_planned_in_parts(open_store, clock, monkeypatch):
         at = clock.now + (500 if number % 2 else 90_000)
         store.append(message(b"%02d" % (20 + number), deliver_at_ms=at))
     clock.now += 500
-    store.advance()
-    parts = store.pending("scheduled")
+    store.deliver_due()
+    parts = store.views.pending("scheduled")
     assert [part.messages for part in parts] == [8, 8, 4, 8, 2]
     expected = [b"%02d" % number for number in [*range(20), *range(20, 40, 2)]]
     assert bodies(store) == expected
@@ -128,10 +130,10 @@ def test_unknown_columns_are_refused_at_once(open_store, kind, columns):
     store = open_store()
     topic = {"half": "RMQ_SYS_TRANS_HALF_TOPIC", "scheduled": "SCHEDULE_TOPIC_XXXX"}[kind]
     with pytest.raises(SchemaError) as caught:
-        store.scan_pending(PendingRange(topic, 0, 0, 1), ["t"], columns)
+        store.views.scan_pending(PendingRange(topic, 0, 0, 1), ["t"], columns)
     assert caught.value.code == "COLUMN_UNKNOWN"
 
 
 def test_new_store_has_no_pending_messages(open_store):
     store = open_store()
-    assert store.pending("scheduled") == store.pending("half") == []
+    assert store.views.pending("scheduled") == store.views.pending("half") == []

@@ -19,7 +19,7 @@ def rows(store, view, columns, **options):
 
 def send_back(store, topic, body, origin="orders", queues=1):
     """Append to a topic of RocketMQ's what its broker would."""
-    store.create_topic(topic, read_queues=queues, write_queues=queues)
+    store.topics.create(topic, read_queues=queues, write_queues=queues)
     own = {"RETRY_TOPIC": origin, "ORIGIN_MESSAGE_ID": "7F" * 16, "WAIT": "false", "mine": "1"}
     append_as_broker(store, topic, own, 0, body=body)
 
@@ -66,7 +66,7 @@ def test_one_group_can_be_looked_at_alone(sent_back):
 
 def test_a_retry_that_waits_is_shown_until_it_is_there(open_store, clock):
     store = open_store()
-    store.create_topic("%RETRY%billing", read_queues=1, write_queues=1)
+    store.topics.create("%RETRY%billing", read_queues=1, write_queues=1)
     store.append(message(b"x", topic="%RETRY%billing", queue_id=0, delay_level=3))
     store.append(message(b"other", topic="t", delay_level=3))
     columns = ["consumerGroup", "body", "dueTimestamp", "consumed"]
@@ -74,7 +74,7 @@ def test_a_retry_that_waits_is_shown_until_it_is_there(open_store, clock):
     assert round(waiting.pop("dueTimestamp").timestamp() * 1000) == clock.now + 10_000
     assert waiting == {"consumerGroup": "billing", "body": b"x", "consumed": False}
     clock.now += 10_000
-    store.advance()
+    store.deliver_due()
     (there,) = rows(store, "retry", columns)
     assert (there["body"], there["dueTimestamp"]) == (b"x", None)
 

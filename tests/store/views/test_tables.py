@@ -112,7 +112,7 @@ def test_a_deleted_topic_that_has_left_files_is_shown(store, path):
 
 def test_a_topic_that_was_cleaned_empty_keeps_its_offsets(path, open_store):
     store = filled(path, count=0)
-    store.create_topic("idle", read_queues=1, write_queues=1)
+    store.topics.create("idle", read_queues=1, write_queues=1)
     store.append(message(topic="idle", queue_id=0))
     for number in range(200):
         store.append(message(b"%d" % number * 30, queue_id=0))

@@ -253,7 +253,7 @@ def _bounds(found: Checkpoint, store: str | None) -> Bounds | None:
         return None
     topics = {topic for offset in _ours(found) for topic in offset.offsets}
     with suppress(PyrocketError), Store.open(path, read_only=True) as opened:
-        existing = opened.topics()
+        existing = opened.topics.all()
         return {topic: opened.offsets(topic) for topic in topics if topic in existing}
     return None
 

@@ -186,7 +186,7 @@ def _moved_topics(store: Store, before: StreamOffset, topics: Sequence[str]) -> 
             remedy=f"It reads {', '.join(known)}.",
             code="CHECKPOINT_TOPIC",
         )
-    existing = store.topics()
+    existing = store.topics.all()
     return [topic for topic in topics or known if topic in existing or topic in topics]
 
 
@@ -203,7 +203,7 @@ def _elsewhere(
     }
     ids = {topic: known for topic, known in before.topic_ids.items() if topic in offsets}
     ids |= there.topic_ids
-    source = replace(there.source, mark=store.mark(offsets))
+    source = replace(there.source, mark=store.history.mark(offsets))
     return replace(there, source=source, offsets=offsets, topic_ids=ids, lost=before.lost)
 
 

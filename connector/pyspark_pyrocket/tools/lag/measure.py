@@ -99,7 +99,7 @@ _Left = list[tuple[int, int, int]]
 
 
 def _bytes(store: Store, topic: str, left: _Left) -> int:
-    return sum(store.estimate_bytes(topic, queue, begin, until) for queue, begin, until in left)
+    return sum(store.raw.log_span(topic, queue, begin, until).bytes for queue, begin, until in left)
 
 
 def _latency(store: Store, topic: str, left: _Left) -> int:

@@ -95,5 +95,5 @@ def _check_folder_name(topic: str) -> None:
     if topic in (".", "..") or {"/", "\0"} & set(topic) or not 0 < length <= _MAX_NAME_BYTES:
         raise TopicNameError(
             f"{topic!r} is not a legal topic name.",
-            remedy="Use the name of a topic, such as `store.topics()` returns.",
+            remedy="Use the name of a topic, such as `store.topics.all()` returns.",
         )

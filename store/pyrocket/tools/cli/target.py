@@ -131,7 +131,7 @@ class DirectoryTarget:
                 path=str(store.path),
                 store_id=store.uuid,
                 broker_name=store.broker_name,
-                epoch=store.epoch,
+                epoch=store.history.epoch,
                 topics=len(topics),
                 messages=sum(topic.messages for topic in topics),
                 groups=len(store.groups.all()),
@@ -163,12 +163,12 @@ class DirectoryTarget:
         Raises InvalidInputError (TOPIC_EXISTS) if the topic exists.
         """
         with self._open(write=True, create=create_store) as store:
-            store.create_topic(name, read_queues=queues, write_queues=queues, exist_ok=False)
+            store.topics.create(name, read_queues=queues, write_queues=queues, exist_ok=False)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its queues. Raises TopicNotFoundError naming the nearest."""
         with self._open(write=True) as store:
-            store.delete_topic(name)
+            store.topics.delete(name)
 
     def newest(self, topic: str, count: int, queue_id: int | None) -> list[StoredMessage]:
         """Return the newest messages of a topic or of one of its queues, the newest last."""
@@ -186,12 +186,12 @@ class DirectoryTarget:
     def by_key(self, topic: str, key: str, count: int) -> list[StoredMessage]:
         """Return the newest messages that have a key, the newest last."""
         with self._open() as store:
-            return store.query(store.topic(topic).name, key, max_messages=count)
+            return store.lookup.query(store.topics.get(topic).name, key, max_messages=count)
 
     def by_id(self, topic: str, msg_id: str) -> StoredMessage | None:
         """Return the message with a unique id or a broker's id, or None."""
         with self._open() as store, suppress(MessageNotFoundError):
-            return store.message_by_id(store.topic(topic).name, msg_id)
+            return store.lookup.by_id(store.topics.get(topic).name, msg_id)
         return None
 
     def send(self, messages: Iterable[Message], *, create_topic: bool) -> Sending:
@@ -203,7 +203,7 @@ class DirectoryTarget:
             try:
                 for message in messages:
                     if not create_topic:
-                        store.topic(message.topic)
+                        store.topics.get(message.topic)
                     yield store.append(message)
             finally:
                 store.flush()

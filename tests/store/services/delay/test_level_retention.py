@@ -28,7 +28,7 @@ def test_log_file_with_pending_message_is_kept_until_delivery(open_store, path, 
     assert waiting(store, 17) == [b"x"]
     assert log_files(path)[0] in before[1:], "what lies before it has gone"
     clock.now += 1
-    assert store.advance()
+    assert store.deliver_due()
     assert bodies_of(store) == [b"x"]
     kept = len(log_files(path))
     store.clean(hours=0)
@@ -72,5 +72,5 @@ def test_full_disk_does_not_stop_delivery(open_store, clock, monkeypatch, full):
     usage = type("Usage", (), {"ratio": full})
     monkeypatch.setattr("pyrocket.engine.cleaner.disk_usage", lambda folders: usage)
     clock.now += 1000
-    assert store.advance()
+    assert store.deliver_due()
     assert bodies_of(store) == [b"x"]

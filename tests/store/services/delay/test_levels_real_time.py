@@ -22,7 +22,7 @@ def dues(store, level):
 def test_levels_one_and_two_are_never_early_and_hardly_late(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store, store.run_services():
         for topic in ("one", "two"):
-            store.create_topic(topic, read_queues=1, write_queues=1)
+            store.topics.create(topic, read_queues=1, write_queues=1)
         for number in range(COUNT):
             delay(store, 1, b"%d" % number, topic="one")
             delay(store, 2, b"%d" % number, topic="two")

@@ -12,7 +12,7 @@ from support.stores import SMALL, message
 def driven(open_store):
     """A store with topic t, and what delivers by hand."""
     store = open_store()
-    store.create_topic("t", read_queues=2, write_queues=2)
+    store.topics.create("t", read_queues=2, write_queues=2)
     return store, Driver(store)
 
 
@@ -44,7 +44,7 @@ def test_a_level_above_the_last_is_the_last(open_store, clock):
 
 def test_each_message_goes_to_the_topic_and_queue_it_was_sent_to_in_order(driven, clock):
     store, driver = driven
-    store.create_topic("u", read_queues=1, write_queues=1)
+    store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(30):
         topic, queue_id = [("t", 0), ("u", 0), ("t", 1)][number % 3]
         delay(store, 1, b"%d" % number, topic=topic, queue_id=queue_id)
@@ -138,7 +138,7 @@ def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatc
 def test_alternating_topics_take_several_appends(driven, clock, monkeypatch):
     monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_BATCHES", 3)
     store, driver = driven
-    store.create_topic("u", read_queues=1, write_queues=1)
+    store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(8):
         delay(store, 1, b"%d" % number, topic="tu"[number % 2])
     clock.now += 1000
@@ -198,25 +198,25 @@ def test_message_sent_after_clock_was_set_back_stays_pending(driven, clock):
 
 def test_messages_of_deleted_topic_are_dropped_and_delay_no_others(driven, clock, caplog):
     store, driver = driven
-    store.create_topic("gone")
+    store.topics.create("gone")
     delay(store, 1, b"1")
     delay(store, 1, b"lost", topic="gone")
     delay(store, 1, b"2")
-    store.delete_topic("gone")
+    store.topics.delete("gone")
     clock.now += 1000
     assert driver.all() == 3
     assert bodies_of(store) == [b"1", b"2"]
     assert driver.cursor(1) == 3
     assert "1 delayed messages are dropped" in caplog.text
     assert "topic 'gone'" in caplog.text
-    assert "gone" not in store.topics()
+    assert "gone" not in store.topics.all()
 
 
 def test_messages_for_a_topic_that_was_made_again_go_to_the_new_one(driven, clock):
     store, driver = driven
     delay(store, 1, b"x")
-    store.delete_topic("t")
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.delete("t")
+    store.topics.create("t", read_queues=1, write_queues=1)
     clock.now += 1000
     assert driver.all() == 1
     assert bodies_of(store) == [b"x"]
@@ -226,7 +226,7 @@ def test_message_for_removed_queue_goes_to_existing_one(driven, clock):
     store, driver = driven
     delay(store, 1, b"a", queue_id=1)
     delay(store, 1, b"b", queue_id=0)
-    store.update_topic("t", read_queues=1, write_queues=1)
+    store.topics.update("t", read_queues=1, write_queues=1)
     clock.now += 1000
     assert driver.all() == 2
     assert bodies_of(store) == [b"a", b"b"]
@@ -235,7 +235,7 @@ def test_message_for_removed_queue_goes_to_existing_one(driven, clock):
 def test_cursor_moves_past_dropped_messages(driven, clock):
     store, driver = driven
     delay(store, 1, b"lost")
-    store.delete_topic("t")
+    store.topics.delete("t")
     clock.now += 1000
     assert driver.all() == 1
     assert driver.cursor(1) == 1

@@ -21,7 +21,7 @@ MANUAL = replace(SMALL, flush="manual")
 def store(path, clock):
     """Nothing is flushed, so no cursors are saved."""
     store = Store.open(path, create=True, config=MANUAL, clock=clock)
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     store._services.hooks.after_section.clear()
     return store
 
@@ -30,7 +30,7 @@ def lose_power(store):
     """The log has reached the disk, and nothing else; returns the store as it comes back."""
     store.close(clean=False)
     reboot(store.path)
-    again = Store.open(store.path, config=MANUAL, clock=store._clock)
+    again = Store.open(store.path, config=MANUAL, clock=store._engine.clock)
     again._services.hooks.after_section.clear()
     return again
 
@@ -76,11 +76,11 @@ def test_delivered_part_of_an_append_stays_delivered(store, clock, monkeypatch):
 
 
 def test_dropped_message_between_delivered_ones_is_skipped(store, clock):
-    store.create_topic("gone", read_queues=1, write_queues=1)
+    store.topics.create("gone", read_queues=1, write_queues=1)
     delay(store, 1, b"1")
     delay(store, 1, b"dropped", topic="gone")
     delay(store, 1, b"2")
-    store.delete_topic("gone")
+    store.topics.delete("gone")
     clock.now += 1000
     assert Driver(store).all() == 3
     again = lose_power(store)

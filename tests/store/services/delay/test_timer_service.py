@@ -46,7 +46,7 @@ def test_timers_are_delivered_by_due_time_then_send_order(timing, clock):
 
 
 def test_copies_go_to_the_topic_and_queue_they_were_sent_to(timing, clock):
-    timing.store.create_topic("u", read_queues=1, write_queues=1)
+    timing.store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(12):
         topic, queue_id = [("t", 0), ("u", 0), ("t", 1)][number % 3]
         timing.send(b"%d" % number, 1000 - number, topic, queue_id)
@@ -58,14 +58,14 @@ def test_copies_go_to_the_topic_and_queue_they_were_sent_to(timing, clock):
 
 def test_delivered_message_equals_the_sent_one(timing, clock):
     timing.send(b"x" * 5000, 1, keys=["k"], tags="red", properties={"a": "b"}, flag=7)
-    (parked,) = timing.store.read(TIMER, 0, 0) if TIMER in timing.store.topics() else (None,)
+    (parked,) = timing.store.read(TIMER, 0, 0) if TIMER in timing.store.topics.all() else (None,)
     clock.now += 1
     timing.run()
     (one,) = timing.store.read("t", 0, 0)
     assert (one.body, one.keys, one.tags, one.flag) == (b"x" * 5000, ("k",), "red", 7)
     assert one.store_timestamp == clock.now
     assert parked is None or one.properties == parked.properties
-    assert timing.store.query("t", "k") == [one]
+    assert timing.store.lookup.query("t", "k") == [one]
 
 
 def test_overdue_messages_are_delivered(timing, clock):
@@ -146,10 +146,10 @@ def test_an_append_is_for_few_topics(timing, clock, monkeypatch):
 
 
 def test_timers_of_deleted_topic_are_dropped_and_delay_no_others(timing, clock, caplog):
-    timing.store.create_topic("gone", read_queues=1, write_queues=1)
+    timing.store.topics.create("gone", read_queues=1, write_queues=1)
     timing.send(b"lost", 5, "gone")
     timing.send(b"kept", 6)
-    timing.store.delete_topic("gone")
+    timing.store.topics.delete("gone")
     clock.now += 6
     timing.run()
     assert timing.bodies() == [b"kept"]

@@ -13,7 +13,7 @@ COUNT = 40
 @pytest.mark.alone
 def test_timers_of_three_seconds_are_delivered_within_milliseconds(path):
     with Store.open(path, create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         dues = []
         with store.run_services():
             for number in range(COUNT):

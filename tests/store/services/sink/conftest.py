@@ -13,7 +13,7 @@ def clock():
 @pytest.fixture
 def path(tmp_path, clock):
     with Store.open(tmp_path / "store", create=True, config=SMALL, clock=clock) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
     return tmp_path / "store"
 
 

@@ -14,7 +14,7 @@ KEYS = pa.array([f"key{number}" for number in range(60)])
 
 def test_published_messages_are_found_by_their_keys(store):
     publish(store, 0, ROWS, tasks=1, keys=KEYS)
-    (found,) = store.query("t", "key7")
+    (found,) = store.lookup.query("t", "key7")
     assert found.body == ROWS[7]
 
 
@@ -29,4 +29,4 @@ def test_the_index_keeps_up_with_long_batches(path, store, monkeypatch, notes):
         behind = page[DISPATCHED] - page[INDEXED]
         assert behind <= 3000
     page.close()
-    assert [one.body for one in store.query("t", "key7")] == [ROWS[7]] * 3
+    assert [one.body for one in store.lookup.query("t", "key7")] == [ROWS[7]] * 3

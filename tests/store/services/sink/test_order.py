@@ -158,7 +158,7 @@ def test_published_rows_can_be_delayed(path, store, clock, monkeypatch):
     assert [known.maximum for known in queues] == [1, 1]
     (level,) = store._reader.records(SCHEDULE_TOPIC, 2, 0, 1)
     assert level.tags_codes.tolist() == [clock.now + 10_000], "it counts from its publication"
-    assert {SCHEDULE_TOPIC, TIMER_TOPIC} <= set(store.topics())
+    assert {SCHEDULE_TOPIC, TIMER_TOPIC} <= set(store.topics.all())
 
 
 def test_entries_written_at_once_are_those_that_a_recovery_writes(path, store, clock, tmp_path):

@@ -65,9 +65,9 @@ def test_topics_of_a_column_are_created_on_publication(path, store):
     names = ["new", "t", "newer", "new"]
     with Store.open(path, read_only=True, config=StoreConfig(default_queues=3)) as reader:
         staged = stage(reader, one, ROWS[:4], topics=names)
-        assert "new" not in store.topics()
+        assert "new" not in store.topics.all()
     store.sink.publish(one, [staged])
-    assert store.topic("new").write_queues == 3
+    assert store.topics.get("new").write_queues == 3
     assert all_bodies(store, "new") == [ROWS[0], ROWS[3]]
     assert all_bodies(store, "newer") == [ROWS[2]]
 

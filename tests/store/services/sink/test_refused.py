@@ -46,7 +46,7 @@ def test_a_topic_that_changed_meanwhile_is_refused(store, reader, change):
     one = numbered(0)
     staged = [stage(reader, one, ROWS)]
     changes = {"more": {"write_queues": 3}, "fewer": {"write_queues": 1}, "read only": {"perm": 4}}
-    store.update_topic("t", **changes[change])
+    store.topics.update("t", **changes[change])
     before = store.position()
     with pytest.raises(SinkError) as caught:
         store.sink.publish(one, staged)
@@ -58,7 +58,7 @@ def test_deleted_topic_is_created_again_or_refused(path, clock, reader):
     one, two = numbered(0), numbered(1)
     staged = [stage(reader, each, ROWS) for each in (one, two)]
     with Store.open(path, config=replace(SMALL, auto_create_topics=False), clock=clock) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
         with pytest.raises(TopicNotFoundError):
             store.sink.publish(one, staged[:1])
     with Store.open(path, config=SMALL, clock=clock) as store:
@@ -84,7 +84,7 @@ def test_full_disk_refuses_batch(path, clock, reader):
 def test_tasks_that_routed_differently_are_refused(store, reader):
     one = numbered(0)
     staged = [stage(reader, one, ROWS)]
-    store.update_topic("t", write_queues=3)
+    store.topics.update("t", write_queues=3)
     staged.append(stage(store, one, ROWS, 1))
     with pytest.raises(SinkError, match="was changed"):
         store.sink.publish(one, staged)

@@ -193,7 +193,7 @@ def test_older_copy_opened_after_reboot_is_detected(path, store, clock, tmp_path
     shutil.copytree(path, tmp_path / "copy")
     reboot(tmp_path / "copy")
     with Store.open(tmp_path / "copy", config=SMALL, clock=clock) as copy:
-        assert copy.epoch == 1, "it was recovered"
+        assert copy.history.epoch == 1, "it was recovered"
         assert refused(copy, 2).code == "SINK_BATCH_GAP"
 
 

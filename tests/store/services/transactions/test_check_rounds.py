@@ -73,7 +73,7 @@ def test_message_is_not_checked_again_before_the_first_answer(store, one, listen
 def test_thread_runs_checks(store):
     """With real time, and the least of it."""
     held = Held(store, timeout_ms=0, interval_ms=0)
-    store._clock.now += 1
+    store._engine.clock.now += 1
     listener = Listener(UNKNOWN)
 
     def later(message):
@@ -82,12 +82,12 @@ def test_thread_runs_checks(store):
     listener.answer = later
     with TransactionProducer(held, "pg", listener) as one:
         one.send(message())
-        store._clock.now += 1
+        store._engine.clock.now += 1
         deadline = time.monotonic() + 20
         while held.transactions.pending():
             assert time.monotonic() < deadline
             time.sleep(0.01)
-            store._clock.now += 1
+            store._engine.clock.now += 1
     assert bodies(store)[0] == [b"x"]
     assert not any("transaction checks" in thread.name for thread in threading.enumerate())
 

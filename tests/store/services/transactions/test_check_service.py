@@ -79,7 +79,7 @@ def test_fifteen_checks_then_the_message_is_discarded(store, one, listener, cloc
     assert (gone.body, gone.queue_id, gone.properties["REAL_TOPIC"]) == (b"x", 0, "t")
     assert len(halves(store)) == 16
     assert store.transactions.pending() == []
-    assert store.topic("TRANS_CHECK_MAX_TIME_TOPIC").read_queues == 1
+    assert store.topics.get("TRANS_CHECK_MAX_TIME_TOPIC").read_queues == 1
     assert ops(store) == []
 
 

@@ -130,16 +130,16 @@ def test_send_result_has_error_of_failed_decision(store, clock):
 
 
 def test_commit_to_deleted_topic_is_refused_until_topic_exists_again(store, sent):
-    store.delete_topic("t")
+    store.topics.delete("t")
     assert refused(store, place(sent)) == "TRANSACTION_TOPIC_GONE"
-    store.create_topic("t")
+    store.topics.create("t")
     store.transactions.end(place(sent), COMMIT)
     assert bodies(store)[0] == [b"x"]
 
 
 def test_commit_to_removed_queue_goes_to_existing_queue(store, one):
     result = one.send(message(queue_id=3))
-    store.update_topic("t", read_queues=2, write_queues=2)
+    store.topics.update("t", read_queues=2, write_queues=2)
     store.transactions.end(place(result), COMMIT)
     assert bodies(store) == {0: [], 1: [b"x"]}
 

@@ -31,7 +31,7 @@ ID = "7F00000100002A139F5500000001%04d"
 @pytest.fixture
 def store(open_store):
     store = open_store()
-    store.create_topic("t")
+    store.topics.create("t")
     return store
 
 
@@ -44,7 +44,7 @@ def put(store, topic, body, properties):
         physical_offset=0,
         body=body,
         properties=encode_properties(properties),
-        born_timestamp=store._clock(),
+        born_timestamp=store._engine.clock(),
         store_timestamp=0,
         reconsume_times=2,
         flag=5,

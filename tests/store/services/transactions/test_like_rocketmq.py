@@ -150,7 +150,7 @@ def continued(path, clock):
     shutil.copytree(CHECKED, path)
     clock.now = ROUNDS[-1] + 600_000
     with Store.open(path, clock=clock) as store:
-        store.create_topic("TopicTest")
+        store.topics.create("TopicTest")
         yield store
 
 

@@ -18,7 +18,7 @@ EVIL = b"\x1b[2J\r\n\xff"
 def path(tmp_path):
     """Three messages in two queues of t, stored in the order a, b, c."""
     with Store.open(tmp_path / "store", create=True, config=SMALL) as store:
-        store.create_topic("t", read_queues=2, write_queues=2)
+        store.topics.create("t", read_queues=2, write_queues=2)
         store.append(Message(topic="t", body=b"a", queue_id=1, keys=["k-1"]))
         store.append(Message(topic="t", body="bä".encode(), queue_id=0, tags="T"))
         named = {"keys": ["k-1", "k-2"], "properties": {"city": "Oslo"}}

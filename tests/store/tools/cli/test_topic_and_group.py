@@ -12,7 +12,7 @@ from support.stores import SMALL, batch, filled, numbered, snapshot
 def path(tmp_path):
     """Topic t with 40 messages in queue 0 of 2; group billing has consumed 30 of them."""
     with filled(tmp_path / "store", config=replace(SMALL, log_file_bytes=65_536)) as store:
-        store.update_topic("t", read_queues=2, write_queues=2)
+        store.topics.update("t", read_queues=2, write_queues=2)
         store.append_batch(batch(numbered(5), 1), topic="t")
         store.append(Message(topic="t", body=b"later", delay_level=18))
         store.groups.commit("billing", "t", {0: 30})
@@ -49,9 +49,9 @@ def test_a_topic_is_shown_queue_by_queue(path):
 
 def test_queues_without_messages_are_shown_too(path):
     with Store.open(path) as store:
-        store.update_topic("t", read_queues=4, write_queues=4)
+        store.topics.update("t", read_queues=4, write_queues=4)
         store.append(Message(topic="t", body=b"last", queue_id=3))
-        store.create_topic("new", read_queues=2, write_queues=2)
+        store.topics.create("new", read_queues=2, write_queues=2)
     shown = {
         topic: [
             (one["queueId"], one["maxOffset"])
@@ -85,7 +85,7 @@ def test_a_mistyped_path_makes_no_store_and_create_store_does(tmp_path):
     assert not (tmp_path / "s").exists()
     assert run_on(tmp_path / "s", "topic", "create", "new", "--create-store").exit_code == 0
     with Store.open(tmp_path / "s", read_only=True) as store:
-        assert store.topic("new").write_queues == 4
+        assert store.topics.get("new").write_queues == 4
 
 
 def test_groups_are_listed_with_their_lag(path):

@@ -26,7 +26,7 @@ def write_as_broker(path, levels, *, counts=(5, 5)):
     clock = FakeClock()
     config = replace(CONFIG, delay_levels=levels)
     with Store.open(path, create=True, config=config, clock=clock) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         for level, count in enumerate(counts, start=1):
             for _ in range(count):
                 clock.now += 10

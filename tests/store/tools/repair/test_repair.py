@@ -94,7 +94,7 @@ def test_one_repair_is_enough_where_the_log_lost_its_end_after_a_clean_end(path,
     assert repair(path).actions == ()
     with Store.open(path) as store:
         placed = store.append(message(b"on", queue_id=0, keys=["new"]))
-        assert store.query("t", "new")[0].queue_offset == placed.queue_offset
+        assert store.lookup.query("t", "new")[0].queue_offset == placed.queue_offset
 
 
 def named_log_files(report):
@@ -127,7 +127,7 @@ def check_stepped_over(path, sound, lost):
         for read in (lambda: store.read("t", 0, lost, 1), lambda: scan(store, "t", 0, lost)):
             with pytest.raises(RecordDamagedError, match="placeholder"):
                 read()
-        assert store.epoch == 0
+        assert store.history.epoch == 0
 
 
 def test_what_cannot_be_mended_is_left_as_it_is(path, sound):
@@ -170,8 +170,8 @@ def test_what_is_cut_is_kept_and_a_new_epoch_begins(path, sound):
     assert kept.name.endswith(f"-{start}")
     assert b"%06d" % LAST in kept.read_bytes()
     with Store.open(path, read_only=True) as store:
-        assert store.epoch == 1
-        assert store.cut_since(0, "t", 0) == LAST
+        assert store.history.epoch == 1
+        assert store.history.cut_since(0, "t", 0) == LAST
 
 
 def test_what_is_in_the_way_goes_to_the_quarantine(path, sound):
@@ -180,7 +180,7 @@ def test_what_is_in_the_way_goes_to_the_quarantine(path, sound):
     (kept,) = (path / "pyrocket/quarantine").rglob("mine.txt")
     assert kept.read_text() == "precious"
     with Store.open(path, read_only=True) as store:
-        assert store.epoch == 0
+        assert store.history.epoch == 0
 
 
 def test_a_store_in_use_is_not_repaired(path, clock):

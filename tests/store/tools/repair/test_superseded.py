@@ -44,8 +44,8 @@ def test_a_topic_that_a_broker_has_deleted_and_made_again_is_but_noted(path, mon
 
 def test_a_topic_of_ours_that_was_deleted_and_made_again_is_sound(path):
     with filled(path, count=40) as store:
-        store.delete_topic("t")
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.delete("t")
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(3), 0), topic="t")
     assert not verify(path).findings
     shutil.rmtree(path / "consumequeue")

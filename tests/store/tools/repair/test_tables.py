@@ -68,7 +68,7 @@ def test_a_broken_table_does_not_keep_other_things_from_being_looked_at(sound):
 
 def test_messages_of_deleted_topics_are_not_missed_where_nothing_tells_of_them(path, clock):
     with make(path, clock) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     (path / OWN[1]).write_text("xx")
     assert set(verify(path).counts) == {"CONFIG_BROKEN"}
 
@@ -77,11 +77,11 @@ def test_messages_of_deleted_topics_are_not_missed_where_nothing_tells_of_them(p
 def test_a_repair_from_the_backup_brings_all_topics_and_queues(path, clock, place):
     """The backup is older than the table: it lacks the last topic, or its last queues."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
-        store.create_topic("orders", read_queues=2, write_queues=2)
-        store.create_topic("pay", read_queues=3, write_queues=3)
+        store.topics.create("orders", read_queues=2, write_queues=2)
+        store.topics.create("pay", read_queues=3, write_queues=3)
         store.append_batch(batch(numbered(20), 0), topic="pay")
-        store.create_topic("quiet", read_queues=5, write_queues=5)
-        store.update_topic("pay", read_queues=4)
+        store.topics.create("quiet", read_queues=5, write_queues=5)
+        store.topics.update("pay", read_queues=4)
     root = path if place == "store" else copied(path)
     expected = in_table(root)
     assert expected == {"orders": (2, 2), "pay": (4, 3), "quiet": (5, 5)}
@@ -118,7 +118,7 @@ def test_topics_come_back_from_the_log_with_their_queues(sound):
 def test_deleted_topics_are_not_missed(path, clock):
     """By us, with messages in the log; and by a broker, whatever we remember."""
     with make(path, clock) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
     assert verify(path).ok
     copy = copied(path)
     table = json.loads((copy / TOPICS).read_text())
@@ -129,8 +129,8 @@ def test_deleted_topics_are_not_missed(path, clock):
     repair(copy)
     assert "u" not in in_table(copy), "a deleted topic is not brought back"
     with Store.open(path) as store:
-        store.create_topic("empty", read_queues=1, write_queues=1)
-        store.update_topic("empty", perm=4)
+        store.topics.create("empty", read_queues=1, write_queues=1)
+        store.topics.update("empty", perm=4)
     shutil.rmtree(copy)
     copy = copied(path)
     table = json.loads((copy / TOPICS).read_text())

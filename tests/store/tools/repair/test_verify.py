@@ -45,15 +45,15 @@ def test_tags_that_java_5_5_has_indexed_are_sound_and_may_be_missing(tmp_path):
     assert listing(root) == before
     with Store.open(root) as store:
         store.append(message(b"more", "TopicTest", 0, tags="TagA", keys=["mine"]))
-        expected = [each.body for each in store.query("TopicTest", "K2")]
+        expected = [each.body for each in store.lookup.query("TopicTest", "K2")]
     assert not verify(root).findings
     shutil.rmtree(root / "index")
     with Store.open(root) as store:
         store.append(message(b"last", "TopicTest", 0))
     assert not verify(root).findings
     with Store.open(root, read_only=True) as store:
-        assert [each.body for each in store.query("TopicTest", "K2")] == expected
-        assert [each.body for each in store.query("TopicTest", "mine")] == [b"more"]
+        assert [each.body for each in store.lookup.query("TopicTest", "K2")] == expected
+        assert [each.body for each in store.lookup.query("TopicTest", "mine")] == [b"more"]
 
 
 def test_a_tag_that_java_5_5_has_indexed_wrongly_is_found_and_goes(tmp_path):
@@ -71,9 +71,9 @@ def test_a_tag_that_java_5_5_has_indexed_wrongly_is_found_and_goes(tmp_path):
 
 def test_deleted_and_remade_topics_are_sound(path, clock):
     with filled(path, count=30, clock=clock) as store:
-        store.delete_topic("t")
+        store.topics.delete("t")
         assert verify(path).ok
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(30), 0), topic="t")
         assert verify(path).ok
     reboot(path)
@@ -87,8 +87,8 @@ def test_an_entry_before_the_first_message_of_a_queue_is_found_and_goes(
 ):
     """In a remade topic these are blank; a reader would begin the queue there."""
     with filled(path, count=35, clock=clock) as store:
-        store.delete_topic("t")
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.delete("t")
+        store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(60), 0), topic="t")
         if not older_life_in_log:
             store.clean(total_bytes=3 * SMALL.log_file_bytes)
@@ -145,7 +145,7 @@ def test_whole_messages_behind_a_damaged_place_are_found(path, clock):
 def test_damage_that_keeps_writers_out_is_stepped_over_by_a_repair(path, clock, files, boot):
     """After a clean end they look at the last three files."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
-        store.create_topic("t", read_queues=1, write_queues=1)
+        store.topics.create("t", read_queues=1, write_queues=1)
         for body in numbered(150):
             clock.now += 1000
             store.append(message(body))

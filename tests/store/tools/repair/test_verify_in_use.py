@@ -35,7 +35,7 @@ def test_whoever_comes_writes_and_goes_meanwhile_is_no_damage(closed):
 
 
 def test_a_log_file_that_is_cleaned_away_meanwhile_is_no_damage(store, monkeypatch, path):
-    store.create_topic("t", read_queues=1, write_queues=1)
+    store.topics.create("t", read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(80), 0), topic="t")
     real = TolerantFileQueue.starts
 
@@ -52,7 +52,7 @@ def test_a_log_file_that_is_cleaned_away_meanwhile_is_no_damage(store, monkeypat
 @pytest.mark.parametrize("deleted_at", [1, 2, 3, 4])
 def test_a_topic_that_is_deleted_meanwhile_is_no_damage(store, monkeypatch, path, deleted_at):
     for topic in "tu":
-        store.create_topic(topic, read_queues=1, write_queues=1)
+        store.topics.create(topic, read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(15), 0), topic=topic)
     real, looks = Path.iterdir, []
 
@@ -60,7 +60,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_damage(store, monkeypatch, path
         if self.name == "u" or self.parent.name == "u":
             looks.append(self)
             if len(looks) == deleted_at:
-                store.delete_topic("u")
+                store.topics.delete("u")
         return real(self)
 
     monkeypatch.setattr(Path, "iterdir", delete_and_list)
