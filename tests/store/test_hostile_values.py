@@ -82,7 +82,6 @@ def calls(store):
 
 def reads_of_parts(store):
     span = {"topic": "t", "queue_id": 0, "start": 0, "end": 3}
-    located = store.lookup.locate(LookupRequest(topics=("t",), keys=("k",)))
     return {
         "RawReads.cut_by_bytes": (store.raw.cut_by_bytes, {**span, "marks": [100, 200]}),
         "History.cut_since": (store.history.cut_since, {"epoch": 0, "topic": "t", "queue_id": 0}),
