@@ -40,7 +40,7 @@ def test_a_copy_has_the_same_bytes_and_takes_no_more_space(sparse, tmp_path):
     assert copies.copied_files == 1
 
 
-def test_what_is_behind_the_end_reads_as_zeros(sparse, tmp_path):
+def test_bytes_after_the_end_read_as_zeros(sparse, tmp_path):
     Copies().copy(sparse, tmp_path / "copy", 5 * MIB + 3)
     copied = (tmp_path / "copy").read_bytes()
     assert len(copied) == 64 * MIB

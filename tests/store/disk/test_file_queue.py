@@ -28,7 +28,7 @@ def test_names_are_rocketmqs():
         assert parse_file_name(foreign) is None
 
 
-def test_files_are_made_whole_sparse_and_never_half_named(run, tmp_path):
+def test_new_files_are_complete_and_sparse_before_they_get_their_name(run, tmp_path):
     run.create(SIZE)
     (file,) = (tmp_path / "run").iterdir()
     assert (file.name, file.stat().st_size, file.stat().st_blocks) == (file_name(SIZE), SIZE, 0)
@@ -66,7 +66,7 @@ def test_foreign_names_are_refused_by_name(run, tmp_path, name):
     assert caught.value.code == "STORE_FOREIGN_FILE"
 
 
-def test_file_removed_and_made_again_by_another_is_opened_anew(run, tmp_path):
+def test_file_replaced_by_another_process_is_opened_again(run, tmp_path):
     other = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp")
     run.create(0)
     run.write(0, b"old")
@@ -187,7 +187,7 @@ def test_network_file_system_is_refused(tmp_path, monkeypatch, kind):
 
 
 @pytest.mark.parametrize("kind", LOCAL)
-def test_what_one_machine_has_alone_is_no_network_file_system(tmp_path, monkeypatch, kind):
+def test_local_file_systems_are_accepted(tmp_path, monkeypatch, kind):
     mounted(tmp_path, monkeypatch, kind)
     refuse_network_file_system(tmp_path)
 

@@ -47,13 +47,13 @@ def test_the_size_is_the_one_with_which_the_least_is_wrong(tmp_path, case):
     assert other_size(made, S, is_size=is_size) == 0
 
 
-def test_where_nothing_tells_it_the_preferred_size_counts(tmp_path):
+def test_preferred_size_counts_if_files_do_not_show_it(tmp_path):
     made = list(folders(tmp_path, [(0, S // 2)], [(0, S)]))
     assert usual_size(made, S // 2, is_size=is_size) == S // 2
     assert usual_size(made, 3 * S, is_size=is_size) == S, "no file has that"
 
 
-def test_without_files_or_of_other_lengths_there_is_no_size(tmp_path):
+def test_no_size_without_files_or_with_invalid_lengths(tmp_path):
     assert usual_size([tmp_path / "none"], S, is_size=is_size) == 0
     assert usual_size(folders(tmp_path, [(0, 1000)], [(S, 0)]), S, is_size=is_size) == 0
 

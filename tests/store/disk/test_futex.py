@@ -47,7 +47,7 @@ def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
 
 
 @needs_futex
-def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
+def test_wait_returns_at_once_after_a_notification(word, sleeps_long):
     ours = futex.SharedEvent(word)
     seen = ours.sequence()
     ours.notify()
@@ -57,7 +57,7 @@ def test_what_was_rung_since_it_was_heard_lets_nobody_sleep(word, sleeps_long):
 
 
 @needs_futex
-def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
+def test_only_sleepers_of_the_notified_kind_wake(word, sleeps_long):
     ours, awake = futex.SharedEvent(word), []
     asleep = threading.Barrier(3)
 
@@ -82,7 +82,7 @@ def test_only_those_are_woken_who_are_of_a_kind_rung_for(word, sleeps_long):
 
 
 @needs_futex
-def test_nobody_sleeps_for_long(word, monkeypatch):
+def test_sleep_has_an_upper_limit(word, monkeypatch):
     """Whoever was to ring may have died."""
     ours, began = futex.SharedEvent(word), time.monotonic()
     ours.wait(ours.sequence(), 60)
@@ -92,7 +92,7 @@ def test_nobody_sleeps_for_long(word, monkeypatch):
 
 
 @needs_futex
-def test_turns_are_handed_on_at_once(tmp_path, sleeps_long):
+def test_write_lock_passes_to_the_next_process_at_once(tmp_path, sleeps_long):
     def turns():
         return WriteLock(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0)
 
@@ -130,7 +130,7 @@ def full_disk(monkeypatch):
 
 
 @pytest.mark.parametrize("lacking", [no_futex, full_disk])
-def test_without_a_bell_who_waits_looks_now_and_then(tmp_path, monkeypatch, lacking):
+def test_waiting_processes_poll_without_futexes(tmp_path, monkeypatch, lacking):
     lacking(monkeypatch)
     first, second = (
         WriteLock(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0) for _ in range(2)

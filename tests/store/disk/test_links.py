@@ -36,7 +36,7 @@ def linked_names(path):
     return [one.file for one in verify(path).findings if one.code == "STORE_LINKED"]
 
 
-def test_a_linked_name_is_told_and_what_it_leads_to_is_left_alone(full, tmp_path):
+def test_linked_name_is_refused_and_its_target_unchanged(full, tmp_path):
     for number, name in enumerate(sorted({*names_of(full)} - {*ALLOWED})):
         path, canary = tmp_path / f"store-{number}", tmp_path / f"canary-{number}"
         shutil.copytree(full, path)
@@ -135,7 +135,7 @@ def test_the_path_of_a_store_may_be_a_link(path, tmp_path):
 @as_root
 @pytest.mark.parametrize("name", ALLOWED)
 @pytest.mark.parametrize("of", ["link", "target"])
-def test_an_allowed_link_of_somebody_else_is_refused(path, tmp_path, name, of):
+def test_allowed_link_of_another_user_is_refused(path, tmp_path, name, of):
     with filled(path) as store:
         store.append(Message(topic="t", body=b"x", keys="k"))
     plant(path, name, tmp_path / "canary")

@@ -55,7 +55,7 @@ def test_content_is_written_once(tmp_path):
     assert lock_identity(tmp_path / "other") is None
 
 
-def test_closed_lock_says_so(tmp_path):
+def test_closed_lock_raises_an_error(tmp_path):
     lock = FileLock(tmp_path / "lock")
     lock.close()
     lock.close()
@@ -64,7 +64,7 @@ def test_closed_lock_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["one-object", "two-objects"])
-def test_turn_is_one_at_a_time(turns, same):
+def test_write_lock_has_one_holder_at_a_time(turns, same):
     one = turns()
     other = one if same else turns()
     inside, most = [], []
@@ -87,7 +87,7 @@ def test_turn_is_one_at_a_time(turns, same):
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["one-object", "two-objects"])
-def test_turn_that_does_not_come_names_the_holder(turns, same):
+def test_lock_timeout_names_the_holder(turns, same):
     one = turns()
     other = one if same else turns()
     with one.hold(1000):
@@ -100,7 +100,7 @@ def test_turn_that_does_not_come_names_the_holder(turns, same):
         pass
 
 
-def test_turn_ends_when_its_work_fails(turns):
+def test_write_lock_is_released_after_an_error(turns):
     one = turns()
     with pytest.raises(ZeroDivisionError), one.hold(1000):
         raise ZeroDivisionError

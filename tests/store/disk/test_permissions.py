@@ -157,7 +157,7 @@ def test_a_reader_of_another_user_needs_no_more_than_reading(place):
 
 @as_root
 @pytest.mark.parametrize("action", ["append", "create", "stage"])
-def test_who_may_not_write_is_told_whose_the_store_is(place, action):
+def test_permission_error_names_the_owner_of_the_store(place, action):
     with filled(place / "store"):
         pass
     script = {
@@ -213,7 +213,7 @@ def test_a_check_of_what_one_may_not_read_is_refused_by_name(place, folder, comm
     assert "Run as the store's owner" in told
 
 
-def test_a_permission_that_goes_while_writing_is_named_and_nothing_is_lost(tmp_path, monkeypatch):
+def test_permission_lost_while_writing_is_named_and_no_message_lost(tmp_path, monkeypatch):
     with filled(tmp_path / "s", count=3) as store:
         with monkeypatch.context() as patch:
             deny(patch, "/pyrocket/tmp/")

@@ -60,7 +60,7 @@ def test_the_folder_above_a_store_names_the_store(tmp_path, how):
     assert error.remedy == f"Name {tmp_path / 's'}."
 
 
-def test_what_is_no_store_and_no_other_folder_is_a_path_to_check(tmp_path):
+def test_unknown_folder_is_refused_as_a_wrong_path(tmp_path):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "missing"):
         error = refused(path)

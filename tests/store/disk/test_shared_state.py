@@ -39,7 +39,7 @@ def test_page_that_exists_is_never_replaced(page, place, tmp_path):
     assert SharedState(place, writable=False)[PUBLISHED] == 77
 
 
-def test_words_are_seen_by_all_and_written_by_none_who_only_read(page, place):
+def test_fields_are_shared_and_read_only_for_readers(page, place):
     reader = SharedState(place, writable=False)
     page[RESERVED] = -(2**63)
     assert reader[RESERVED] == -(2**63)
@@ -48,7 +48,7 @@ def test_words_are_seen_by_all_and_written_by_none_who_only_read(page, place):
     reader.close()
 
 
-def test_words_are_true_until_anything_about_them_differs(page, monkeypatch):
+def test_state_is_valid_until_boot_store_or_lock_differ(page, monkeypatch):
     assert page.is_valid(STORE, LOCK)
     assert not page.is_valid(STORE[::-1], LOCK)
     assert not page.is_valid(STORE, (124, 456))

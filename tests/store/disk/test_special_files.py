@@ -73,7 +73,7 @@ MAKERS = [
 
 
 @pytest.mark.parametrize(("make", "kind"), MAKERS)
-def test_nobody_hangs_on_a_special_file(full, tmp_path, make, kind):
+def test_special_files_never_block(full, tmp_path, make, kind):
     files = [name for name in names_of(full) if (full / name).is_file()]
     told = set()
     for number, name in enumerate(files):
@@ -155,7 +155,7 @@ def test_a_file_that_has_just_the_length_of_the_limit_is_read(tmp_path):
         read_or_none(file, 10)
 
 
-def test_descriptors_wait_again_once_the_file_is_known_to_be_one(tmp_path):
+def test_descriptors_are_blocking_after_the_check(tmp_path):
     (tmp_path / "file").touch()
     descriptor = io.open_file(tmp_path / "file", os.O_RDONLY)
     assert os.get_blocking(descriptor)

@@ -61,7 +61,7 @@ def test_no_more_is_mapped_than_a_long_window_needs(run, length):
 
 
 @on_linux
-def test_a_mapping_goes_with_the_file_that_was_removed(run):
+def test_mapping_is_dropped_when_its_file_is_deleted(run):
     run.window(0, 10)
     other = FileQueue(run.folder, SIZE, run.folder.parent / "tmp")
     other.remove(0)
@@ -72,7 +72,7 @@ def test_a_mapping_goes_with_the_file_that_was_removed(run):
 
 @on_linux
 @pytest.mark.parametrize("end", [lambda run: run.close(), lambda run: run.remove(0)])
-def test_a_mapping_goes_when_its_run_is_closed_or_removes_the_file(run, end):
+def test_mapping_is_dropped_when_the_queue_closes_or_deletes_the_file(run, end):
     run.window(0, 10)
     end(run)
     assert mappings(run) == []
@@ -95,7 +95,7 @@ def test_a_window_shows_what_is_appended_after_it_was_mapped(run):
     assert run.window(MIB, 5)[0].to_pybytes() == b"later"
 
 
-def test_a_file_cut_short_under_a_mapping_is_an_error_and_no_crash(run):
+def test_file_truncated_under_a_mapping_raises_an_error(run):
     run.write(100, b"x")
     run.window(0, MIB)
     os.truncate(run.folder / file_name(0), 100)

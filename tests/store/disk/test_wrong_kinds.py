@@ -43,7 +43,7 @@ def use(path, *, read_only):
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", FOLDERS + FILES)
-def test_what_is_in_the_way_is_named_to_who_reads_or_writes(sound, name, read_only):
+def test_wrong_kind_of_file_is_named_to_readers_and_writers(sound, name, read_only):
     swap(sound / name)
     with pytest.raises(StoreDamagedError) as failure:
         use(sound, read_only=read_only)

@@ -135,7 +135,7 @@ def test_numbers_and_truth_values_are_read_as_java_reads_them(text, sql, expecte
     assert is_true(sql, {"a": text}) is expected
 
 
-def test_rocketmq_says_the_same():
+def test_result_equals_that_of_rocketmq():
     for sql, properties, answer in OF_JAVA:
         if answer == "R":
             with pytest.raises(InvalidInputError):
@@ -183,7 +183,7 @@ def test_negative_zero_is_less_than_zero():
         ("a" + " = 1" * 100, 199, "more than 48"),
     ],
 )
-def test_what_is_no_sql_is_refused_and_the_place_is_named(sql, at, reason):
+def test_invalid_sql_is_refused_naming_the_character(sql, at, reason):
     with pytest.raises(InvalidInputError) as caught:
         parse_sql(sql)
     assert caught.value.code == "SQL_INVALID"
@@ -224,7 +224,7 @@ def test_any_text_is_sql_or_is_refused(sql):
     assert in_columns(sql, [GOLDEN]) == [sql_message.matches(condition, GOLDEN)]
 
 
-def test_a_long_list_of_conditions_is_no_deep_one():
+def test_long_list_of_conditions_is_not_deep():
     sql = " OR ".join(f"a = '{number}'" for number in range(5000))
     assert is_true(sql, {"a": "4999"})
     assert not is_true(sql, {"a": "5000"})
@@ -232,7 +232,7 @@ def test_a_long_list_of_conditions_is_no_deep_one():
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.filter_too_much])
 @given(EXPRESSIONS, st.lists(PROPERTIES, max_size=6))
-def test_columns_say_of_all_what_is_said_of_each(sql, rows):
+def test_columns_and_single_messages_agree(sql, rows):
     try:
         condition = parse_sql(sql)
     except InvalidInputError:

@@ -21,7 +21,7 @@ from pyrocket.filters.message_filter import parse_tags
         ("Größe||中", {"Größe", "中"}),
     ],
 )
-def test_an_expression_is_cut_as_rocketmq_cuts_it(expression, tags):
+def test_expression_is_split_as_in_rocketmq(expression, tags):
     assert parse_tags(expression) == tags
 
 

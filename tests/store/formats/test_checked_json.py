@@ -55,6 +55,6 @@ def test_a_flipped_bit_is_found_or_changes_nothing(data):
         assert decode_own(FILE, bytes(file)) == content
 
 
-def test_what_is_nested_without_end_is_no_file():
+def test_endless_nesting_is_an_error():
     with pytest.raises(ValueError, match="nested"):
         decode_own(FILE, b"[" * 100_000)

@@ -41,7 +41,7 @@ def test_a_body_that_is_not_compressed_stays_as_it_is(body, sys_flag):
 
 
 @given(PLAIN_BODIES, st.sampled_from(list(CODECS)), st.data())
-def test_a_cut_body_is_reported(body, sys_flag, data):
+def test_truncated_body_is_reported(body, sys_flag, data):
     stored = compress(body, sys_flag)
     length = data.draw(st.integers(1, len(stored) - 1))
     with pytest.raises(StoreDamagedError, match="inflate"):
@@ -49,7 +49,7 @@ def test_a_cut_body_is_reported(body, sys_flag, data):
 
 
 @given(st.binary(max_size=60), st.sampled_from([*CODECS, 0x401, 0x701]))
-def test_a_body_that_is_no_stream_is_reported(body, sys_flag):
+def test_body_that_is_not_a_stream_is_reported(body, sys_flag):
     with suppress(StoreDamagedError):
         inflate(body, sys_flag)
 

@@ -87,7 +87,7 @@ def test_copies_in_a_store_without_it_have_none(store, open_store, clock):
         assert not any(b"__CRC32#" in one.properties for one in copies)
 
 
-def test_what_was_said_last_counts_for_everybody(store, open_store, path):
+def test_last_setting_counts_for_all_processes(store, open_store, path):
     store.close()
     for said, expected in [(None, True), (False, False), (None, False), (True, True), (None, True)]:
         with open_store(config=replace(CONFIG, property_crc=said)) as one:
@@ -167,7 +167,7 @@ def test_users_see_it_among_the_system_properties_only(store):
     assert len(dict(row["systemProperties"])["__CRC32#"]) == 10
 
 
-def test_results_tell_the_bytes_that_the_log_has(store):
+def test_results_count_the_bytes_in_the_log(store):
     told = store.append_batch(batch(numbered(3, 50), 0), topic="t")
     (file,) = log_files(store.path)
     records = log_records(store.path)

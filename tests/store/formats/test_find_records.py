@@ -27,7 +27,7 @@ BODIES = st.lists(st.binary(max_size=300), min_size=1, max_size=8)
 
 
 @given(BODIES, st.integers(0, 400))
-def test_whole_records_are_followed_and_no_others(bodies, cut):
+def test_chain_contains_exactly_the_whole_records(bodies, cut):
     whole = records(bodies)
     data = whole[: max(0, len(whole) - cut)]
     starts, end = follow(memoryview(data), 0)
@@ -42,7 +42,7 @@ def test_whole_records_are_followed_and_no_others(bodies, cut):
 
 
 @given(BODIES, st.integers(0, 7), st.binary(max_size=100))
-def test_following_ends_at_what_is_no_record(bodies, zeros, garbage):
+def test_chain_ends_where_there_is_no_record(bodies, zeros, garbage):
     data = records(bodies)
     behind = bytes(8 + zeros) + garbage
     starts, end = follow(memoryview(data + behind), 0)
@@ -50,7 +50,7 @@ def test_following_ends_at_what_is_no_record(bodies, zeros, garbage):
 
 
 @given(st.binary(max_size=200), BODIES)
-def test_the_next_record_is_found_behind_anything(garbage, bodies):
+def test_next_record_is_found_after_any_bytes(garbage, bodies):
     data = garbage + records(bodies, BASE + len(garbage))
     assert find_record(data, BASE) == len(garbage)
 

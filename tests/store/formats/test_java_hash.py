@@ -29,7 +29,7 @@ def test_a_column_mixes_alphabets_nulls_and_empty_strings():
 
 
 @pytest.mark.parametrize(("key", "queue"), QUEUES_OF_FOUR.items())
-def test_a_key_goes_to_the_queue_that_rocketmq_selects(key, queue):
+def test_key_selects_the_same_queue_as_in_rocketmq(key, queue):
     assert queue_for_key(key, 4) == queue
     assert queues_for_keys(pa.array([key]), 4).tolist() == [queue]
 

@@ -25,7 +25,7 @@ def test_the_id_is_that_of_java(host, port, offset, expected):
 
 
 @pytest.mark.parametrize("text", ["", "7F", "7F000001" * 5, "G" * 32, " 7" * 16, "\uff17" * 32])
-def test_what_is_no_id_is_none(text):
+def test_invalid_id_is_none(text):
     assert parse_offset_message_id(text) is None
 
 

@@ -22,7 +22,7 @@ def one_by_one(topic, ids, words):
     topic=st.sampled_from(["T", "%RETRY%g", "t" * 127]),
     before=st.integers(0, 3),
 )
-def test_keys_of_a_batch_are_those_of_each_message_in_turn(words, topic, before):
+def test_keys_of_a_batch_are_those_of_its_messages_in_order(words, topic, before):
     ids = [f"ID{row}😀" if row % 3 else f"ID{row}" for row in range(len(words))]
     joined = pa.array(
         ["other word"] * before + [None if its is None else " ".join(its) for its in words],
@@ -45,7 +45,7 @@ def test_a_batch_without_keys_has_its_ids():
     assert found.hashes.tolist() == [key_hash("T", "a"), key_hash("T", "b")]
 
 
-def test_what_a_null_hides_is_no_key():
+def test_bytes_under_a_null_are_not_a_key():
     offsets, data = np.array([0, 1, 3, 4], np.int32), b"axyb"
     hiding = pa.Array.from_buffers(
         pa.string(), 3, [pa.py_buffer(b"\5"), pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -59,7 +59,7 @@ def test_what_a_null_hides_is_no_key():
     front=st.text(max_size=10),
     chunk=st.sampled_from([1, 7, 64, 1 << 16]),
 )
-def test_hashes_behind_a_text_are_those_of_both_together(texts, front, chunk):
+def test_hash_with_a_prefix_equals_that_of_both_texts_joined(texts, front, chunk):
     kept, hashing._CHUNK = hashing._CHUNK, chunk
     try:
         found = java_hash_column(pa.array(texts, pa.string()), java_hash(front))

@@ -29,7 +29,7 @@ def test_an_entry_lies_on_disk_as_java_writes_it(data, entry):
     assert parse_entries(bytes.fromhex(data)).tolist() == [entry]
 
 
-def test_several_entries_lie_behind_one_another():
+def test_entries_are_encoded_one_after_the_other():
     columns = np.array(list(GOLDEN.values())).T
     assert build_entries(*columns).tobytes().hex() == "".join(GOLDEN)
     assert parse_entries(bytes.fromhex("".join(GOLDEN))).tolist() == list(GOLDEN.values())

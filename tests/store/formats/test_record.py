@@ -54,7 +54,7 @@ def test_a_long_topic_is_read_from_a_v2_record():
     assert (record.topic, record.body, record.properties) == (topic.decode(), b"x", b"")
 
 
-def test_a_blank_record_says_how_much_of_the_file_is_left():
+def test_blank_record_has_the_rest_of_the_file_as_its_size():
     assert encode_blank(114).hex() == "00000072cbd43194"
     header = read_header(bytes(3) + encode_blank(114), 3)
     assert header.is_blank
@@ -108,7 +108,7 @@ def test_the_bytes_are_those_of_the_table(fields):
 
 
 @given(slices(max_size=1), st.data())
-def test_a_cut_record_is_no_record(piece, data):
+def test_truncated_record_is_not_a_record(piece, data):
     (record,) = piece.records
     length = data.draw(st.integers(0, len(record) - 1))
     with pytest.raises(StoreDamagedError):
@@ -145,5 +145,5 @@ def test_the_checksum_can_be_left_out():
 @pytest.mark.parametrize(
     "data", [b"", RECORD[:7], RECORD[:90], bytes(96), encode_blank(96) + bytes(88), b"\xff" * 96]
 )
-def test_what_is_no_message_has_no_store_time(data):
+def test_store_time_is_zero_without_a_message(data):
     assert read_store_timestamp(data) == 0

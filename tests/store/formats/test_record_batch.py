@@ -97,7 +97,7 @@ def test_rows_of_empty_bodies_are_joined_in_bounded_runs_too(monkeypatch):
     assert max(one.data.size for one in batches) <= 1000 + 100 * len("TopicTest")
 
 
-def test_the_record_is_the_golden_one_but_for_the_order_of_its_properties():
+def test_record_equals_the_golden_one_except_for_property_order():
     batch = pa.RecordBatch.from_pydict(
         {"body": [b"hello"], "tags": ["TagA"], "keys": pa.array([["ORDER1"]])}
     )

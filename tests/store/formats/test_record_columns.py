@@ -195,7 +195,7 @@ def test_overwritten_bytes_are_reported_or_leave_what_the_index_knows(piece, dat
 
 
 @given(slices(), st.data())
-def test_a_cut_slice_is_damage(piece, data):
+def test_truncated_slice_is_damaged(piece, data):
     length = data.draw(st.integers(0, piece.starts[-1] + piece.sizes[-1] - 1))
     with pytest.raises(StoreDamagedError):
         decode(piece, ["body"], data=piece.data[:length])
@@ -214,7 +214,7 @@ def test_a_changed_body_is_found_by_its_checksum(piece, data):
         decode(piece, ["queueOffset"], data=bytes(broken), verify_crc=True)
 
 
-def test_columns_nobody_asked_for_are_not_built():
+def test_only_requested_columns_are_built():
     record = raw_record(body=b"no zlib stream", sys_flag=1)
     assert decode_one(record, "T", 0, 0, 0, ["queueOffset", "flag"]) == {
         "queueOffset": 0,

@@ -72,7 +72,7 @@ def test_the_property_is_the_records_end_and_counts_in_its_lengths():
     assert (decoded.body, decoded.physical_offset, decoded.queue_offset) == (BODY, 1000, 5)
 
 
-def test_a_separator_goes_before_it_where_a_broker_left_it_out():
+def test_missing_separator_is_added_before_the_checksum():
     records = placed(b"A\x01b", b"", b"A\x01b\x02")
     names = [decode_properties(decode_record(record).properties) for record in records]
     assert [[*each][:-1] for each in names] == [["A"], [], ["A"]]
@@ -129,7 +129,7 @@ def test_a_name_that_only_ends_like_it_is_another(name):
     check_crcs(fields(plain, *placed(b"C\x01d\x02")))
 
 
-def test_what_a_broker_has_passed_on_of_another_record_is_no_damage():
+def test_checksum_that_a_broker_copied_from_another_record_is_ignored():
     """One that makes no checksums puts a message into another queue with all its properties."""
     original = decode_record(placed(b"A\x01b\x02")[0])
     hosts = [((10, 0, 0, 1), 10911), ((127, 0, 0, 1), 10912)]
@@ -152,7 +152,7 @@ def test_what_a_broker_has_passed_on_of_another_record_is_no_damage():
         assert decode_record(record).properties == original.properties
 
 
-def test_what_would_become_too_long_goes_without():
+def test_record_that_would_be_too_long_gets_no_checksum():
     longest = b"A\x01" + b"b" * (MAX_PROPERTIES_BYTES - CRC_BYTES - 3) + b"\x02"
     fitting, not_fitting = placed(longest, longest[:-1] + b"b\x02")
     assert b"__CRC32#" in fitting

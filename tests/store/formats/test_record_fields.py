@@ -129,7 +129,7 @@ def survives(fields, run=None):
 
 
 @given(slices(), st.data())
-def test_a_cut_slice_is_damage(piece, data):
+def test_truncated_slice_is_damaged(piece, data):
     end = piece.starts[-1] + piece.sizes[-1]
     length = data.draw(st.integers(0, end - 1))
     assert not survives(fields_of(piece, piece.data[:length]))

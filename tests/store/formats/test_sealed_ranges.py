@@ -198,7 +198,7 @@ def test_ranges_are_void_after_a_java_broker_had_the_store(store, path, open_sto
     assert noted(path) == [[end, None]]
 
 
-def test_a_recovery_that_cuts_the_log_cuts_the_ranges(store, path, open_store):
+def test_recovery_that_truncates_the_log_truncates_the_ranges(store, path, open_store):
     store.append(message(b"first"))
     store.flush()
     end = store.position().published

@@ -111,7 +111,7 @@ def test_copies_have_the_key_of_the_message_and_count():
     assert found["copies"].tolist() == [0, 1, 12]
 
 
-def test_messages_without_an_id_are_told_apart_by_what_they_are():
+def test_messages_without_an_id_are_distinguished_by_content():
     one, two = entries({"REAL_TOPIC": "t"}, {"REAL_TOPIC": "t"})
     (again,) = entries({"REAL_TOPIC": "t", "TIMER_ROLL_TIMES": "1"})
     (later,) = entries({"REAL_TOPIC": "t"}, born=8)
@@ -142,5 +142,5 @@ def test_a_timer_check_is_read_as_it_was_written(read_ms, position, offset):
     assert len(encode_timer_check(check)) == 4096
 
 
-def test_a_missing_timer_check_says_nothing():
+def test_missing_timer_check_counts_as_zeros():
     assert decode_timer_check(b"") == TimerCheck()

@@ -30,7 +30,7 @@ def blank_at(path, file, position):
 
 @pytest.mark.parametrize("left", [8, 9, 50, 90, 133, 134, 141, 142, 143, 200])
 @pytest.mark.parametrize("as_batch", [False, True])
-def test_record_goes_where_it_fits_with_eight_bytes_to_spare(store, path, left, as_batch):
+def test_record_is_placed_where_eight_bytes_stay_free(store, path, left, as_batch):
     fill_to(store, left)
     before = len(bodies(store)[0])
     if as_batch:

@@ -90,7 +90,7 @@ def test_with_manual_flush_nothing_is_flushed_before_it_is_asked_for(open_store,
     await_flush(path)
 
 
-def test_a_closed_store_leaves_no_thread_behind(open_store):
+def test_closed_store_leaves_no_thread(open_store):
     before = flush_threads()
     store = open_store(config=QUICK)
     store.append(message())
@@ -99,9 +99,7 @@ def test_a_closed_store_leaves_no_thread_behind(open_store):
     assert flush_threads() == before
 
 
-def test_a_flush_that_failed_in_the_background_is_told_to_the_next_append(
-    open_store, path, monkeypatch
-):
+def test_failed_background_flush_is_raised_by_the_next_append(open_store, path, monkeypatch):
     store = open_store(config=QUICK)
     store.append(message())
     await_flush(path)

@@ -43,7 +43,7 @@ def wait_until(holds, seconds=60):
     return holds()
 
 
-def test_flush_reaches_what_was_published_by_anybody(open_store, path):
+def test_flush_covers_appends_of_all_processes(open_store, path):
     first, second = open_store(), open_store()
     first.append_batch(batch(numbered(50), 0), topic="t")
     page = words(path)
@@ -118,14 +118,14 @@ def test_an_fsync_is_for_half_of_the_appends_if_all_take_longer_than_it(gatherin
     assert page[FLUSHED] == page[PUBLISHED]
 
 
-def test_every_append_says_how_long_its_turn_was(store, path):
+def test_append_records_the_length_of_its_exclusive_section(store, path):
     page = words(path)
     store.append(message())
     assert 0 < page[APPEND_NS] < 60 * SECOND
     page.close()
 
 
-def test_who_waits_for_an_fsync_is_woken_when_it_ends(open_store, path, monkeypatch, sleeps_long):
+def test_waiting_caller_wakes_when_the_fsync_ends(open_store, path, monkeypatch, sleeps_long):
     """One store leads, two wait for its fsync, and two that have appended since for the next."""
     stores = [open_store(config=BY_HAND) for _ in range(5)]
     begun, end, done = [], threading.Event(), []
@@ -160,7 +160,7 @@ def test_who_waits_for_an_fsync_is_woken_when_it_ends(open_store, path, monkeypa
     assert len(begun) == 2
 
 
-def test_words_about_flushes_that_are_damaged_at_rest_harm_nobody(open_store, path):
+def test_damaged_flush_statistics_are_harmless(open_store, path):
     with open_store() as store:
         store.append(message())
     page = words(path)
@@ -175,7 +175,7 @@ def test_words_about_flushes_that_are_damaged_at_rest_harm_nobody(open_store, pa
     page.close()
 
 
-def test_flush_that_waits_too_long_says_so(open_store, path):
+def test_flush_timeout_is_an_error(open_store, path):
     store = open_store(config=replace(SMALL, lock_timeout_ms=50))
     store.append(message())
     stuck = FileLock(Layout(path).flush_lock)
@@ -187,7 +187,7 @@ def test_flush_that_waits_too_long_says_so(open_store, path):
     store.flush()
 
 
-def test_a_sync_append_that_cannot_be_flushed_in_time_is_stored_and_says_so(open_store, path):
+def test_sync_append_after_a_flush_timeout_is_stored_with_its_status(open_store, path):
     store = open_store(config=replace(SMALL, flush="sync", flush_timeout_ms=50))
     assert store.append(message(b"a")).status == SendStatus.SEND_OK
     stuck = FileLock(Layout(path).flush_lock)
@@ -200,7 +200,7 @@ def test_a_sync_append_that_cannot_be_flushed_in_time_is_stored_and_says_so(open
     assert store.append(message(b"d")).status == SendStatus.SEND_OK
 
 
-def test_who_waits_for_another_process_fsync_is_served_by_it(open_store, path):
+def test_fsync_of_another_process_serves_waiting_callers(open_store, path):
     """The other process flushes everything, and goes on holding the lock."""
     store = open_store()
     store.append(message())
@@ -250,7 +250,7 @@ def test_failed_fsync_stops_every_writer_until_recovery(open_store, path, monkey
     page.close()
 
 
-def test_failed_fsync_of_queues_is_no_clean_end(open_store, path, monkeypatch, break_sync):
+def test_failed_fsync_of_queues_is_not_a_clean_shutdown(open_store, path, monkeypatch, break_sync):
     store = open_store()
     store.append(message())
     store.flush()

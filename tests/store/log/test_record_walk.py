@@ -32,7 +32,7 @@ def walked(log, end=None):
     return list(record_walk.walk(log, log.first_offset(), end or log.end))
 
 
-def test_a_record_longer_than_a_window_is_one_run_and_the_walk_goes_on(log, small_windows):
+def test_record_longer_than_a_window_is_one_run_and_the_walk_continues(log, small_windows):
     runs = walked(log)
     assert [len(run) for run in runs] == [3, 1, 1]
     assert int(runs[1].body_length[0]) == 4 * WINDOW

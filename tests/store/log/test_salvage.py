@@ -147,7 +147,7 @@ def test_damage_below_the_durable_end_costs_no_other_message(path, end, boot):
 
 
 @pytest.mark.parametrize("boot", [other_boot, copied, after_java])
-def test_damage_past_the_durable_end_is_cut_there_and_what_followed_is_kept(
+def test_damage_after_the_durable_end_is_truncated_and_what_follows_is_kept(
     path, boot, caplog, clock
 ):
     kill(path)
@@ -168,7 +168,7 @@ def test_damage_past_the_durable_end_is_cut_there_and_what_followed_is_kept(
 
 
 @pytest.mark.parametrize("end", ["clean", "killed"])
-def test_durable_bytes_that_are_gone_are_named_and_begin_an_epoch(path, end, caplog):
+def test_missing_durable_bytes_are_logged_and_begin_an_epoch(path, end, caplog):
     """A disk lost its last pages, or a copy's log is older than its `ends.json`."""
     if end == "killed":
         (path / "abort").touch()
@@ -212,7 +212,7 @@ def test_a_copy_taken_while_a_writer_appended_opens_whatever_file_was_copied_fir
         assert verify(mixed).ok
 
 
-def test_records_that_a_broker_left_behind_its_end_do_not_keep_writers_out(path):
+def test_records_that_a_broker_left_after_its_end_do_not_stop_writers(path):
     """It truncates a log without overwriting what followed; store times tell that it is older."""
     cut, file_bytes = place_of(path, 50), SMALL.log_file_bytes
     later = path.with_name("later")
@@ -254,7 +254,7 @@ def test_at_most_ten_tails_are_kept_and_always_the_newest(path, clock, step):
     assert all(len([*cut_messages(each)]) == 1 for each in kept)
 
 
-def test_a_repair_that_cuts_says_how_many_whole_messages_go_and_keeps_them(path):
+def test_repair_that_truncates_reports_and_keeps_whole_messages(path):
     damage(path, 10, 20)
     reboot(path)
     (cut,) = [one for one in repair(path, dry_run=True, cut=True).actions if one.kind == "cut"]

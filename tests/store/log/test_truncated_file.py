@@ -19,7 +19,7 @@ def end_of(file):
     return len(file.read_bytes().rstrip(b"\0"))
 
 
-def test_a_file_cut_anywhere_in_its_messages_is_known(files, tmp_path):
+def test_file_truncated_anywhere_in_its_messages_is_detected(files, tmp_path):
     for file in files:
         copy = shutil.copy(file, tmp_path / file.name)
         for length in range(end_of(file) - 1, 100, -7):
@@ -29,7 +29,7 @@ def test_a_file_cut_anywhere_in_its_messages_is_known(files, tmp_path):
                 assert is_cut(copy, int(file.name)), length
 
 
-def test_whole_files_and_such_as_lack_only_zeros_are_not(files):
+def test_whole_files_and_files_that_lack_only_zeros_are_not_truncated(files):
     full, open_one = files
     assert not is_cut(full, int(full.name))
     for length in (8192, 4096 + end_of(open_one) // 4096 * 4096, end_of(open_one) + 8):

@@ -36,7 +36,7 @@ def file_of(path, offset):
 
 
 @pytest.mark.crash
-def test_torn_tail_is_cut_at_every_byte_of_the_last_record(path, open_store):
+def test_torn_tail_is_truncated_at_every_byte_of_the_last_record(path, open_store):
     last = crashed(path, count=21, body_bytes=20)
     file, at = file_of(path, last.physical_offset)
     whole = file.read_bytes()
@@ -55,7 +55,7 @@ def test_torn_tail_is_cut_at_every_byte_of_the_last_record(path, open_store):
     ("at", "name"),
     [(0, "size"), (4, "magic"), (8, "crc"), (28, "offset"), (84, "body"), (95, "crc"), (129, "t")],
 )
-def test_one_wrong_byte_cuts_the_tail_there(path, open_store, at, name):
+def test_one_wrong_byte_ends_the_log_there(path, open_store, at, name):
     last = crashed(path, count=30)
     file, start = file_of(path, last.physical_offset)
     byte = file.read_bytes()[start + at]
@@ -66,7 +66,7 @@ def test_one_wrong_byte_cuts_the_tail_there(path, open_store, at, name):
     assert store.append(message(b"next")).queue_offset == expected
 
 
-def test_everything_behind_the_first_bad_record_is_cut_and_noted(path, open_store):
+def test_everything_after_the_first_damaged_record_is_truncated_and_logged(path, open_store):
     crashed(path, count=60)
     with Store.open(path, read_only=True) as reader:
         cut = reader.read("t", 0, 33)[0].physical_offset
@@ -82,7 +82,7 @@ def test_everything_behind_the_first_bad_record_is_cut_and_noted(path, open_stor
     assert bodies(store)[0] == numbered(33) + numbered(60)
 
 
-def test_epochs_count_unclean_ends_and_remember_the_smallest_cut(path, open_store):
+def test_epochs_count_unclean_shutdowns_and_keep_the_lowest_truncation(path, open_store):
     for count in (10, 20, 30):
         store = open_store()
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -115,7 +115,7 @@ def test_stray_next_file_of_zeros_is_dropped(path, open_store):
     assert bodies(store)[0] == numbered(90)
 
 
-def test_words_point_behind_the_last_record(path, open_store):
+def test_state_points_to_the_end_of_the_last_record(path, open_store):
     last = crashed(path, count=30)
     open_store()
     page = words(path)
@@ -124,7 +124,7 @@ def test_words_point_behind_the_last_record(path, open_store):
     page.close()
 
 
-def test_records_behind_the_checkpoint_alone_are_looked_at(path, open_store, clock):
+def test_only_records_after_the_checkpoint_are_read(path, open_store, clock):
     """Clean ends move the checkpoint: damage in files long durable is not recovery's business."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
@@ -146,7 +146,7 @@ def bodies_unverified(store):
     return [body for part in parts for body in part.column("body").to_pylist()]
 
 
-def test_damage_in_the_middle_after_a_clean_end_is_never_cut(path):
+def test_damage_in_the_middle_after_a_clean_shutdown_is_never_truncated(path):
     filled(path, count=150).close()
     reboot(path)
     files = log_files(path)
@@ -158,7 +158,7 @@ def test_damage_in_the_middle_after_a_clean_end_is_never_cut(path):
     assert [file.read_bytes() for file in log_files(path)] == before
 
 
-def test_a_log_that_is_cut_where_a_file_begins_ends_in_the_one_before(path, clock, open_store):
+def test_log_truncated_at_the_start_of_a_file_ends_in_the_file_before(path, clock, open_store):
     """A blank record pads that, and nothing follows it any more."""
     with open_store() as store:
         for body in numbered(150):

@@ -18,7 +18,7 @@ def test_nothing_is_built_before_enough_is_there(store, path):
     check_queries(store, 100)
 
 
-def test_it_is_built_behind_the_appends_as_java_would(eager, store, path):
+def test_index_follows_appends_as_java_would_build_it(eager, store, path):
     page = words(path)
     for first in range(0, 100, 10):
         fill(store, 10, first)
@@ -42,7 +42,7 @@ def test_a_clean_end_completes_it(open_store, path, clock):
     check_queries(open_store(read_only=True), 101)
 
 
-def test_a_clean_end_without_a_full_file_says_nothing_of_it(open_store, path):
+def test_clean_shutdown_without_a_full_file_sets_no_index_time(open_store, path):
     store = open_store()
     fill(store, 3)
     store.close()
@@ -51,7 +51,7 @@ def test_a_clean_end_without_a_full_file_says_nothing_of_it(open_store, path):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_it_goes_on_where_it_was(eager, open_store, path, clean):
+def test_building_continues_where_it_ended(eager, open_store, path, clean):
     for first in range(0, 60, 20):
         store = open_store()
         fill(store, 20, first)
@@ -61,7 +61,7 @@ def test_it_goes_on_where_it_was(eager, open_store, path, clean):
     check_queries(store, 60)
 
 
-def test_after_another_boot_it_goes_on_too(open_store, path):
+def test_building_continues_after_another_boot(open_store, path):
     store = open_store()
     fill(store)
     store.close()

@@ -20,21 +20,21 @@ def counted(store, path):
     return len(span.contiguous_prefix(list(index.files())))
 
 
-def test_files_behind_one_another_all_count(eager, store, path):
+def test_consecutive_files_all_count(eager, store, path):
     for first in range(0, 200, 20):
         fill(store, 20, first)
     assert counted(store, path) == len(index_of(path).names()) > 5
 
 
 @pytest.mark.parametrize("lost", [0, 1, 4])
-def test_none_counts_behind_one_that_is_missing(eager, store, path, lost):
+def test_files_after_a_missing_one_do_not_count(eager, store, path, lost):
     fill(store, 200)
     names = index_of(path).names()
     index_of(path).path(names[lost]).unlink()
     assert counted(store, path) == lost
 
 
-def test_a_file_that_goes_back_ends_them(eager, store, path):
+def test_file_that_begins_before_the_previous_end_does_not_count(eager, store, path):
     """Two that overlap were not made one after the other."""
     fill(store, 200)
     index = index_of(path)
@@ -125,7 +125,7 @@ def test_where_the_log_cannot_be_read_keys_may_be_missing(eager, store, path):
     assert counted(store, path) == 3
 
 
-def test_a_start_that_is_cleaned_away_meanwhile_is_no_gap(eager, store, path, monkeypatch):
+def test_start_deleted_meanwhile_is_not_a_gap(eager, store, path, monkeypatch):
     fill(store, 200)
     index = index_of(path)
     for name in index.names()[:2]:

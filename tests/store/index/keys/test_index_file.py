@@ -168,7 +168,7 @@ def test_a_file_of_another_length_is_named(tmp_path, length):
 
 
 @pytest.mark.parametrize(("at", "data"), [(36, b"\xff"), (36, b"\0\0\x03\xe9"), (24, b"\x80")])
-def test_a_header_that_makes_no_sense_is_named(file, at, data):
+def test_invalid_header_is_named(file, at, data):
     put(file, "k")
     io.write_at(file._descriptor, data, at)
     with pytest.raises(StoreDamagedError, match="header"):

@@ -81,7 +81,9 @@ def missed_by_reader(path, step=STEP):
         ("copy", 0, (0,)),
     ],
 )
-def test_no_flipped_bit_of_a_header_hides_a_key_or_goes_unseen(tmp_path, file, place, step, bits):
+def test_flipped_bit_of_a_header_never_hides_a_key_and_is_reported(
+    tmp_path, file, place, step, bits
+):
     """How many slots are in use nobody needs; a file may say more, as RocketMQ counted before.
 
     Where all is stored at one time, how far the items are apart tells nothing.
@@ -116,7 +118,7 @@ def test_a_repair_or_a_writer_that_appends_makes_it_good_again(tmp_path, file, b
         assert len(index_files(each)) == 3
 
 
-def test_a_reader_and_a_writer_that_are_there_miss_nothing_behind_it(tmp_path):
+def test_open_readers_and_writers_find_all_keys_after_a_damaged_header(tmp_path):
     path = make(tmp_path / "store")
     flip(path, 1, 30, 4)
     with Store.open(path) as writer, Store.open(path, read_only=True) as reader:
@@ -127,7 +129,7 @@ def test_a_reader_and_a_writer_that_are_there_miss_nothing_behind_it(tmp_path):
 
 
 @pytest.mark.parametrize("bit", range(10))
-def test_a_beginning_whose_record_is_cleaned_away_may_be_almost_a_second_wrong(tmp_path, bit):
+def test_begin_time_of_a_deleted_record_may_be_almost_a_second_wrong(tmp_path, bit):
     """Nothing tells then when exactly it was: it must make no difference."""
     path = make(tmp_path / "store", step=999)
     with Store.open(path) as store:

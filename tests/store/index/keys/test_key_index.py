@@ -101,7 +101,7 @@ BATCH = [["a", "x", "y"], ["Aa", "BB"], [], ["a", "b", "c", "d", "e", "f", "g"],
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("items", [4, 7, 100])
-def test_who_dies_at_any_step_loses_nothing_and_the_next_writes_the_same(
+def test_crash_at_any_step_loses_nothing_and_the_next_writer_repeats_it(
     tmp_path, monkeypatch, half, items
 ):
     """The next one may see more of the log, or less at a time: the bytes are the same."""
@@ -138,7 +138,7 @@ def test_repeating_a_batch_changes_nothing(tmp_path):
     assert contents(index) == java(some)
 
 
-def test_an_empty_batch_makes_no_file(tmp_path):
+def test_empty_batch_creates_no_file(tmp_path):
     index = make(tmp_path)
     index.append(items_of([]), NOW)
     assert (index.names(), index.end(), index.full_until()) == ([], 0, 0)
@@ -175,7 +175,7 @@ def test_a_window_leaves_whole_files_out(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_a_file_that_goes_while_it_is_being_looked_for_is_told(tmp_path, replaced):
+def test_file_deleted_during_a_search_is_reported(tmp_path, replaced):
     some, index = messages([["k"]] * 40), make(tmp_path)
     index.append(items_of(some), NOW)
     found = search(index, "k", *FOREVER)
@@ -247,7 +247,7 @@ def test_of_files_that_end_at_one_time_the_first_is_durable(tmp_path):
     assert index.count_durable(4999) == 0
 
 
-def test_all_files_are_made_durable_and_a_failure_is_told(tmp_path, monkeypatch):
+def test_all_files_are_made_durable_and_a_failure_is_raised(tmp_path, monkeypatch):
     index, synced = make(tmp_path), []
     index.append(items_of(messages([["k"]] * 30)), NOW)
     monkeypatch.setattr(io, "sync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))

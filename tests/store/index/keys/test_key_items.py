@@ -47,7 +47,7 @@ ROWS = st.tuples(
 
 
 @given(st.lists(ROWS, min_size=1, max_size=12))
-def test_items_are_those_of_each_message_in_turn(rows):
+def test_items_are_those_of_the_messages_in_order(rows):
     run, offsets = run_of(rows)
     items = key_items(run)
     columns = items.hashes.tolist(), items.offsets.tolist(), items.times.tolist()

@@ -104,7 +104,7 @@ def test_blocks_of_a_file_are_looked_through_to_the_last_item(make, monkeypatch)
 
 
 @pytest.mark.parametrize("head", [-1, 64, 2**31 - 1, 3])
-def test_a_slot_that_makes_no_sense_is_none(make, head):
+def test_invalid_slot_is_empty(make, head):
     path = make([5, 6, 7])
     place = HEADER_BYTES + SLOT_BYTES * (5 % GEOMETRY.slots)
     overwrite(path, head.to_bytes(4, "big", signed=True), place)

@@ -40,7 +40,7 @@ def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, ca
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("put", [False, True], ids=["noted", "put"])
-def test_who_dies_at_any_step_of_an_append_leaves_java_s_bytes_to_be_made(
+def test_crash_at_any_append_step_leaves_index_rebuildable(
     open_store, path, monkeypatch, half, put
 ):
     """The survivor, and whoever opens the store anew, go on; both note, or put what is noted."""

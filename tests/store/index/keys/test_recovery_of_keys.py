@@ -9,7 +9,7 @@ from support.keyed import OFF, check_queries, checkpointed, contents, crash, fil
 from support.stores import log_files, overwrite, reboot
 
 
-def test_after_a_crash_full_files_of_the_checkpoint_are_kept_and_the_rest_is_built_anew(
+def test_after_a_crash_full_files_of_the_checkpoint_are_kept_and_the_rest_rebuilt(
     eager, open_store, path, clock
 ):
     store = open_store()
@@ -76,7 +76,7 @@ def test_a_java_broker_s_word_for_files_that_are_not_durable_is_not_taken(
     check_queries(store, 100)
 
 
-def test_items_behind_the_end_of_a_cut_log_do_not_survive(eager, open_store, path):
+def test_items_after_the_end_of_a_truncated_log_are_dropped(eager, open_store, path):
     store = open_store()
     fill(store)
     cut = store.read("t", 0, 40)[0].physical_offset
@@ -101,7 +101,7 @@ def test_items_behind_the_end_of_a_cut_log_do_not_survive(eager, open_store, pat
 
 @pytest.mark.parametrize("booted", [True, False])
 @pytest.mark.parametrize("lost", ["all", "last", "folder"])
-def test_lost_files_are_built_anew(eager, open_store, path, lost, booted):
+def test_lost_files_are_rebuilt(eager, open_store, path, lost, booted):
     store = open_store()
     fill(store)
     store.close()
@@ -121,7 +121,7 @@ def test_lost_files_are_built_anew(eager, open_store, path, lost, booted):
     check_queries(store, 101)
 
 
-def test_files_lost_under_an_open_store_are_built_anew(eager, store, path):
+def test_files_lost_under_an_open_store_are_rebuilt(eager, store, path):
     fill(store)
     for name in index_of(path).names():
         index_of(path).path(name).unlink()
@@ -132,9 +132,7 @@ def test_files_lost_under_an_open_store_are_built_anew(eager, store, path):
 
 @pytest.mark.parametrize("booted", [True, False])
 @pytest.mark.parametrize("damage", ["length", "header", "empty", "offset"])
-def test_a_damaged_file_is_dropped_by_the_next_writer_with_all_behind_it(
-    eager, open_store, path, damage, booted
-):
+def test_next_writer_drops_a_damaged_file_and_all_after_it(eager, open_store, path, damage, booted):
     store = open_store()
     fill(store)
     store.close()

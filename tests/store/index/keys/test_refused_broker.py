@@ -48,7 +48,7 @@ def end_of(store):
 
 
 @pytest.mark.parametrize("more", [0, 1, 100])
-def test_whoever_has_the_store_open_finds_everything(eager, open_store, path, refused, more):
+def test_open_store_finds_everything(eager, open_store, path, refused, more):
     store, reader = open_store(), open_store(read_only=True)
     fill(store, 200)
     check_queries(reader, 200)
@@ -66,7 +66,7 @@ def test_whoever_has_the_store_open_finds_everything(eager, open_store, path, re
 
 
 @pytest.mark.parametrize("then", ["join", "clean", "copied", "unclean"])
-def test_whoever_opens_the_store_later_finds_everything(eager, open_store, path, refused, then):
+def test_store_opened_later_finds_everything(eager, open_store, path, refused, then):
     store = open_store()
     fill(store, 200)
     broker = refused(store, 195, 1)
@@ -200,7 +200,7 @@ def test_a_query_looks_again_where_files_go_meanwhile(eager, store, path, monkey
     assert times[1] == times[0] - 2
 
 
-def test_a_query_goes_through_the_log_where_files_never_stay(eager, store, monkeypatch):
+def test_query_reads_the_log_if_files_never_stay(eager, store, monkeypatch):
     fill(store, 200)
 
     def disturbed(index, wanted, begin, end, files):
@@ -212,9 +212,7 @@ def test_a_query_goes_through_the_log_where_files_never_stay(eager, store, monke
     check_queries(store, 200)
 
 
-def test_a_directory_that_nobody_has_recovered_is_judged_by_our_own_checkpoint(
-    eager, open_store, path, clock
-):
+def test_unrecovered_directory_is_judged_by_our_own_checkpoint(eager, open_store, path, clock):
     """A refused broker moves the other one on, for files that are not durable."""
     store = open_store()
     fill(store, 200)

@@ -35,7 +35,7 @@ def test_what_does_not_fit_in_memory_is_found_all_the_same(some, monkeypatch, ke
         assert search(tail, "k3", offsets[0], end, 1) == [offsets[3]]
 
 
-def test_it_goes_on_from_where_it_was(some, monkeypatch):
+def test_search_continues_from_where_it_ended(some, monkeypatch):
     log, offsets, _ = some
     tail, walked = UnindexedTail(log), []
     real = key_search.walk
@@ -69,7 +69,7 @@ def test_another_mark_forgets_everything(some):
     assert search(tail, "kx", offsets[0], end, 2) == [offsets[7]]
 
 
-def test_a_log_that_breaks_off_is_damaged_but_not_one_whose_end_is_not_known(some, path):
+def test_log_that_ends_early_is_damaged_unless_its_end_is_unknown(some, path):
     log, offsets, end = some
     overwrite(log_files(path)[offsets[50] // 4096 - 1], b"\xff" * 8, offsets[50] % 4096)
     with pytest.raises(StoreDamagedError, match=str(end)):
