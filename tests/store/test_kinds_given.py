@@ -98,7 +98,9 @@ READS = {
     "msg_id is 7": lambda store: store.lookup.by_id("t", 7),
     "offset_msg_id is None": lambda store: store.lookup.by_offset_id(None),
     r"topic is \['t'\]": lambda store: store.offsets(["t"]),
-    "'sched' is not a kind of pending messages.*scheduled": lambda store: store.views.pending("sched"),
+    "'sched' is not a kind of pending messages.*scheduled": lambda store: store.views.pending(
+        "sched"
+    ),
     "a queue id is '0'": lambda store: store.groups.commit("g", "t", {"0": 1}),
     "the offset of queue 0 is 1.5": lambda store: store.groups.commit("g", "t", {0: 1.5}),
     "the offsets are 3": lambda store: store.groups.commit("g", "t", 3),
