@@ -10,7 +10,6 @@ from pyspark_pyrocket.options.option import (
     SINK,
     SIZE,
     STREAM,
-    TEXT,
     WHOLE,
     Kind,
     Option,
@@ -48,10 +47,19 @@ _RETENTION_BYTES = Option(
     "bytes, such as `100g`. Stored like `retentionHours`.",
     default="all is kept",
 )
+
+
+def _parse_hours(option: str, text: str) -> tuple[int, ...]:
+    hours = [hour.strip() for hour in text.replace(";", ",").split(",")]
+    if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
+        raise invalid(option, text, "Write hours of the day from 0 to 23, as in 4 or 4,16.")
+    return tuple(sorted({int(hour) for hour in hours}))
+
+
 _CLEAN_TIME = Option(
     "cleanTime",
     (SINK,),
-    TEXT,
+    Kind("text", _parse_hours, Retention().at_hours),
     "With `retentionHours`: the hours of the day at which old messages are deleted, such as `4` "
     "or `4,16`; local time, RocketMQ's deleteWhen. On a disk that fills up: at any time.",
     default="`4`",
@@ -167,16 +175,7 @@ def retention_of(given: OptionReader) -> RetentionOptions | None:
             remedy="It is when old messages are deleted: set 'retentionHours' to their age.",
             code="OPTION_MISSING",
         )
-    return RetentionOptions(hours, total_bytes, _clean_hours(given), texts)
-
-
-def _clean_hours(given: OptionReader) -> tuple[int, ...]:
-    if "cleanTime" not in given:
-        return Retention().at_hours
-    hours = [hour.strip() for hour in given.text("cleanTime").replace(";", ",").split(",")]
-    if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
-        raise given.wrong("cleanTime", "Write hours of the day from 0 to 23, as in 4 or 4,16.")
-    return tuple(sorted({int(hour) for hour in hours}))
+    return RetentionOptions(hours, total_bytes, given.read(_CLEAN_TIME), texts)
 
 
 def _describe(kept: Retention | None) -> str:

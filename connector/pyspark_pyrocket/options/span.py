@@ -1,6 +1,7 @@
 """From where to where a read goes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyrocket.errors import OptionError
 
@@ -10,6 +11,7 @@ from pyspark_pyrocket.options.option import (
     STREAM,
     TEXT,
     WHOLE,
+    Kind,
     Option,
     OptionReader,
     choice,
@@ -26,6 +28,8 @@ from pyspark_pyrocket.options.positions import (
     TimeChoice,
 )
 
+_TIMESTAMP: Kind[TimeChoice | None] = Kind("text", TimeChoice.parse, None)
+_TIMESTAMPS: Kind[TimeChoice | None] = Kind("text", TimeChoice.parse_queues, None)
 _STRATEGIES = {"latest": LATEST, "earliest": EARLIEST, "error": None}
 
 _STARTING_OFFSETS = Option(
@@ -41,7 +45,7 @@ _STARTING_OFFSETS = Option(
 _STARTING_TIMESTAMP = Option(
     "startingTimestamp",
     READS,
-    TEXT,
+    _TIMESTAMP,
     "Start with the first message of each queue stored at or after this time: epoch milliseconds, "
     "ISO-8601 (UTC if it names no zone), or relative to the start of the query (`-1h`, `-15m`, "
     "`now`). Takes precedence over the next option, and that one over `startingOffsets`.",
@@ -49,7 +53,7 @@ _STARTING_TIMESTAMP = Option(
 _STARTING_BY_TIMESTAMP = Option(
     "startingOffsetsByTimestamp",
     READS,
-    TEXT,
+    _TIMESTAMPS,
     'The same with a time for every queue, `{"t":{"0":"-1h","1":1767225600000}}`.',
 )
 _STRATEGY = Option(
@@ -76,7 +80,7 @@ _ENDING_OFFSETS = Option(
 _ENDING_TIMESTAMP = Option(
     "endingTimestamp",
     (BATCH,),
-    TEXT,
+    _TIMESTAMP,
     "End before the first message of each queue stored at or after this time, written as above; "
     "at the queue's end if there is none. Takes precedence over the next option, and that one "
     "over `endingOffsets`.",
@@ -84,21 +88,15 @@ _ENDING_TIMESTAMP = Option(
 _ENDING_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",
     (BATCH,),
-    TEXT,
+    _TIMESTAMPS,
     "The same with a time for every queue.",
 )
 
 _FROM_EARLIEST = OffsetChoice("startingOffsets", EARLIEST)
 _TO_LATEST = OffsetChoice("endingOffsets", LATEST)
-_STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
-_ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_STARTS = (_STARTING_TIMESTAMP, _STARTING_BY_TIMESTAMP, _STARTING_OFFSETS)
+_ENDS = (_ENDING_TIMESTAMP, _ENDING_BY_TIMESTAMP, _ENDING_OFFSETS)
 """Kafka's order of precedence."""
-_PARSE = {
-    "startingTimestamp": TimeChoice.parse,
-    "endingTimestamp": TimeChoice.parse,
-    "startingOffsetsByTimestamp": TimeChoice.parse_queues,
-    "endingOffsetsByTimestamp": TimeChoice.parse_queues,
-}
 
 
 @dataclass(frozen=True)
@@ -143,22 +141,18 @@ class Span:
 
 
 def _starting(given: OptionReader) -> Place:
-    option = _winner(given, _STARTS)
-    count = given.read(_LAST_N)
-    if count is not None:
-        given.refuse_together("lastN", option, "Each says where to begin: keep one.")
-    by_time = option in _PARSE and option in given
-    if _STRATEGY.name in given and not by_time:
+    for option in _STARTS:
+        given.refuse_together("lastN", option.name, "Each says where to begin: keep one.")
+    time = given.read(_STARTING_TIMESTAMP) or given.read(_STARTING_BY_TIMESTAMP)
+    if _STRATEGY.name in given and time is None:
         raise conflict(
             f"Option {_STRATEGY.name!r} is given without a time to start at.",
             "Set 'startingTimestamp' or 'startingOffsetsByTimestamp', or remove it.",
         )
-    if count is not None:
-        return LastMessages(count)
-    if by_time:
-        without = _STRATEGIES[given.read(_STRATEGY)]
-        return _PARSE[option](option, given.text(option), without=without)
-    return _starting_offsets(given)
+    if time is not None:
+        return replace(time, without=_STRATEGIES[given.read(_STRATEGY)])
+    count = given.read(_LAST_N)
+    return _starting_offsets(given) if count is None else LastMessages(count)
 
 
 def _starting_offsets(given: OptionReader) -> Place:
@@ -177,9 +171,9 @@ def _starting_offsets(given: OptionReader) -> Place:
 
 
 def _ending(given: OptionReader) -> Place:
-    option = _winner(given, _ENDS)
-    if option in _PARSE and option in given:
-        return _PARSE[option](option, given.text(option))
+    time = given.read(_ENDING_TIMESTAMP) or given.read(_ENDING_BY_TIMESTAMP)
+    if time is not None:
+        return time
     text = given.text("endingOffsets", "latest")
     if text.lower() == "committed":
         return Committed("endingOffsets", _group(given, "endingOffsets"))
@@ -192,12 +186,8 @@ def _ending(given: OptionReader) -> Place:
     return choice
 
 
-def _winner(given: OptionReader, order: tuple[str, ...]) -> str:
-    return next((option for option in order if option in given), order[-1])
-
-
-def _ignored(given: OptionReader, order: tuple[str, ...]) -> list[str]:
-    winner, *losers = [option for option in order if option in given] or [""]
+def _ignored(given: OptionReader, order: tuple[Option[Any], ...]) -> list[str]:
+    winner, *losers = [option.name for option in order if option.name in given] or [""]
     return [f"{option} is ignored: {winner} is given" for option in losers]
 
 

@@ -10,22 +10,75 @@ from pyspark_pyrocket.options.json_values import parse_topics
 from pyspark_pyrocket.options.option import (
     ALL,
     READS,
-    TEXT,
+    Kind,
     Option,
     OptionReader,
     choice,
     conflict,
+    invalid,
     made_of,
 )
 from pyspark_pyrocket.options.target import TABLE_TRAP
 
+
+def _parse_names(option: str, text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise OptionError(
+            f"Option {option!r} has an empty name: {text!r}.",
+            remedy="Separate the names by single commas.",
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def _parse_pattern(option: str, text: str) -> str:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise invalid(
+            option,
+            text,
+            f"It is not a Python regular expression ({error}). Write for example orders-.*, or .* "
+            "for all topics.",
+        ) from error
+    if not text:
+        raise invalid(option, text, "Write .* for all topics.")
+    return text
+
+
+def _parse_queues(option: str, text: str) -> dict[str, tuple[int, ...]] | None:
+    topics = parse_topics(option, text, '{"topic":[0,2]}')
+    return {topic: _queue_ids(option, text, topic, value) for topic, value in topics.items()}
+
+
+def _queue_ids(option: str, text: str, topic: str, value: object) -> tuple[int, ...]:
+    queues = value if isinstance(value, list) else []
+    good = queues and all(type(queue) is int and queue >= 0 for queue in queues)
+    if not good or len(set(queues)) < len(queues):
+        remedy = f'Name different queues of {topic!r} by their numbers, {{"{topic}":[0,1]}}.'
+        raise invalid(option, text, remedy)
+    return tuple(sorted(queues))
+
+
+def _parse_topic(option: str, text: str) -> str:
+    if not text or "," in text:
+        raise invalid(option, text, "It names one topic; reads take several with 'subscribe'.")
+    return text
+
+
+_NO_NAMES: tuple[str, ...] = ()
+
 _SUBSCRIBE = Option(
-    "subscribe", READS, TEXT, "The topics to read, separated by commas.", "one of these four"
+    "subscribe",
+    READS,
+    Kind("text", _parse_names, _NO_NAMES),
+    "The topics to read, separated by commas.",
+    "one of these four",
 )
 _SUBSCRIBE_PATTERN = Option(
     "subscribePattern",
     READS,
-    TEXT,
+    Kind("text", _parse_pattern, ""),
     "A regular expression. Topics whose whole name matches it are read, including those created "
     "while a stream runs. RocketMQ's system topics (`%RETRY%…`, `SCHEDULE_TOPIC_XXXX`, …) and "
     "topics that may not be read never match.",
@@ -33,18 +86,17 @@ _SUBSCRIBE_PATTERN = Option(
 _ASSIGN = Option(
     "assign",
     READS,
-    TEXT,
+    Kind("text", _parse_queues, None),
     'JSON with exactly the queues to read, `{"t":[0,2]}`. None is added later.',
 )
-_TOPIC = Option(
+TOPIC = Option(
     "topic",
     ALL,
-    TEXT,
+    Kind("text", _parse_topic, ""),
     "Reads: same as `subscribe`, for one topic. Writes: the target of all rows; overrides a "
     "`topic` column.",
 )
-
-_MODES = ("subscribe", "subscribePattern", "assign", "topic")
+_NAMING = (_SUBSCRIBE, _SUBSCRIBE_PATTERN, _ASSIGN, TOPIC)
 
 
 @dataclass(frozen=True)
@@ -57,9 +109,7 @@ class Subscription:
     queues: topic → the queues that are read; all queues of a topic that is missing here.
     """
 
-    topics: tuple[str, ...] = field(
-        default=(), metadata=made_of(_SUBSCRIBE, _SUBSCRIBE_PATTERN, _ASSIGN, _TOPIC)
-    )
+    topics: tuple[str, ...] = field(default=(), metadata=made_of(*_NAMING))
     wait: bool = Option(
         "missingTopic",
         READS,
@@ -73,19 +123,23 @@ class Subscription:
     @classmethod
     def parse(cls, given: OptionReader, *, needed: bool = True) -> "Subscription":
         """Read the topics. Raises OptionError if none is named although one is needed."""
-        modes = [mode for mode in _MODES if mode in given]
-        if len(modes) > 1:
+        named = [option.name for option in _NAMING if option.name in given]
+        if len(named) > 1:
             raise conflict(
-                f"Options {' and '.join(map(repr, modes))} are given together.",
+                f"Options {' and '.join(map(repr, named))} are given together.",
                 "Each names the topics to read: keep one.",
             )
+        if needed and not named:
+            raise OptionError(
+                "No topic is named.",
+                remedy="Set the option 'subscribe' ('topic' for one, 'subscribePattern' for all "
+                f"that match, 'assign' for some queues). {TABLE_TRAP}",
+                code="OPTION_MISSING",
+            )
+        queues, topic = given.read(_ASSIGN) or {}, given.read(TOPIC)
+        topics = given.read(_SUBSCRIBE) or ((topic,) if topic else tuple(queues))
         wait = given.read_fields(cls)["wait"]
-        if "subscribePattern" in given:
-            return cls(wait=wait, pattern=_pattern(given))
-        if "assign" in given:
-            queues = _assigned(given)
-            return cls(tuple(queues), wait, queues=queues)
-        return cls(_topics(given, needed=needed), wait)
+        return cls(topics, wait, given.read(_SUBSCRIBE_PATTERN), queues)
 
     def covers(self, topic: str) -> bool:
         """Return whether a topic of this name is read."""
@@ -97,62 +151,3 @@ class Subscription:
         """Return those of a topic's queues that are read."""
         wanted = self.queues.get(topic)
         return [queue for queue in queues if wanted is None or queue in wanted]
-
-
-def one_topic(given: OptionReader) -> str:
-    """Return the option `topic`. Raises OptionError unless it names exactly one."""
-    name = given.text("topic")
-    if not name or "," in name:
-        raise given.wrong("topic", "It names one topic; reads take several with 'subscribe'.")
-    return name
-
-
-def _topics(given: OptionReader, *, needed: bool) -> tuple[str, ...]:
-    if "topic" in given:
-        return (one_topic(given),)
-    if "subscribe" not in given:
-        if not needed:
-            return ()
-        raise OptionError(
-            "No topic is named.",
-            remedy="Set the option 'subscribe' ('topic' for one, 'subscribePattern' for all that "
-            f"match, 'assign' for some queues). {TABLE_TRAP}",
-            code="OPTION_MISSING",
-        )
-    names = [name.strip() for name in given.text("subscribe").split(",")]
-    if not all(names):
-        raise OptionError(
-            f"Option 'subscribe' has an empty name: {given.text('subscribe')!r}.",
-            remedy="Separate the names by single commas.",
-        )
-    return tuple(dict.fromkeys(names))
-
-
-def _pattern(given: OptionReader) -> str:
-    pattern = given.text("subscribePattern")
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise given.wrong(
-            "subscribePattern",
-            f"It is not a Python regular expression ({error}). Write for example orders-.*, or .* "
-            "for all topics.",
-        ) from error
-    if not pattern:
-        raise given.wrong("subscribePattern", "Write .* for all topics.")
-    return pattern
-
-
-def _assigned(given: OptionReader) -> dict[str, tuple[int, ...]]:
-    topics = parse_topics("assign", given.text("assign"), '{"topic":[0,2]}')
-    return {topic: _queues(given, topic, value) for topic, value in topics.items()}
-
-
-def _queues(given: OptionReader, topic: str, value: object) -> tuple[int, ...]:
-    queues = value if isinstance(value, list) else []
-    good = queues and all(type(queue) is int and queue >= 0 for queue in queues)
-    if not good or len(set(queues)) < len(queues):
-        raise given.wrong(
-            "assign", f'Name different queues of {topic!r} by their numbers, {{"{topic}":[0,1]}}.'
-        )
-    return tuple(sorted(queues))

@@ -8,7 +8,7 @@ from pyspark_pyrocket.options.option import SINK
 from pyspark_pyrocket.options.payload import EncodingOptions, json_encoding
 from pyspark_pyrocket.options.table import given_options
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.options.topics import one_topic
+from pyspark_pyrocket.options.topics import TOPIC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class WriteOptions(CreationOptions, DeliveryOptions, EncodingOptions):
     """
 
     path: str
-    topic: str = ""
+    topic: str = TOPIC.field()
 
     @classmethod
     def parse(cls, request: Request, *, streaming: bool = False) -> "WriteOptions":
@@ -32,7 +32,6 @@ class WriteOptions(CreationOptions, DeliveryOptions, EncodingOptions):
         options = cls(
             **values,
             path=path,
-            topic=one_topic(given) if "topic" in given else "",
             retention=retention_of(given),
             transaction=transaction_of(given, values["delivery"], streaming=streaming),
             encodes_json=encodes_json,
