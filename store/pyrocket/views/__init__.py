@@ -1,11 +1,12 @@
-"""What a store holds besides the messages of its topics: for whoever looks into one, or a copy.
+"""What a store, or a copy of one, has besides the messages of its topics.
 
-parts       where the rows of a view are, and which columns they have
-log_view    every record of the log, whatever queues say
-sent_back   messages that consumers have sent back, or given up
-tables      topics, one row each, and consumer groups, one row a queue
-facade      `Views`: plans, and reads what is planned
+parts        the parts of each view, and the columns of their rows
+commit_log   every record of the log, whether or not a queue has it
+retries      messages that consumers sent back, and dead letters
+pending      scheduled messages, and half messages that are not decided
+tables       topics, one row each, and consumer groups, one row per queue
+views        `Views`: plans views and reads their parts
 
-Plans are made once, of places that stay what they are, and cost O(files and queues); whoever has a
-plan reads the rows, perhaps elsewhere.
+A plan is made once and costs O(files and queues). Its parts stay as they are while the store
+changes, so that other processes may read them.
 """

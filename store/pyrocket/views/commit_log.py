@@ -1,8 +1,8 @@
-"""Every record of the log, in its order, whatever the queues say about it.
+"""Every record of the log, in its order, whether or not a queue has it.
 
-So there are also half messages, what decides them, parked messages, and those of deleted topics.
-Each record is checked, its body too. The log ends where the shared words say or, without true ones,
-at the last whole record.
+These include half messages and their decisions, scheduled messages, and messages of deleted topics.
+Each record is checked, including its body. The log ends where the shared state says or, without a
+valid one, after the last whole record.
 """
 
 import logging
@@ -35,7 +35,7 @@ def log_parts(reader: Reader, topics: tuple[str, ...], *, skips_damage: bool) ->
     """Return the files of the log, in order; each can be read on its own."""
     log, end = reader.log, reader.log_end()
     starts = log.run.starts()
-    # A broker makes the next file before it needs it.
+    # A broker creates the next file before it is needed.
     while end == WHOLE_LOG and starts and not any(log.read(starts[-1], BLANK_BYTES)):
         starts.pop()
     return [
@@ -51,11 +51,11 @@ def log_parts(reader: Reader, topics: tuple[str, ...], *, skips_damage: bool) ->
     ]
 
 
-def scan_log(reader: Reader, part: LogPart, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_log(reader: Reader, part: LogPart, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the records of a part as columns.
 
-    Raises StoreDamagedError at the first place that holds no whole record, unless those are
-    skipped, and OffsetOutOfRangeError where the part was cleaned away.
+    Raises StoreDamagedError where there is no whole record, unless the part skips such places, and
+    OffsetOutOfRangeError if its log file was cleaned away.
     """
     return decode_with(partial(_build_batch, reader, columns=columns), _slices(reader, part))
 
@@ -63,34 +63,34 @@ def scan_log(reader: Reader, part: LogPart, columns: Sequence[str]) -> Iterator[
 def _slices(reader: Reader, part: LogPart) -> Iterator[RecordSlice]:
     check = LogCheck(reader.log, lambda count, name: None, end_is_known=part.is_whole)
     queue = MessageQueue("", reader.identity.config.broker_name, SEVERAL_QUEUES)
-    told = 0
+    reported = 0
     for run in check.runs(part.start, part.end):
-        told = _tell(reader, part, check, told)
+        reported = _report(reader, part, check, reported)
         for start in range(0, len(run), SLICE_ROWS):
             records = run.part(slice(start, start + SLICE_ROWS))
             if part.topics:
                 records = records.part(is_among(to_text(records.topics()), part.topics))
             yield RecordSlice(queue, records)
-    _tell(reader, part, check, told, at_end=True)
+    _report(reader, part, check, reported, at_end=True)
 
 
-def _tell(
-    reader: Reader, part: LogPart, check: LogCheck, told: int, *, at_end: bool = False
+def _report(
+    reader: Reader, part: LogPart, check: LogCheck, reported: int, *, at_end: bool = False
 ) -> int:
-    """Raise about new damaged places, or log them; return how many there are."""
-    for place in check.bad[told:]:
+    """Raise an error about new corrupt places, or log them; return how many there are."""
+    for place in check.bad[reported:]:
         if part.start < reader.log.first_offset():
             raise OffsetOutOfRangeError(
                 f"the log file that begins at {part.start} was cleaned away.",
-                remedy="Plan the view anew.",
+                remedy="Plan the view again.",
             )
         what = f"log offsets {place.start} to {place.end} hold no whole record: {place.reason}"
-        # Nothing follows it: whoever opens the store for writing cuts it off.
+        # Nothing follows it: the next recovery truncates it.
         is_torn_end = at_end and not part.is_whole and place.start >= check.end
         if not part.skips_damage and not is_torn_end:
             raise StoreDamagedError(
                 f"corrupt log: {what}",
-                remedy="Restore the file from a backup, or have it left out.",
+                remedy="Restore the file from a backup, or skip corrupt records.",
                 code="LOG_DAMAGED",
             )
         _log.warning("left out: %s", what)
@@ -111,7 +111,7 @@ def _build_batch(reader: Reader, part: RecordSlice, columns: Sequence[str]) -> p
 
 
 def _in_queue(reader: Reader, fields: RecordFields) -> pa.BooleanArray:
-    """Tell which records their queue has an entry for, as far as the queues are complete."""
+    """Return which records have a queue entry, as far as their queues are dispatched."""
     found = np.zeros(len(fields), bool)
     bound = reader.bound()
     for (topic, queue_id), rows in queue_rows(fields):

@@ -1,4 +1,4 @@
-"""Where the rows of a view are, and which columns they have."""
+"""The parts of each view, and the columns of their rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _QUEUE = pa.struct(
         "lastStoreTimestamp": _TIMESTAMP,
     }
 )
-"""A queue of a topic; those that have never held anything are left out."""
+"""A queue of a topic; queues that never had a message are left out."""
 
 VIEW_COLUMNS: dict[str, dict[str, pa.DataType]] = {
     "commitlog": {**SCAN_COLUMNS, IN_QUEUE: pa.bool_()},
@@ -70,9 +70,9 @@ VIEW_COLUMNS: dict[str, dict[str, pa.DataType]] = {
 class LogPart:
     """Whole files of the log: the records in [start, end).
 
-    With `is_whole` they have to go on until there; otherwise zeros may end them. `topics` are those
-    whose records are wanted, all if there are none. With `skips_damage` what is damaged is left
-    out, and logged.
+    With `is_whole` there have to be records up to `end`; otherwise zeros may follow the last one.
+    Only records of `topics` are read, of all topics if none is named. With `skips_damage`, corrupt
+    records are left out and logged.
     """
 
     start: int
@@ -83,15 +83,15 @@ class LogPart:
 
     @property
     def weight(self) -> int:
-        """About how many bytes of the log it takes to read it."""
+        """About how many bytes of the log a read takes."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
-class SentBackPart:
-    """[start, end) of a queue of the retry or dead-letter topic of a group.
+class RetryPart:
+    """Messages [start, end) of a queue of a group's retry or dead-letter topic.
 
-    committed: where the group consumes that queue next; 0 where it has not begun.
+    committed: the offset that the group consumes next; 0 if it has committed none.
     """
 
     topic: str
@@ -104,15 +104,15 @@ class SentBackPart:
 
 
 @dataclass(frozen=True)
-class WaitingPart:
-    """Messages that wait to be put into retry topics; `groups` is whose topic each of these is."""
+class PendingRetryPart:
+    """Messages to be delivered to retry topics later; `groups` has the group of each topic."""
 
     pending: PendingRange
     groups: Mapping[str, str]
 
     @property
     def weight(self) -> int:
-        """About how many bytes of the log it takes to read it."""
+        """About how many bytes of the log a read takes."""
         return self.pending.messages * 512
 
 
@@ -126,4 +126,4 @@ class TablePart:
     weight: int = 0
 
 
-ViewPart = LogPart | SentBackPart | WaitingPart | TablePart
+ViewPart = LogPart | RetryPart | PendingRetryPart | TablePart

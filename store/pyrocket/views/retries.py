@@ -1,11 +1,10 @@
-"""Messages that consumers have sent back, and those that they have given up.
+"""Messages that consumers sent back, and dead letters.
 
-A consumer that fails sends the message back: the broker puts a copy into the topic %RETRY%<group>
-after a delay that grows (until then it waits like any delayed message), and after the last try into
-%DLQ%<group>. A copy keeps body and properties; RETRY_TOPIC names the topic that it was in first,
-ORIGIN_MESSAGE_ID the broker's id of the first message. Source:
-`SendMessageProcessor.asyncConsumerSendMsgBack`, `MixAll`, `IndexBuilder` for pop consumers of
-RocketMQ 5, whose retry topics name the topic too.
+A consumer that fails sends the message back. The broker appends a copy to the topic %RETRY%<group>
+after a growing delay, until when it is pending like any delayed message, and after the last retry
+to %DLQ%<group>. A copy keeps body and properties; RETRY_TOPIC is the first message's topic,
+ORIGIN_MESSAGE_ID its offset id. Source: `SendMessageProcessor.asyncConsumerSendMsgBack`, `MixAll`,
+and `KeyBuilder` for pop consumers of RocketMQ 5, whose retry topics also contain the topic's name.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,8 +24,8 @@ from pyrocket.views.parts import (
     ORIGIN_ID,
     ORIGIN_TOPIC,
     VIEW_COLUMNS,
-    SentBackPart,
-    WaitingPart,
+    PendingRetryPart,
+    RetryPart,
 )
 from pyrocket.views.pending import DUE, PendingMessages
 from pyrocket.views.tables import all_queues
@@ -38,7 +37,7 @@ _SYSTEM = "systemProperties"
 
 
 def group_of(topic: str, groups: Collection[str], topics: Collection[str]) -> str:
-    """Return whose retry or dead-letter topic this is; "" for any other topic."""
+    """Return the group of a retry or dead-letter topic; "" for any other topic."""
     prefix = next((one for one in _PREFIXES.values() if topic.startswith(one)), "")
     name = topic.removeprefix(prefix)
     if not prefix or name in groups:
@@ -50,10 +49,8 @@ def group_of(topic: str, groups: Collection[str], topics: Collection[str]) -> st
     return max(owners, key=len, default=name)
 
 
-def sent_back_parts(
-    reader: Reader, groups: Groups, view: str, group: str
-) -> Iterator[SentBackPart]:
-    """Yield the queues of the topics of all groups, or of one, in parts."""
+def retry_parts(reader: Reader, groups: Groups, view: str, group: str) -> Iterator[RetryPart]:
+    """Yield the queues of these topics of all groups, or of one, in parts."""
     queues, offsets = all_queues(reader), groups.offsets()
     for topic, owner in _owned(queues, groups, view, group).items():
         committed = offsets.get((topic, owner), {})
@@ -63,20 +60,20 @@ def sent_back_parts(
                 end = min(start + _MAX_MESSAGES, known.maximum)
                 weight = reader.log_span(topic, queue_id, start, end).bytes
                 reached = committed.get(queue_id, 0)
-                yield SentBackPart(topic, owner, queue_id, start, end, reached, weight)
+                yield RetryPart(topic, owner, queue_id, start, end, reached, weight)
 
 
-def waiting_parts(
-    reader: Reader, groups: Groups, parked: PendingMessages, group: str
-) -> Iterator[WaitingPart]:
-    """Yield where messages wait that will go to retry topics, and others."""
+def pending_retry_parts(
+    reader: Reader, groups: Groups, pending: PendingMessages, group: str
+) -> Iterator[PendingRetryPart]:
+    """Yield the ranges of scheduled messages, in which some are for retry topics."""
     owned = _owned(all_queues(reader), groups, "retry", group)
     if owned:
-        yield from (WaitingPart(pending, owned) for pending in parked.plan("scheduled"))
+        yield from (PendingRetryPart(each, owned) for each in pending.plan("scheduled"))
 
 
 def _owned(names: Collection[str], groups: Groups, view: str, group: str) -> dict[str, str]:
-    """Return the groups by their topics of this kind."""
+    """Return topic → group, for the topics of this kind."""
     known = groups.all()
     owners = {
         topic: group_of(topic, known, names) for topic in names if topic.startswith(_PREFIXES[view])
@@ -86,8 +83,8 @@ def _owned(names: Collection[str], groups: Groups, view: str, group: str) -> dic
     return {topic: owner for topic, owner in owners.items() if group in ("", owner)}
 
 
-def scan_sent_back(
-    reader: Reader, part: SentBackPart, columns: Sequence[str], *, verify_crc: bool
+def read_retries(
+    reader: Reader, part: RetryPart, columns: Sequence[str], *, verify_crc: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a part as columns; raises as a scan does."""
     queues = part.queue_id + 1
@@ -102,12 +99,12 @@ def scan_sent_back(
         yield _with_origin(arrays, columns)
 
 
-def scan_waiting(
-    parked: PendingMessages, part: WaitingPart, columns: Sequence[str], *, verify_crc: bool
+def read_pending_retries(
+    pending: PendingMessages, part: PendingRetryPart, columns: Sequence[str], *, verify_crc: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield those of a part that will go to the retry topics; queue offset is where they wait."""
+    """Yield the messages of a part for retry topics; their queue offsets are where they wait."""
     asked = [*_asked(columns), *(name for name in (DUE,) if name in columns)]
-    for batch in parked.scan(part.pending, [*part.groups], asked, verify_crc=verify_crc):
+    for batch in pending.scan(part.pending, [*part.groups], asked, verify_crc=verify_crc):
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
         arrays[GROUP] = _mapped(arrays["topic"], part.groups)
         arrays[CONSUMED] = pa.repeat(pa.scalar(False), batch.num_rows)
@@ -115,7 +112,7 @@ def scan_waiting(
 
 
 def _asked(columns: Sequence[str]) -> list[str]:
-    """Return what the columns are made of."""
+    """Return the columns of a scan from which these are made."""
     plain = [name for name in columns if name in SCAN_COLUMNS]
     own = [
         "topic",

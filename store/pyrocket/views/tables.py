@@ -14,7 +14,7 @@ Row = dict[str, object]
 
 
 def all_queues(reader: Reader) -> dict[str, list[int]]:
-    """Return the queues of each topic: those of the table, and those that merely have files."""
+    """Return the queues of each topic: those of the topic table, and those that only have files."""
     queues = {name: set(range(topic.read_queues)) for name, topic in reader.topics.all().items()}
     for name, queue_id in reader.queues_on_disk():
         queues.setdefault(name, set()).add(queue_id)
@@ -22,7 +22,7 @@ def all_queues(reader: Reader) -> dict[str, list[int]]:
 
 
 def topics_table(reader: Reader, names: Collection[str] = ()) -> pa.Table:
-    """Return every topic, or the named ones, with the queues that hold or have held something."""
+    """Return every topic, or the named ones, with the queues that have had messages."""
     return _table("topics", _topics(reader, names))
 
 
@@ -41,7 +41,7 @@ def _topics(reader: Reader, names: Collection[str]) -> Iterator[Row]:
 
 
 def _summed(queues: list[dict[str, int | None]]) -> Row:
-    """Return what a topic's queues are together."""
+    """Return the sums over a topic's queues."""
     first = [at for queue in queues if (at := queue["firstStoreTimestamp"]) is not None]
     last = [at for queue in queues if (at := queue["lastStoreTimestamp"]) is not None]
     return {
@@ -64,7 +64,7 @@ def kind_of(topic: str) -> str:
 
 
 def _queue(reader: Reader, topic: str, queue_id: int) -> dict[str, int | None] | None:
-    """Return what there is to know of a queue; None where there never was a message."""
+    """Return the row of a queue; None if it never had a message."""
     known = reader.system_offsets(topic, queue_id)
     if not known.maximum:
         return None
@@ -82,9 +82,9 @@ def _queue(reader: Reader, topic: str, queue_id: int) -> dict[str, int | None] |
 
 
 def groups_table(reader: Reader, groups: Groups, group: str = "") -> pa.Table:
-    """Return each queue of each topic in which a group has committed something.
+    """Return one row per queue of each topic in which a group has committed offsets.
 
-    A group that has not has one row. Raises GroupNotFoundError.
+    A group without offsets has one row. Raises GroupNotFoundError.
     """
     names = [groups.get(group).name] if group else list(groups.all())
     queues, offsets = all_queues(reader), groups.offsets()
@@ -108,10 +108,10 @@ def _of_group(
 
 
 def _lag(reader: Reader, topic: str, queue_id: int, committed: int | None) -> Row:
-    """Return how far a group is behind; a queue it has not begun it reads from the start.
+    """Return a group's lag in a queue; without a committed offset it counts from the minimum.
 
-    What it has committed lies beyond the end where the log was cut by a crash, or the store was
-    restored from an older copy than its table of offsets.
+    A committed offset is beyond the end if a recovery truncated the log, or if the store was
+    restored from a copy older than its table of offsets.
     """
     known = reader.system_offsets(topic, queue_id)
     at = known.minimum if committed is None else committed
@@ -131,7 +131,7 @@ def _lag(reader: Reader, topic: str, queue_id: int, committed: int | None) -> Ro
 
 
 def _stored(reader: Reader, topic: str, queue_id: int, offset: int) -> int | None:
-    """Return when a message was stored, µs; None if it has gone meanwhile."""
+    """Return when a message was stored, µs; None if it was deleted meanwhile."""
     try:
         return reader.store_time(topic, queue_id, offset) * 1000
     except OffsetOutOfRangeError:

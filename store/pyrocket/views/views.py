@@ -1,4 +1,4 @@
-"""`Views`: plans, and reads what is planned."""
+"""`Views`: plans views and reads their parts."""
 
 from collections.abc import Iterator, Sequence
 from typing import get_args
@@ -12,22 +12,22 @@ from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.record_columns import check_columns
 from pyrocket.formats.system_topics import DLQ_PREFIX
-from pyrocket.views.commit_log import log_parts, scan_log
+from pyrocket.views.commit_log import log_parts, read_log
 from pyrocket.views.parts import (
     VIEW_COLUMNS,
     LogPart,
-    SentBackPart,
+    PendingRetryPart,
+    RetryPart,
     TablePart,
     ViewName,
     ViewPart,
-    WaitingPart,
 )
 from pyrocket.views.pending import PendingKind, PendingMessages, PendingRange
 from pyrocket.views.retries import (
-    scan_sent_back,
-    scan_waiting,
-    sent_back_parts,
-    waiting_parts,
+    pending_retry_parts,
+    read_pending_retries,
+    read_retries,
+    retry_parts,
 )
 from pyrocket.views.tables import groups_table, topics_table
 
@@ -36,14 +36,15 @@ _VIEWS = get_args(ViewName)
 
 @translating_methods
 class Views:
-    """What one store holds besides the messages of its topics. Never locks, never writes.
+    """What one store has besides the messages of its topics. Never locks, never writes.
 
-    Views: `commitlog`, every record of the log; `retry`, what consumers have sent back, and what
-    waits to be; `dlq`, what they have given up; `groups`, one row a queue; `topics`.
+    The views are `commitlog`, every record of the log; `retry`, messages that consumers sent back,
+    in their retry topics or still to be delivered there; `dlq`, the dead letters; `groups`, one row
+    per queue; and `topics`.
     """
 
-    def __init__(self, reader: Reader, groups: Groups, parked: PendingMessages) -> None:
-        self._reader, self._groups, self._parked = reader, groups, parked
+    def __init__(self, reader: Reader, groups: Groups, pending: PendingMessages) -> None:
+        self._reader, self._groups, self._pending = reader, groups, pending
 
     def plan(
         self,
@@ -53,11 +54,11 @@ class Views:
         group: str = "",
         skips_damage: bool = False,
     ) -> list[ViewPart]:
-        """Return the parts of a view as of now.
+        """Return the parts of a view as it is now.
 
-        `topics` restricts the log to their records, and "topics" to their rows. `skips_damage` is
-        for the log: leave out what is damaged. With `group` the others show one group. Raises
-        GroupNotFoundError.
+        With `topics`, "commitlog" has only their records, and "topics" only their rows. With
+        `skips_damage`, "commitlog" leaves out corrupt records. With `group`, "retry", "dlq" and
+        "groups" show one group. Raises GroupNotFoundError.
         """
         check_text(group=group)
         check_texts(topics=topics)
@@ -71,9 +72,9 @@ class Views:
             return [*log_parts(self._reader, tuple(topics), skips_damage=skips_damage)]
         if view in ("groups", "topics"):
             return [TablePart(view, group, tuple(topics) if view == "topics" else ())]
-        parts: list[ViewPart] = [*sent_back_parts(self._reader, self._groups, view, group)]
+        parts: list[ViewPart] = [*retry_parts(self._reader, self._groups, view, group)]
         if view == "retry":
-            parts += waiting_parts(self._reader, self._groups, self._parked, group)
+            parts += pending_retry_parts(self._reader, self._groups, self._pending, group)
         return parts
 
     def pending(self, kind: PendingKind) -> list[PendingRange]:
@@ -81,7 +82,7 @@ class Views:
 
         Those of all topics; `scan_pending` reads them.
         """
-        return self._parked.plan(kind)
+        return self._pending.plan(kind)
 
     def scan_pending(
         self,
@@ -97,24 +98,24 @@ class Views:
         are those of the destination, the queue offset is where a message is pending. Raises what
         `Store.scan` does.
         """
-        return self._parked.scan(part, topics, columns, verify_crc=verify_crc)
+        return self._pending.scan(part, topics, columns, verify_crc=verify_crc)
 
     def scan(
         self, part: ViewPart, columns: Sequence[str], *, verify_crc: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Return batches of the rows of a part, a few MiB each; the columns are checked at once.
+        """Return the rows of a part in batches of a few MiB; the columns are checked at once.
 
-        Columns: `pyrocket.VIEW_COLUMNS`. Raises OffsetOutOfRangeError where rows were cleaned away,
+        Columns: `pyrocket.VIEW_COLUMNS`. Raises OffsetOutOfRangeError if rows were cleaned away,
         StoreDamagedError, SchemaError.
         """
-        check_type(get_args(ViewPart), "Use one of those that `plan` returned.", part=part)
+        check_type(get_args(ViewPart), "Use a part that `plan` returned.", part=part)
         check_columns(columns, VIEW_COLUMNS[_view_of(part)])
         if isinstance(part, LogPart):
-            return scan_log(self._reader, part, columns)
-        if isinstance(part, SentBackPart):
-            return scan_sent_back(self._reader, part, columns, verify_crc=verify_crc)
-        if isinstance(part, WaitingPart):
-            return scan_waiting(self._parked, part, columns, verify_crc=verify_crc)
+            return read_log(self._reader, part, columns)
+        if isinstance(part, RetryPart):
+            return read_retries(self._reader, part, columns, verify_crc=verify_crc)
+        if isinstance(part, PendingRetryPart):
+            return read_pending_retries(self._pending, part, columns, verify_crc=verify_crc)
         return iter(self._table(part).select(list(columns)).to_batches())
 
     def _table(self, part: TablePart) -> pa.Table:
@@ -126,6 +127,6 @@ class Views:
 def _view_of(part: ViewPart) -> str:
     if isinstance(part, LogPart):
         return "commitlog"
-    if isinstance(part, SentBackPart):
+    if isinstance(part, RetryPart):
         return "dlq" if part.topic.startswith(DLQ_PREFIX) else "retry"
     return part.view if isinstance(part, TablePart) else "retry"
