@@ -12,7 +12,7 @@ KAFKA_SCHEMA = [
     ("timestamp", "timestamp"),
     ("timestampType", "int"),
 ]
-"""As the Structured Streaming + Kafka guide gives it."""
+"""The schema in the Structured Streaming + Kafka guide."""
 
 HEADERS = ("headers", "array<struct<key:string,value:binary>>")
 

@@ -83,5 +83,5 @@ def test_offsets_must_name_exactly_the_queues_that_are_read(text, says):
 
 
 def test_an_offset_outside_the_queue_is_not_an_error_of_parsing():
-    """Below may be a loss, beyond is a mistake: see test_places."""
+    """An offset below may be a data loss, one beyond is a mistake: see test_places."""
     assert resolve('{"t":{"0":4,"1":0}}')["t"][0] == 4

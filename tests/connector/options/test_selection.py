@@ -43,7 +43,7 @@ def filled(box):
 
 
 def directly(box, **options):
-    """What the tasks of a batch read give, without Spark; the reader travels to them."""
+    """The rows of the tasks of a batch read, without Spark; the reader is pickled as Spark does."""
     source = DefaultSource({**box.options, **options})
     reader = source.reader(FIELDS)
     parts, reader = reader.partitions(), pickle.loads(pickle.dumps(reader))
@@ -56,7 +56,7 @@ def numbers(rows):
 
 
 def test_tag_filter_at_the_source(spark, filled):
-    """Damaged records of other tags prove that the log is not looked at there."""
+    """Corrupt records with other tags prove that the log is not read there."""
     with Store.open(filled.path, read_only=True) as store:
         other = store.read("t", 0, 2, 1)[0].physical_offset
         (log,) = (store.path / "commitlog").iterdir()

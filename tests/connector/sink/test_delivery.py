@@ -27,7 +27,7 @@ def test_nothing_of_a_write_is_visible_if_one_task_fails(spark, box):
 
 
 def test_rows_of_all_tasks_and_topics_appear_in_one_publication(spark, box):
-    """Otherwise some look at the store would find some of them."""
+    """Otherwise a reader could see some of them without the others."""
     topic = f.when(f.col("body").cast("int") % 2 == 0, f.lit("even")).otherwise(f.lit("odd"))
     frame = numbers(spark, 1_000, tasks=4).withColumn("topic", topic)
     frame.write.format("pyrocket").mode("append").save(box.path)
@@ -63,13 +63,13 @@ def test_a_write_leaves_nothing_staged(spark, box):
 
 
 def staged_files(box):
-    """Files of batches: `<query>/<batch>-…`; what else is there is kept for the next ones."""
+    """The files of batches, `<query>/<batch>-…`; others are kept to be used again."""
     return [path for path in Path(box.path, "pyrocket/staging").glob("*/*-*") if path.is_file()]
 
 
 @pytest.fixture
 def piped(spark, box, tmp_path):
-    """Copies the box to another topic of its store until nothing is left."""
+    """Copies the box to another topic of its store until everything is copied."""
     return Piped(spark, box, tmp_path / "checkpoint")
 
 
@@ -97,7 +97,7 @@ class Piped:
         return writer.start()
 
     def forget(self, batch):
-        """Make it look as if the driver had died before it noted this micro-batch."""
+        """Remove the commit of a micro-batch, as if the driver had died before it."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
 
@@ -197,7 +197,7 @@ def test_a_stream_refuses_a_transaction_id(box, piped):
 
 
 def test_at_least_once_streams_repeat_what_is_replayed(box, piped):
-    """What the default is for."""
+    """The case for which exactly-once is the default."""
     box.send("x")
     piped.run(delivery="at-least-once")
     piped.forget(0)

@@ -58,7 +58,7 @@ ROWS = st.lists(st.tuples(BYTES, BYTES, st.one_of(st.none(), HEADER)), min_size=
 
 
 def kafka_batch(rows):
-    """Rows of (key, value, headers) as Spark hands them over."""
+    """Rows of (key, value, headers) as Spark passes them."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     columns[2] = [
         headers and [{"key": name, "value": value} for name, value in headers.items()]

@@ -8,14 +8,14 @@ from pyrocket import Store
 
 
 class Piped:
-    """Copies one topic to a topic of another store, until nothing is left."""
+    """Copies one topic to a topic of another store until everything is copied."""
 
     def __init__(self, spark, source, sink, checkpoint):
         self._spark, self.source, self.sink, self.checkpoint = spark, source, sink, checkpoint
         self.sent = []
 
     def run(self, *bodies, columns="body", where="true", named=True, **options):
-        """Send the bodies, and have the query process all there is."""
+        """Send the bodies, and have the query process everything."""
         if bodies:
             self.source.send(*bodies)
             self.sent += [body.encode() for body in bodies]
@@ -39,7 +39,7 @@ class Piped:
             running.stop()
 
     def forget(self, batch):
-        """Make it look as if the driver had died before it noted this micro-batch."""
+        """Remove the commit of a micro-batch, as if the driver had died before it."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
 
@@ -82,7 +82,7 @@ def test_an_older_copy_of_the_store_fails_with_the_missing_batches(piped, tmp_pa
 
 @pytest.mark.parametrize("named", [True, False], ids=["checkpoint in an option", "in the session"])
 def test_a_query_whose_store_is_missing_creates_no_other(spark, piped, tmp_path, named):
-    """As where a disk is not mounted: rows would be missing when it is."""
+    """As when a disk is not mounted: the rows would be missing once it is."""
     if not named:
         spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
     try:

@@ -30,7 +30,7 @@ def request_to(box):
 
 @pytest.fixture
 def in_task(monkeypatch):
-    """Says what Spark says to a task of a micro-batch."""
+    """Sets the properties that Spark passes to a task of a micro-batch."""
 
     def enter(batch=0, run=RUN, query=QUERY):
         context = TaskContext()
@@ -166,7 +166,7 @@ def test_tasks_of_one_micro_batch_agree():
 
 
 def test_a_micro_batch_began_with_its_first_task():
-    """One task tried again much later does not make a run that was held up the later one."""
+    """A task that is retried much later does not make a delayed run the later one."""
     first, later = (SinkBatch(identity="q", target="t", batch=4, run="r") for _ in range(2))
     assert agreed(through_spark([later, first]), 4).began == first.began
 

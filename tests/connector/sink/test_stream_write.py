@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def pipe(spark, box, tmp_path):
-    """Copies the box to another topic of its store until nothing is left."""
+    """Copies the box to another topic of its store until everything is copied."""
     target = type(box)(box.path, "copy")
 
     def run(columns="body, key", **options):

@@ -10,7 +10,7 @@ from support.spark_checkpoints import SETTINGS, reset, run, run_json
 
 
 def test_checkpoint_inspect_and_repair_tool(files):
-    """Shown, moved, shown again; that Spark goes on from there has a test of its own."""
+    """Show, move, show again; another test shows that Spark continues from there."""
     shown = run("show", files.path)
     assert "query q-1 in " in shown
     assert "micro-batch 1  2023-11-14T22:13:20.000Z  committed  2 messages" in shown

@@ -109,7 +109,7 @@ def test_workers_that_spark_would_refuse_are_reported_with_the_remedy(tmp_path, 
 
 @pytest.mark.parametrize("given", ["PYSPARK_PYTHON", "PATH"])
 def test_the_interpreter_that_spark_would_start_is_examined(tmp_path, monkeypatch, given):
-    """PYSPARK_PYTHON where it is set, else `python3` of PATH: not the one that runs the doctor."""
+    """PYSPARK_PYTHON if set, otherwise `python3` on PATH; not the Python of the doctor."""
     asked = tmp_path / "asked"
     other = executable(tmp_path / "python3", f'echo 1 >> {asked}; exec {sys.executable} "$@"')
     if given == "PYSPARK_PYTHON":

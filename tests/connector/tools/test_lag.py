@@ -24,7 +24,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 @pytest.fixture
 def progress(box):
-    """Makes what Spark tells of a micro-batch that takes so many messages of the box."""
+    """Makes the progress of a micro-batch that reads so many messages of the box."""
 
     def make(rows, **more):
         reader = DefaultSource(
@@ -195,7 +195,7 @@ def test_without_prometheus_lag_is_logged_and_a_port_is_refused(monkeypatch):
 
 
 class Recorder:
-    """A target of lags that remembers them."""
+    """A target that records the lags it is given."""
 
     def __init__(self):
         self.seen, self.forgotten = [], []
@@ -208,7 +208,7 @@ class Recorder:
 
 
 def test_lag_in_query_progress(spark, box, stream):
-    """Of five messages, two at a time; a listener hears the same."""
+    """Five messages, two at a time; a listener gets the same offsets."""
     box.create(queues=1)
     box.send(*"abcde", queue=0)
     recorder = Recorder()
@@ -228,7 +228,7 @@ def test_lag_in_query_progress(spark, box, stream):
 
 
 class Session:
-    """What `watch` needs of a SparkSession."""
+    """The parts of a SparkSession that `watch_lag` uses."""
 
     def __init__(self):
         self.streams, self.listeners = self, []

@@ -6,7 +6,7 @@ from pyspark_pyrocket import StreamView, display_stream
 
 
 class Batch:
-    """What a view asks of a micro-batch."""
+    """The parts of a micro-batch that a view uses."""
 
     def __init__(self, *rows):
         self.rows, self.asked = [(row,) for row in rows], []
@@ -22,7 +22,7 @@ class Batch:
 
 
 def end_of(view):
-    """The table when the query has ended, and that was shown."""
+    """The table that was shown when the query ended."""
     view._follower.join(120)
     return view.table
 
@@ -65,7 +65,7 @@ def test_a_complete_result_replaces_the_previous_one(capsys):
 
 
 def test_a_micro_batch_is_computed_once_and_completely(capsys):
-    """Otherwise an aggregation would lose the state of partitions that nobody looked at."""
+    """Otherwise an aggregation would lose the state of partitions that were not computed."""
     batch = Batch(1, 2)
     StreamView(["x"], 1, whole=False).take(batch, 0)
     assert batch.asked == ["persist", "count", "tail", "unpersist"]

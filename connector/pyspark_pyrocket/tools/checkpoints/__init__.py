@@ -1,8 +1,8 @@
-"""`pyrocket checkpoint`: what Spark knows of a query's progress, shown and moved.
+"""`pyrocket checkpoint`: shows and moves a query's progress in its checkpoint.
 
-files      the files of a checkpoint, read
-show       printed, for people and for machines
-reset      a query is moved, or begun where a group stands
-running    whether it may be running
+files      reads the files of a checkpoint
+show       prints them, for people and for machines
+reset      moves a query, or makes a checkpoint that begins where a group stands
+running    whether a query may be running
 commands   the command line
 """
