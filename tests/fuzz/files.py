@@ -22,7 +22,7 @@ from pyrocket.log.record_walk import run_at, walk
 from pyrocket.log.valid_end import record_fault, valid_end, whole_records
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.groups import GroupOffsets, Subscriptions
-from pyrocket.metadata.identity import load_identity, settle_identity
+from pyrocket.metadata.identity import create_identity, load_identity
 from pyrocket.metadata.service_cursors import DelayOffsets
 from pyrocket.metadata.topics import TopicConfig, Topics
 from support.slices import decoded
@@ -277,7 +277,7 @@ def _identity(layout):
     known = load_identity(layout, SMALL)
     assert len(known.key) == 16
     known.config.broker_name.encode()
-    settled = settle_identity(layout, SMALL, NOW)
+    settled = create_identity(layout, SMALL, NOW)
     assert settled.config == load_identity(layout, SMALL).config
 
 

@@ -13,7 +13,7 @@ from pyrocket.engine.reader import Reader
 from pyrocket.engine.store_files import StoreFiles
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreReadOnlyError
-from pyrocket.metadata.identity import load_identity, tell_differences
+from pyrocket.metadata.identity import load_identity, warn_of_differences
 
 T = TypeVar("T")
 _making = RLock()
@@ -53,7 +53,7 @@ class Engine:
             files = StoreFiles.to_read(layout, identity.config)
         else:
             identity, files = self._writer.identity, self._writer.files
-        tell_differences(layout, config, identity.config)
+        warn_of_differences(layout, config, identity.config)
         self.reader = Reader(layout, identity, clock, files)
 
     @property

@@ -25,7 +25,7 @@ from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import keep_tail
 from pyrocket.metadata.epochs import Epochs
-from pyrocket.metadata.queue_ends import Noted, QueueEnds
+from pyrocket.metadata.queue_ends import QueueEnds, SavedEnds
 from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
 from pyrocket.metadata.topics import Topics
 
@@ -117,7 +117,7 @@ def queues_agree(
     if noted is None:
         if page[RESTED] == end:
             return False
-        noted = Noted(log.first_offset())
+        noted = SavedEnds(log.first_offset())
     if 0 < end - noted.log_end <= _LOOKED_THROUGH:
         noted = noted.and_later(ends_in_log(log, noted.log_end, end))
     return ends.are_reached(noted, topics.ended_at, queues.file_bytes, log.until(end))

@@ -28,7 +28,7 @@ from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_on_sync_error
-from pyrocket.metadata.identity import SealedLog, settle_identity
+from pyrocket.metadata.identity import SealedLog, create_identity
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.metadata.service_cursors import save_levels, save_transaction_cursors
 from pyrocket.metadata.topics import Topics
@@ -69,7 +69,7 @@ class Writer:
             if not layout.looks_like_a_store:
                 # Written before `store.json`, which makes the directory a store.
                 RetentionFile(layout).keep(config.retention)
-            self.identity = settle_identity(layout, config, clock())
+            self.identity = create_identity(layout, config, clock())
             topics = Topics(layout, clock)
             self._wire(topics)
             agree = partial(queues_agree, layout, self._log, self._queues, self.page, topics)

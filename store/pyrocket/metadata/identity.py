@@ -1,10 +1,10 @@
-"""What makes a directory this store: `pyrocket/store.json`.
+"""The identity of a store: `pyrocket/store.json`.
 
-Written once, when the directory is made or first opened for writing; one of an older version gets
-the sizes and delay levels that it lacks. Sizes of a directory that Java made are what most of its
-files say, to whoever asks, and noted only when all files have them; its delay levels are what its
-queue entries say (`index.delay_levels`), RocketMQ's where these say nothing, or what the first to
-open it for writing says.
+Written once, when the directory is created or first opened for writing; a file of an older version
+gets the sizes and delay levels that it lacks. The sizes of a directory that Java made are those of
+most of its files, and saved only when all files have them. Its delay levels are given by the first
+process that opens it for writing, or derived from its queue entries (`delay_levels`), or else
+RocketMQ's defaults.
 """
 
 import json
@@ -38,7 +38,7 @@ from pyrocket.formats.fastjson import describe_error
 from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
 from pyrocket.metadata.delay_levels import learn_delay_levels
 from pyrocket.metadata.store_sizes import (
-    TELL_INDEX,
+    GIVE_INDEX_SIZES,
     check_all_lengths,
     check_noted_sizes,
     index_sizes,
@@ -47,7 +47,7 @@ from pyrocket.metadata.store_sizes import (
 from pyrocket.versions import RELEASE, VERSIONS, check_version
 
 _log = logging.getLogger(__name__)
-_told: set[tuple[Path, str]] = set()
+_warned: set[tuple[Path, str]] = set()
 _SIZES = {
     "log_file_bytes": "logFileBytes",
     "queue_file_entries": "queueFileEntries",
@@ -62,15 +62,15 @@ _SEALED, _SEALED_LOCK = "propertyCrcRanges", "propertyCrcLock"
 
 _SINCE_FIRST = ("log_file_bytes", "queue_file_entries")
 _UNREAD = (StoreDamagedError, StorePermissionError, PermissionError)
-_NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OptionError)
+_INVALID = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OptionError)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """`store_id` is empty for a directory that only Java has written.
+    """The id of a store, and the configuration with its sizes, delay levels and broker name.
 
-    Without `knows_index` nothing tells the slots and items that its index files have; without
-    `knows_levels` nothing but queue entries tells what its delay levels wait.
+    store_id: empty for a directory that only Java has written. knows_index: the slots and items of
+    its index files are known. knows_levels: its delay levels are known, not derived from entries.
     """
 
     store_id: str
@@ -85,7 +85,7 @@ class Identity:
 
 
 def layout_of(path: str | PathLike[str]) -> Layout:
-    """Return the layout of a directory that a caller names. Raises StoreNotFoundError."""
+    """Return the layout of the directory at `path`. Raises StoreNotFoundError."""
     try:
         return Layout(path_of(path, "the path of a store", "STORE_PATH"))
     except InvalidInputError as error:
@@ -93,7 +93,7 @@ def layout_of(path: str | PathLike[str]) -> Layout:
 
 
 def check_directory(layout: Layout, *, create: bool) -> None:
-    """Raise StoreNotFoundError unless a store is there, or may be made there with `create`.
+    """Raise StoreNotFoundError unless there is a store, or with `create` one may be created.
 
     Raises UnsupportedError (STORE_NEWER) if a later release has written a file of the store.
     """
@@ -119,11 +119,11 @@ def check_directory(layout: Layout, *, create: bool) -> None:
 
 
 def _check_versions(layout: Layout) -> None:
-    """Look at the versions of the files that are no hints.
+    """Check the versions of the files that are not only hints.
 
-    Damage and missing permissions are reported where the file is needed.
+    Damage and missing permissions are reported when the file is used.
     """
-    with suppress(*_UNREAD, *_NONSENSE):
+    with suppress(*_UNREAD, *_INVALID):
         known = json.loads(read_or_none(layout.identity) or b"{}")
         check_version(layout.identity, known.get("version", 1), known.get("release", ""))
     for path in (
@@ -143,18 +143,18 @@ def _check_versions(layout: Layout) -> None:
 
 @naming_obstacles
 def load_identity(layout: Layout, config: StoreConfig) -> Identity:
-    """Return who the directory says it is; its sizes and broker name win over `config`.
+    """Return the identity of a directory; its sizes and broker name win over `config`.
 
-    Raises OptionError (DELAY_LEVELS) if `config` names other delay levels, StoreDamagedError
-    (STORE_SIZES) if `store.json` contradicts all files, and (STORE_FILE_LENGTH) if it is not
-    there and nothing else tells the size of the log's files.
+    Raises OptionError (DELAY_LEVELS) if `config` has other delay levels, StoreDamagedError
+    (STORE_SIZES) if `store.json` contradicts all files, and (STORE_FILE_LENGTH) if it is missing
+    and the size of the log's files is unknown.
     """
     text = read_or_none(layout.identity)
     if text is None:
         return _by_files(layout, config)
     try:
         identity = _parse(layout, config, json.loads(text))
-    except _NONSENSE as error:
+    except _INVALID as error:
         raise StoreDamagedError(
             f"{layout.identity} cannot be read: {describe_error(error)}.",
             remedy="Restore it from a backup, or remove it: the next writer makes a new one, with"
@@ -167,15 +167,15 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
 
 
 def identify(layout: Layout, config: StoreConfig) -> tuple[Identity, StoreDamagedError | None]:
-    """Return who the directory is, as well as that can be told, and what `store.json` lacks.
+    """Return the identity as far as it is known, and what is wrong with `store.json`.
 
-    Raises StoreDamagedError (STORE_FILE_LENGTH) if nothing tells the size of the log's files.
+    Raises StoreDamagedError (STORE_FILE_LENGTH) if the size of the log's files is unknown.
     """
     try:
         return load_identity(layout, config), None
     except StoreDamagedError as error:
         text: bytes | None = b""
-        with suppress(StoreDamagedError):  # It is no file, which `error` says.
+        with suppress(StoreDamagedError):  # It is not a file, as `error` says.
             text = read_or_none(layout.identity)
         if text is None:
             raise
@@ -191,22 +191,22 @@ def _parse(layout: Layout, config: StoreConfig, known: dict[str, Any]) -> Identi
         index = index_sizes(layout, config)
     levels = known.get(_DELAY_LEVELS, config.delay_levels)
     own = {"broker_name": known["brokerName"], "property_crc": _property_crc(known, config)}
-    settled = config.with_sizes(**sizes | (index or {}), **own, delay_levels=levels)
-    return Identity(str(uuid.UUID(known["uuid"])), settled, index is not None)
+    resolved = config.with_sizes(**sizes | (index or {}), **own, delay_levels=levels)
+    return Identity(str(uuid.UUID(known["uuid"])), resolved, index is not None)
 
 
 def _by_files(layout: Layout, config: StoreConfig) -> Identity:
     index = index_sizes(layout, config)
-    settled = config.with_sizes(**sizes_of_files(layout, config) | (index or {}))
+    resolved = config.with_sizes(**sizes_of_files(layout, config) | (index or {}))
     if config.delay_levels is not None:
-        return Identity("", settled, index is not None)
-    levels = learn_delay_levels(layout, settled.log_file_bytes, settled.queue_file_bytes)
-    settled = settled.with_sizes(delay_levels=levels)
-    return Identity("", settled, index is not None, knows_levels=False)
+        return Identity("", resolved, index is not None)
+    levels = learn_delay_levels(layout, resolved.log_file_bytes, resolved.queue_file_bytes)
+    resolved = resolved.with_sizes(delay_levels=levels)
+    return Identity("", resolved, index is not None, knows_levels=False)
 
 
 def _with_delay_levels(config: StoreConfig, text: bytes) -> StoreConfig:
-    """Return the configuration with the delay levels that a broken `store.json` still names."""
+    """Return the configuration with the delay levels that a corrupt `store.json` still has."""
     found = re.search(rf'"{_DELAY_LEVELS}": *"([\w ]*)"', text.decode("ascii", "replace"))
     try:
         return config.with_sizes(delay_levels=found[1]) if found else config
@@ -221,14 +221,14 @@ def _property_crc(known: dict[str, Any], config: StoreConfig) -> bool | None:
 
 
 class SealedLog:
-    """Tells which log ranges hold records with checksums, re-read when `store.json` changes."""
+    """The log ranges whose records have checksums; read again when `store.json` changes."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._seen: tuple[object, SealedRanges] | None = None
 
     def __call__(self) -> SealedRanges:
-        """Return the ranges; none if another program may have appended to the log since."""
+        """Return the ranges; empty if another program may have appended to the log since."""
         stamp = _stamp(self._layout.identity), lock_identity(self._layout.lock)
         seen = self._seen
         if seen is None or seen[0] != stamp:
@@ -237,35 +237,35 @@ class SealedLog:
 
     def _read(self) -> SealedRanges:
         known: dict[str, Any] = {}
-        with suppress(*_NONSENSE, StoreDamagedError):  # Opening the store reports it.
+        with suppress(*_INVALID, StoreDamagedError):  # Opening the store reports it.
             known = json.loads(read_or_none(self._layout.identity) or b"{}")
             pairs = [(int(start), _end(end)) for start, end in known.get(_SEALED, [])]
             sealed = SealedRanges(tuple(pairs), int(known[_SIZES["log_file_bytes"]]))
-            # An earlier release changes the one and not the other.
+            # An older release changes only one of them.
             agrees = sealed.is_open == bool(known.get(_PROPERTY_CRC))
             if agrees and known.get(_SEALED_LOCK) == _lock_time(self._layout):
                 return sealed
         return NOT_SEALED
 
     def settle(self, log_end: int, sealing: bool | None) -> bool:
-        """Note durably whether records from the log's end on have checksums; None: not given.
+        """Save durably whether records from `log_end` on have checksums; None: not given.
 
-        Returns whether that was new to the directory. The caller holds the mutex, and the log ends
-        at `log_end`.
+        Returns whether that has changed `store.json`. The caller holds the write lock, and the log
+        ends at `log_end`.
         """
         known = json.loads(read_or_none(self._layout.identity) or b"{}")
         ranges = self().at(log_end, sealing=bool(sealing)).ranges
-        noted = [[start, None if end == OPEN_END else end] for start, end in ranges]
+        saved = [[start, None if end == OPEN_END else end] for start, end in ranges]
         lock = _lock_time(self._layout)
         before = known.get(_PROPERTY_CRC), known.get(_SEALED, []), known.get(_SEALED_LOCK, lock)
-        if before == (sealing, noted, lock):
+        if before == (sealing, saved, lock):
             return False
         content = {
             **known,
             "version": VERSIONS[self._layout.identity.name],
             "release": RELEASE,
             _PROPERTY_CRC: sealing,
-            _SEALED: noted,
+            _SEALED: saved,
             _SEALED_LOCK: lock,
         }
         _save(self._layout, content)
@@ -277,7 +277,7 @@ def _end(end: int | None) -> int:
 
 
 def _lock_time(layout: Layout) -> int:
-    """Return when `lock` was written: a Java broker does so at each start, a copy keeps it."""
+    """Return when `lock` was written, which a Java broker does at each start; a copy keeps it."""
     return (lock_identity(layout.lock) or (0, 0))[0]
 
 
@@ -285,37 +285,37 @@ def _save(layout: Layout, content: dict[str, Any]) -> None:
     replace_file(layout.identity, json.dumps(content, indent=1).encode(), layout.scratch)
 
 
-def _check_delay_levels(layout: Layout, wanted: StoreConfig, settled: StoreConfig) -> None:
-    """Refuse delay levels under which delayed messages would be due at other times."""
-    if wanted.delay_levels is None or wanted.delay_levels_ms == settled.delay_levels_ms:
+def _check_delay_levels(layout: Layout, wanted: StoreConfig, resolved: StoreConfig) -> None:
+    """Refuse delay levels that would change the due times of messages."""
+    if wanted.delay_levels is None or wanted.delay_levels_ms == resolved.delay_levels_ms:
         return
     raise OptionError(
-        f"{layout.root} has the delay levels {settled.delay_levels_text!r}; delay_levels says"
+        f"{layout.root} has the delay levels {resolved.delay_levels_text!r}; delay_levels says"
         f" {wanted.delay_levels!r}.",
-        remedy="Leave delay_levels out: the directory's are taken then.",
+        remedy="Leave delay_levels out; the directory's levels are used then.",
         code="DELAY_LEVELS",
     )
 
 
-def tell_differences(layout: Layout, given: StoreConfig, settled: StoreConfig) -> None:
-    """Warn, once in a process, of sizes and a broker name that were given but are not taken.
+def warn_of_differences(layout: Layout, given: StoreConfig, resolved: StoreConfig) -> None:
+    """Warn, once in a process, of given sizes and a broker name that are ignored.
 
-    Defaults are no wishes: whoever names nothing gives them, too.
+    Default values are not compared: they cannot be told from values that were not given.
     """
     default = StoreConfig()
     for name in (*_SIZES, "broker_name"):
-        wanted, own = getattr(given, name), getattr(settled, name)
-        if wanted in (own, getattr(default, name)) or (layout.root, name) in _told:
+        wanted, own = getattr(given, name), getattr(resolved, name)
+        if wanted in (own, getattr(default, name)) or (layout.root, name) in _warned:
             continue
-        _told.add((layout.root, name))
-        _log.warning("%s keeps its %s %r; %r is not taken", layout.root, name, own, wanted)
+        _warned.add((layout.root, name))
+        _log.warning("%s keeps its %s %r; %r is ignored", layout.root, name, own, wanted)
 
 
-def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Identity:
-    """Return who the directory is, having given it an id and sizes that it lacked.
+def create_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Identity:
+    """Return the identity, after saving an id and sizes if `store.json` lacks them.
 
-    The caller holds the mutex. Raises OptionError (INDEX_GEOMETRY, DELAY_LEVELS), and
-    StoreDamagedError as `load_identity` does, or if a file has not the size that most have.
+    The caller holds the write lock. Raises OptionError (INDEX_GEOMETRY, DELAY_LEVELS), and
+    StoreDamagedError as `load_identity` does, or if a file does not have the size of most others.
     """
     known = load_identity(layout, config)
     content: dict[str, Any] = json.loads(read_or_none(layout.identity) or b"{}")
@@ -325,13 +325,13 @@ def settle_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
         raise OptionError(
             f"the files in {layout.index} fit neither {config.index_slots} slots and"
             f" {config.index_items} items nor four items a slot.",
-            remedy=TELL_INDEX,
+            remedy=GIVE_INDEX_SIZES,
             code="INDEX_GEOMETRY",
         )
     if not content:
         check_all_lengths(layout, known.config)
-    settled = known.config.with_sizes(delay_levels=known.config.delay_levels_text)
-    identity = Identity(known.store_id or str(uuid.uuid4()), settled)
+    resolved = known.config.with_sizes(delay_levels=known.config.delay_levels_text)
+    identity = Identity(known.store_id or str(uuid.uuid4()), resolved)
     content = {
         "version": VERSIONS[layout.identity.name],
         "release": RELEASE,

@@ -1,9 +1,9 @@
-"""Where the queues began and ended at the last checkpoint or clean end: `pyrocket/ends.json`.
+"""Where the queues began and ended at the last checkpoint or clean shutdown: `pyrocket/ends.json`.
 
-A queue whose last entries are damaged or gone looks like a shorter one, and its offsets would be
-given again; one whose first files are gone looks as if they had been cleaned away. Whoever comes in
-alone looks at the files of each queue; a recovery that finds a queue shorter than it was looks at
-the whole log.
+A queue whose last entries are damaged or missing looks like a shorter one, and its offsets would be
+assigned again; one whose first files are missing looks as if they had been cleaned. So the first
+writer to open a store compares the files of each queue with this file; a recovery that finds a
+shorter queue reads the whole log.
 """
 
 import logging
@@ -31,13 +31,12 @@ _GONE = FileNotFoundError, NotADirectoryError
 
 
 @dataclass(frozen=True)
-class Noted:
-    """Where the log ended, and the queues: by "topic/queue", [end, when its last file changed,
-    where its first file begins].
+class SavedEnds:
+    """The content of the file: where log and queues ended.
 
-    The values are as they were read: nobody has looked at them yet. Older notes lack the third, and
-    where the log began. `lock_ns` is the modification time of `lock`: it is another one after a
-    Java broker has had the store.
+    queues: by "topic/queue" [end, modification time of its last file, start of its first file].
+    These values are not validated; files of older releases lack the third, and `log_start`.
+    lock_ns: the modification time of `lock`, which a Java broker changes.
     """
 
     log_end: int
@@ -46,16 +45,20 @@ class Noted:
     lock_ns: int = -1
 
     def least(self) -> dict[tuple[str, int], int]:
-        """Return the ends by topic and queue id: none is less unless the log was cut."""
+        """Return the ends by topic and queue id; a queue is only shorter if the log was truncated.
+
+        Empty if the values are invalid.
+        """
         try:
             return {_key(name): int(end) for name, (end, *_) in self.queues.items()}
         except PARSE_ERRORS:
             return {}
 
     def ranges(self, log_start: int) -> dict[tuple[str, int], range]:
-        """Return what offsets each queue's files reach from and to, if the log begins there.
+        """Return the queue offsets of each queue's files, for a log that begins at `log_start`.
 
-        Where it began elsewhere, files may have been cleaned away: only the ends are told.
+        If the log began elsewhere, first files may have been cleaned: such ranges are empty, at the
+        end. Empty if the values are invalid.
         """
         try:
             return {
@@ -68,13 +71,13 @@ class Noted:
         except PARSE_ERRORS:
             return {}
 
-    def and_later(self, ends: Mapping[tuple[str, int], int]) -> "Noted":
-        """Return these and later ends of some queues."""
+    def and_later(self, ends: Mapping[tuple[str, int], int]) -> "SavedEnds":
+        """Return a copy with later ends of some queues."""
         later = {f"{topic}/{queue_id}": (end, 0) for (topic, queue_id), end in ends.items()}
         return replace(self, queues={**self.queues, **later})
 
 
-_NOTHING = Noted(0)
+_NOTHING = SavedEnds(0)
 
 
 class QueueEnds:
@@ -84,37 +87,36 @@ class QueueEnds:
         self._path, self._scratch = layout.queue_ends, layout.scratch
         self._root, self._lock = layout.consume_queues, layout.lock
 
-    def read(self) -> Noted | None:
-        """Return what is noted; None where nothing is."""
+    def read(self) -> SavedEnds | None:
+        """Return the content of the file; None if it is missing or invalid."""
         try:
             known = decode_own(self._path, read_or_none(self._path) or b"{}")
             start, lock_ns = int(known.get("logStart", -1)), int(known.get("lock", -1))
-            return Noted(int(known["logEnd"]), dict(known["queues"]), start, lock_ns)
+            return SavedEnds(int(known["logEnd"]), dict(known["queues"]), start, lock_ns)
         except (StoreDamagedError, *PARSE_ERRORS):
             return None
 
     def durable_end(self) -> int:
-        """Return up to where the log was durable for sure; 0 where nothing says it.
+        """Return the log offset up to which the log was certainly durable; 0 if that is unknown.
 
-        Nothing does once a Java broker has had the store: that may have truncated the log.
+        It is unknown after a Java broker has used the store, which may have truncated the log.
         """
         noted, lock = self.read(), lock_identity(self._lock)
         return noted.log_end if noted and lock and noted.lock_ns == lock[0] else 0
 
     def is_valid(self) -> bool:
-        """Whether the file is missing, or says what `note` could have written."""
+        """Whether the file is missing, or has valid content."""
         noted = self.read()
         if noted is None:
             return not self._path.exists()
         return len(noted.least()) == len(noted.queues)
 
     def note(self, queues: QueueTable, ended_at: EndedAt, log: range) -> None:
-        """Replace what is noted by what the queues have of `log`, all that there is of it, durably.
+        """Save the ends of all queues, durably. `log` is the whole log, durable up to its end.
 
-        The log is durable up to its end. One process at a time: with the store alone, or holding
-        the flush lock.
+        One process at a time: the caller holds the store exclusively, or the flush lock.
         """
-        self._write(dict(self._looked_at(queues, queues.on_disk(), ended_at, log)), log)
+        self._write(dict(self._current(queues, queues.on_disk(), ended_at, log)), log)
 
     def note_changed(
         self,
@@ -123,17 +125,17 @@ class QueueEnds:
         log: range,
         changed: Collection[tuple[str, int]] | None,
     ) -> None:
-        """Note the same after an append: no queue ends earlier than it did.
+        """Save the ends of the queues `changed` since the last call; None if any may have changed.
 
-        Only the queues `changed` have changed since the last note; None if any may have. Files may
-        also have been cleaned away if the log begins later. A queue that is shorter than noted, or
-        begins later, has lost files: that part of the note stays, so that the next writer notices.
+        After appends no queue ends earlier; if the log begins later, files may have been cleaned. A
+        queue that is shorter than saved, or begins later, has lost files: its old values are kept,
+        so that the next writer detects it.
         """
-        before = self.read() or Noted(0)
+        before = self.read() or SavedEnds(0)
         noted = dict(before.queues)
         cleaned = before.log_start != log.start
         keys = queues.on_disk() if cleaned or changed is None else changed
-        for name, entry in self._looked_at(queues, keys, ended_at, log):
+        for name, entry in self._current(queues, keys, ended_at, log):
             old = noted.get(name, ())
             if entry[0] < _end_of(old):
                 continue
@@ -148,10 +150,10 @@ class QueueEnds:
                     del noted[name]
         self._write(noted, log)
 
-    def _looked_at(
+    def _current(
         self, queues: QueueTable, keys: Collection[tuple[str, int]], ended_at: EndedAt, log: range
     ) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield the name of each queue that has had entries, and what is to be noted of it."""
+        """Yield the name and the values of each queue that has had entries."""
         for topic, queue_id in keys:
             end = queues.get(topic, queue_id).max_offset(log.stop) or ended_at(topic, queue_id)
             if end:
@@ -167,13 +169,13 @@ class QueueEnds:
             content["lock"] = lock[0]
         replace_file(self._path, encode_own(self._path, content), self._scratch)
 
-    def are_reached(self, noted: Noted, ended_at: EndedAt, file_bytes: int, log: range) -> bool:
-        """Whether no queue ends before where it ended; `log` is what there is of it.
+    def are_reached(self, noted: SavedEnds, ended_at: EndedAt, file_bytes: int, log: range) -> bool:
+        """Whether no queue ends earlier than saved; `log` is the range of the log.
 
-        At rest, the log ending where it did, a queue's files must be those of then, the last one
-        not changed since: a look at its folder and one stat each. The first ones may have been
-        cleaned away with the log's. Otherwise a queue's last entry is read. A queue that was
-        deleted since goes on there without files. Also False where the file is invalid.
+        If the log ends where it did, each queue must have the same files, and the last one must
+        be unchanged: one listing and one stat per queue. First files may have been cleaned with
+        the log's. Otherwise the queue's last entry is read. A queue that was deleted since has no
+        files and continues at its end. Also False if the values are invalid.
         """
         at_rest, is_cleaned = log.stop == noted.log_end, log.start > noted.log_start
         try:
@@ -181,7 +183,7 @@ class QueueEnds:
                 for name, (end, changed, *first) in noted.queues.items():
                     file = _last_file(name, end, file_bytes)
                     if folder is not None and (
-                        _is_as_it_was(folder, file, changed)
+                        _is_unchanged(folder, file, changed)
                         and _has_all_files(self._root, file, file_bytes, *first, later=is_cleaned)
                         if at_rest
                         else _has_entry(folder, file, end)
@@ -195,18 +197,18 @@ class QueueEnds:
 
 
 class Shortfall:
-    """Tells, once each, of queues that are shorter than they were: a reader cannot mend them.
+    """Warns a reader, once for each queue, of queues that are shorter than saved.
 
-    A topic that another program has deleted and made anew looks like that, too.
+    A topic that another program has deleted and created again looks the same.
     """
 
     def __init__(self, layout: Layout) -> None:
         self._root, self._ends = layout.root, QueueEnds(layout)
-        self._told = set[tuple[str, int]]()
+        self._warned = set[tuple[str, int]]()
 
     @cached_property
-    def _noted(self) -> Noted:
-        """What is noted, which is but a hint: who may not read it reads the store all the same."""
+    def _noted(self) -> SavedEnds:
+        """The saved ends; they are only a hint, so without permission they are ignored."""
         try:
             return self._ends.read() or _NOTHING
         except (OSError, StorePermissionError):
@@ -219,16 +221,16 @@ class Shortfall:
     def look_at(
         self, queue: tuple[str, int], end: int, bound: int, interrupted: Callable[[], int]
     ) -> None:
-        """Warn if the queue, which ends there, went on farther in the log below `bound`.
+        """Warn if the queue ends at `end`, but ended later in the log below `bound`.
 
-        Raises StoreUnavailableError (STORE_RECOVERING) if a recovery was interrupted: it has cut
-        the queue, and not completed it.
+        Raises StoreUnavailableError (STORE_RECOVERING) if an interrupted recovery has truncated the
+        queue without completing it.
         """
         if end >= self._least.get(queue, 0):
             return
-        if queue not in self._told:
-            # The log may have been cut since, or gone on behind what this reader has seen.
-            # Another thread may be here, too.
+        if queue not in self._warned:
+            # The log may have been truncated since, or extended beyond what this reader has seen.
+            # Another thread may be here at the same time.
             for read_before in ("_noted", "_least"):
                 self.__dict__.pop(read_before, None)
         least = self._least.get(queue, 0)
@@ -241,12 +243,12 @@ class Shortfall:
                 remedy="Open the store for writing once: that recovers it.",
                 code="STORE_RECOVERING",
             )
-        if queue not in self._told:
-            self._told.add(queue)
+        if queue not in self._warned:
+            self._warned.add(queue)
             _log.warning(
-                "%s: queue %d of %r ends at offset %d, but it ended at %d when that was noted:"
-                " files of it may be lost. `pyrocket verify` tells, and opening the store for"
-                " writing builds them again from the log.",
+                "%s: queue %d of %r ends at offset %d, but it ended at %d at the last checkpoint:"
+                " files of it may be lost. `pyrocket verify` shows it, and opening the store for"
+                " writing rebuilds them from the log.",
                 *(self._root, queue[1], queue[0], end, least),
             )
 
@@ -257,7 +259,7 @@ def _key(name: str) -> tuple[str, int]:
 
 
 def _end_of(entry: Any) -> int:
-    """Return the end that is noted of a queue; 0 if nothing valid is."""
+    """Return the saved end of a queue; 0 if it is invalid."""
     try:
         return int(entry[0])
     except (IndexError, *PARSE_ERRORS):
@@ -265,7 +267,7 @@ def _end_of(entry: Any) -> int:
 
 
 def _start_of(entry: Any) -> int:
-    """Return where the first file of a queue is noted to begin; -1 if nothing valid is."""
+    """Return the saved start of a queue's first file; -1 if it is missing or invalid."""
     try:
         return int(entry[2])
     except (IndexError, *PARSE_ERRORS):
@@ -273,7 +275,7 @@ def _start_of(entry: Any) -> int:
 
 
 def _is_deleted(name: str, entry: Any, ended_at: EndedAt) -> bool:
-    """Whether a queue was deleted after this was noted of it, or that is invalid."""
+    """Whether a queue was deleted after its values were saved, or they are invalid."""
     try:
         return ended_at(*_key(name)) >= _end_of(entry)
     except PARSE_ERRORS:
@@ -281,7 +283,7 @@ def _is_deleted(name: str, entry: Any, ended_at: EndedAt) -> bool:
 
 
 def _last_file(name: str, end: int, file_bytes: int) -> str:
-    """Return where in the folder of all queues the last entry of one lies."""
+    """Return the file with the last entry of a queue, relative to the folder of all queues."""
     position = (end - 1) * ENTRY_BYTES
     return f"{name}/{file_name(position - position % file_bytes)}"
 
@@ -295,7 +297,7 @@ def _changed(file: Path) -> int:
 
 @contextmanager
 def _folder(path: Path) -> Iterator[int | None]:
-    """Open a folder; None where there is none."""
+    """Yield a descriptor of the folder; None if it is missing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except _GONE:
@@ -307,7 +309,7 @@ def _folder(path: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _is_as_it_was(folder: int, file: str, changed: int) -> bool:
+def _is_unchanged(folder: int, file: str, changed: int) -> bool:
     try:
         return os.stat(file, dir_fd=folder).st_mtime_ns == changed
     except PermissionError:
@@ -319,7 +321,7 @@ def _is_as_it_was(folder: int, file: str, changed: int) -> bool:
 def _has_all_files(
     root: Path, last: str, file_bytes: int, first: int | None = None, *, later: bool
 ) -> bool:
-    """Whether a queue has as many files as lie from the first one, or a later one, to the last."""
+    """Whether a queue has all files from the first one, or with `later` any other, to the last."""
     if first is None:
         return True
     name, _, start = last.rpartition("/")
@@ -330,7 +332,7 @@ def _has_all_files(
 
 
 def _has_entry(folder: int, file: str, end: int) -> bool:
-    """Whether a queue's last file has its last entry."""
+    """Whether the last entry of a queue is present in its last file."""
     try:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(file, flags, dir_fd=folder)

@@ -1,6 +1,6 @@
-"""The sizes of a store's files, where `store.json` does not say them, or says wrong ones.
+"""The sizes of a store's files, if `store.json` is missing or contradicts them.
 
-Whoever opens, checks or repairs a store asks here, so that all see the same files as odd.
+Opening, verify and repair all use these functions, so they agree on which files are wrong.
 """
 
 from collections import Counter
@@ -21,18 +21,18 @@ from pyrocket.formats.index_file import Geometry, is_table_name
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.log.valid_end import is_cut
 
-TELL_INDEX = (
+GIVE_INDEX_SIZES = (
     "Give the broker's maxHashSlotNum and maxIndexNum: as index_slots and index_items where the"
     " store is opened, or once as --index-slots and --index-items to `pyrocket repair`. Or remove"
-    " the folder: the next writer builds the index anew."
+    " the folder: the next writer rebuilds the index."
 )
-"""The way out where nothing tells what the files of the key index are like."""
+"""The remedy if the number of slots and items of the key index's files is unknown."""
 
 
 def sizes_of_files(layout: Layout, config: StoreConfig) -> dict[str, int]:
-    """Return the sizes that most files have; nothing where there are none.
+    """Return the sizes that most files have; empty if there are no files.
 
-    Raises StoreDamagedError (STORE_FILE_LENGTH) if files do not tell the size of the log's.
+    Raises StoreDamagedError (STORE_FILE_LENGTH) if the size of log files cannot be derived.
     """
     sizes = {}
     if found := _log_size(layout, config):
@@ -46,7 +46,7 @@ def sizes_of_files(layout: Layout, config: StoreConfig) -> dict[str, int]:
 def _log_size(layout: Layout, config: StoreConfig) -> int:
     """Return the size of the log's files, 0 if there are none.
 
-    A single file that was cut does not tell it; then it is the configuration's, if that fits.
+    From a single truncated file it cannot be derived; then the configured size is used if it fits.
     """
     lengths, preferred = lengths_in(layout.commit_log), config.log_file_bytes
     size = usual_size(log_folders(layout), preferred, is_size=is_log_file_size)
@@ -56,8 +56,8 @@ def _log_size(layout: Layout, config: StoreConfig) -> int:
         return preferred
     start, length = next(iter(lengths.items()))
     raise StoreDamagedError(
-        f"{layout.commit_log / file_name(start)} has {length} bytes and was cut, or is of no log"
-        " that can be read: the size of its files is a multiple of 4096 below 2 GiB.",
+        f"{layout.commit_log / file_name(start)} has {length} bytes and was truncated, or is not"
+        " of a log that can be read: the size of log files is a multiple of 4096 below 2 GiB.",
         remedy=RESTORE_FILE,
         code="STORE_FILE_LENGTH",
     )
@@ -71,42 +71,42 @@ def _is_single_and_cut(layout: Layout, lengths: dict[int, int]) -> bool:
 
 
 def index_sizes(layout: Layout, config: StoreConfig) -> dict[str, int] | None:
-    """Return what index files say about their geometry, which is little: their length.
+    """Return the slots and items of index files as far as their length shows.
 
-    Nothing if there are none or the configuration fits one, None if nothing fits.
+    Empty if there are no files or the configuration fits one; None if nothing fits.
     """
     files = (path for path in layout.index.glob("*") if is_table_name(path.name))
     lengths = Counter(path.stat().st_size for path in files)
     if not lengths or Geometry(config.index_slots, config.index_items).file_bytes in lengths:
         return {}
-    # One may have been cut: the length counts that most have.
+    # A file may have been truncated, so take the length that most files have.
     guess = Geometry.guess(max(lengths, key=lambda length: (lengths[length], length)))
     return {"index_slots": guess.slots, "index_items": guess.items} if guess else None
 
 
 def check_noted_sizes(layout: Layout, config: StoreConfig) -> None:
-    """Raise StoreDamagedError (STORE_SIZES) where all files deny a size in `store.json`.
+    """Raise StoreDamagedError (STORE_SIZES) if all files contradict a size in `store.json`.
 
-    Where one has it, no more than that one is looked at.
+    It stops at the first file that has the size.
     """
     log, queue = config.log_file_bytes, config.queue_file_bytes
     if other := other_size(log_folders(layout), log, is_size=is_log_file_size):
-        _deny(layout, "logFileBytes", log, other, other)
+        _raise_wrong_size(layout, "logFileBytes", log, other, other)
     if other := other_size(queue_folders(layout), queue, is_size=is_queue_file_size):
         entries = other // ENTRY_BYTES
-        _deny(layout, "queueFileEntries", config.queue_file_entries, entries, other)
+        _raise_wrong_size(layout, "queueFileEntries", config.queue_file_entries, entries, other)
 
 
-def _deny(layout: Layout, key: str, noted: int, right: int, size: int) -> NoReturn:
+def _raise_wrong_size(layout: Layout, key: str, noted: int, right: int, size: int) -> NoReturn:
     raise StoreDamagedError(
         f"{layout.identity} says {noted} for {key}, but all files have {size} bytes.",
-        remedy=f"If the files are as they were, write {right} there, else restore them from a"
+        remedy=f"If the files are unchanged, write {right} there; otherwise restore them from a"
         " backup. Nothing has been changed.",
         code="STORE_SIZES",
     )
 
 
 def check_all_lengths(layout: Layout, config: StoreConfig) -> None:
-    """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has not the size that it should."""
+    """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has a wrong size."""
     check_lengths(log_folders(layout), config.log_file_bytes, RESTORE_FILE)
     check_lengths(queue_folders(layout), config.queue_file_bytes, REBUILD_QUEUES)

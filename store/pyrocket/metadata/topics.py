@@ -1,15 +1,15 @@
-"""Topics and their queue counts: RocketMQ's `config/topics.json`, and what it has no room for.
+"""Topics and their queue counts: RocketMQ's `config/topics.json`, and `pyrocket/topics.json`.
 
-`pyrocket/topics.json` keeps an id for each topic, so that one that was deleted and made again is
-told from the old one, and where the queues of deleted topics ended: a new topic of that name goes
-on from there, otherwise the queues could not be rebuilt from the log. Both files are re-read when
-they change; whoever changes them holds the mutex. What RocketMQ keeps about a topic besides (its
-order flag, filter type, attributes) stays as it is.
+Our file has an id for each topic, which distinguishes a topic from a deleted one of the same name,
+and where the queues of deleted topics ended: a new topic of that name continues there, because
+otherwise its queues could not be rebuilt from the log. Both files are read again when they change;
+a process that changes them holds the write lock. Other settings of RocketMQ (order flag, filter
+type, attributes) are preserved.
 
-A RocketMQ 5 broker that is started on a store in use, and refused, writes the table as it has
-loaded it: topics made meanwhile are not in it. So what we know of our topics is kept beside their
-ids, and counts where the table lacks it, as long as no broker has had the store: then `lock` would
-have changed, and a topic that is missing was deleted.
+A RocketMQ 5 broker that is started on a store in use is refused, but writes the table as it has
+loaded it, without topics created since. So our file also has the settings of our topics, which
+replace missing entries of the table as long as no broker has used the store. A broker would have
+changed `lock`; then a missing topic was deleted.
 """
 
 import re
@@ -44,23 +44,26 @@ PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 """On disk: never renumber."""
 
 _MAX_PERM = 2**31 - 1
-"""Brokers may know more of them."""
+"""Brokers may use other permission bits."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 _TABLE = "topicConfigTable"
 _DEFAULTS = {"order": False, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
-_NAMED_MOST = 10
+_MAX_NAMED = 10
 _MAX_QUEUES = 1 << 16
-"""Numbers beyond it are damage: nobody waits for so many queues to be looked at."""
+"""Larger queue counts are treated as damage: checking so many queues would take too long."""
 
 Entry = tuple[int, int, int]
-"""What the table says of a topic: read queues, write queues, permission."""
+"""A topic's entry in the table: read queues, write queues, permission."""
 
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """One topic. Readers use `read_queues`, senders `write_queues`; `topic_id` may be empty."""
+    """One topic. Readers use `read_queues`, senders `write_queues`.
+
+    topic_id: a new one for each topic that is created; empty for a topic of a broker.
+    """
 
     name: str
     read_queues: int
@@ -70,17 +73,17 @@ class TopicConfig:
 
     @property
     def readable(self) -> bool:
-        """Whether messages may be read."""
+        """Whether its messages may be read."""
         return bool(self.perm & PERM_READ)
 
     @property
     def writable(self) -> bool:
-        """Whether messages may be sent."""
+        """Whether messages may be sent to it."""
         return bool(self.perm & PERM_WRITE)
 
 
 def check_topic_name(name: str) -> None:
-    """Raise TopicNameError unless users may create and write a topic of this name."""
+    """Raise TopicNameError unless users may create a topic of this name and send to it."""
     if not (isinstance(name, str) and _NAME.fullmatch(name) and len(name) <= MAX_TOPIC_BYTES):
         raise TopicNameError(
             f"{name!r} is not a legal topic name.",
@@ -90,7 +93,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_not_system(name: str) -> None:
-    """Raise TopicNameError if the topic is one of RocketMQ's own."""
+    """Raise TopicNameError if it is a system topic of RocketMQ."""
     if not isinstance(name, str):
         raise TopicNameError(
             f"{name!r} is not a legal topic name.", remedy="Use the name of a topic, a str."
@@ -102,9 +105,9 @@ def check_not_system(name: str) -> None:
 
 
 def is_system_topic(name: str, broker_name: str, names: Container[str] = ()) -> bool:
-    """Tell whether a topic is RocketMQ's, or of its making: nobody who asks for all means it.
+    """Whether a topic is one that RocketMQ uses or creates itself, which "all topics" leaves out.
 
-    `names` are those of all topics of the store: they tell what its cluster is called.
+    `names` are those of all topics of the store: a reply topic among them names the cluster.
     """
     return (
         name in CLOSED_TO_SENDERS | MADE_BY_BROKERS | {broker_name}
@@ -152,34 +155,34 @@ class Topics:
         )
 
     def remembered(self) -> dict[str, TopicConfig]:
-        """Return our topics as `pyrocket/topics.json` has them; others may have deleted some.
+        """Return the topics in `pyrocket/topics.json`; a broker may have deleted some.
 
         Raises StoreDamagedError.
         """
         return {name: TopicConfig(name, *entry) for name, entry in self._own().known.items()}
 
     def ended_at(self, name: str, queue_id: int) -> int:
-        """Return where a queue of this name ended that was deleted, or cleaned empty; else 0."""
+        """Return the end of a queue that was deleted or cleaned completely; otherwise 0."""
         return self._own().ended.get(name, {}).get(queue_id, 0)
 
     def put(self, topic: TopicConfig) -> TopicConfig:
-        """Add or change a topic, durably; a new one gets its id."""
+        """Add or change a topic, durably. A new topic gets an id."""
         _check_settings(topic)
         return self.restore([topic])[0]
 
     def create(self, topics: Sequence[TopicConfig]) -> tuple[list[TopicConfig], set[str]]:
-        """Add those that are missing, durably and all at once.
+        """Add the missing ones of these topics, durably and all at once.
 
-        Returns all of them as they are then, in order, and the names of those that were there.
+        Returns all of them as they are then, in order, and the names of those that existed.
         """
         for topic in topics:
             _check_settings(topic)
         return self._put(topics, change=False)
 
     def restore(self, topics: Sequence[TopicConfig]) -> list[TopicConfig]:
-        """Add or change topics, durably and all at once; those that are new get their ids.
+        """Add or change topics, durably and all at once. New topics get ids.
 
-        Where the table cannot be read its backup, with them, takes its place.
+        A table that cannot be parsed is replaced by its backup with these topics added.
         """
         return self._put(topics, change=True)[0]
 
@@ -212,22 +215,22 @@ class Topics:
         ], there
 
     def _remember(self, own: "_Own", wanted: Mapping[str, Entry], content: Content) -> None:
-        """Keep ids of topics and what the table is about to say of them, durably."""
+        """Save ids and entries of topics in our file, durably, before the table is written."""
         for name in wanted:
             own.ids.setdefault(name, uuid.uuid4().hex)
         lock = list(lock_identity(self._layout.lock) or ())
-        if own.lock != lock:  # A broker has had the table: what it says now counts.
+        if own.lock != lock:  # A broker has used the store, so its table is the truth.
             known = _parse(content)
             own.known, own.lock = {name: known[name] for name in own.ids if name in known}, lock
         own.known.update(wanted)
         self._save_own(own)
 
     def note_ends(self, name: str, queue_ends: dict[int, int]) -> None:
-        """Remember where the queues of a topic end, durably, before they are removed."""
+        """Save where the queues of a topic end, durably, before they are deleted."""
         self.note_all_ends({name: queue_ends})
 
     def note_all_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """Remember where queues end, by topic, durably: before their last traces are removed."""
+        """Save where queues end, by topic, durably, before their last entries are deleted."""
         known = self._own()
         own = known.copy()
         for name, queue_ends in ends.items():
@@ -236,7 +239,7 @@ class Topics:
             self._save_own(own)
 
     def remove(self, name: str) -> None:
-        """Forget a topic, durably."""
+        """Delete a topic, durably."""
         own = self._own().copy()
         own.ids.pop(name, None)
         own.known.pop(name, None)
@@ -247,13 +250,13 @@ class Topics:
         )
 
     def _lost(self, own: "_Own", table: Container[str]) -> dict[str, Entry]:
-        """Return topics that the table lacks though nobody has deleted them."""
+        """Return topics that the table lacks although they were not deleted."""
         if own.lock != list(lock_identity(self._layout.lock) or ()):
             return {}
         return {name: entry for name, entry in own.known.items() if name not in table}
 
     def _own(self) -> "_Own":
-        """Return what `pyrocket/topics.json` says; not to be changed, but for a copy of it."""
+        """Return the content of `pyrocket/topics.json`. It is cached: change only copies."""
         path = self._layout.topic_ids
         stamp, cached = _stamp(path), self._own_cache
         if cached is not None and cached[0] == stamp:
@@ -286,8 +289,10 @@ class Topics:
 
 @dataclass
 class _Own:
-    """What `pyrocket/topics.json` says: ids by name, by name where each queue `ended`, and what is
-    `known` of topics, as long as `lock` is as it was; `rest` is kept as it is.
+    """The content of `pyrocket/topics.json`.
+
+    ids: by topic. ended: the ends of deleted queues, by topic and queue id. known: the entries of
+    our topics, valid while `lock` has the same identity. rest: unknown fields, preserved.
     """
 
     ids: dict[str, str]
@@ -297,12 +302,12 @@ class _Own:
     rest: Content
 
     def copy(self) -> "_Own":
-        """Return one that may be changed, but for the ends of each topic."""
+        """Return a copy that may be changed, except for the inner dictionaries of `ended`."""
         return _Own(dict(self.ids), dict(self.ended), dict(self.known), self.lock, self.rest)
 
 
 def _own_of(content: Content) -> _Own:
-    """Return what a file says. Raises what `fastjson.PARSE_ERRORS` names."""
+    """Return the parsed content of the file. Raises one of `fastjson.PARSE_ERRORS`."""
     if content and "ids" not in content:
         raise KeyError("ids")
     rest = {key: content[key] for key in content if key not in ("ids", "ended", "known", "lock")}
@@ -317,7 +322,7 @@ def _own_of(content: Content) -> _Own:
 
 
 def _check_settings(topic: TopicConfig) -> None:
-    """Raise InvalidInputError (QUEUE_COUNT, TOPIC_PERMISSION) for what no topic can have."""
+    """Raise InvalidInputError (QUEUE_COUNT, TOPIC_PERMISSION) for invalid settings."""
     for queues in (topic.read_queues, topic.write_queues):
         if not is_whole(queues, 1, MAX_QUEUES):
             raise InvalidInputError(
@@ -334,8 +339,8 @@ def _check_settings(topic: TopicConfig) -> None:
 
 
 def _some(names: Collection[str]) -> str:
-    """Name the first topics there are."""
-    first = sorted(names)[:_NAMED_MOST]
+    """Return a text with the names of the first topics."""
+    first = sorted(names)[:_MAX_NAMED]
     more = f" and {len(names) - len(first)} more" if len(names) > len(first) else ""
     return f"Topics: {', '.join(map(repr, first)) or 'none'}{more}."
 
@@ -343,7 +348,7 @@ def _some(names: Collection[str]) -> str:
 def lacking_topics(
     queues: Mapping[str, int], known: Mapping[str, TopicConfig]
 ) -> list[TopicConfig]:
-    """Return what to put so that each topic of `queues` is there with at least as many queues."""
+    """Return what to put so that each topic of `queues` exists with at least as many queues."""
     return [
         TopicConfig(name, count, count)
         for name, count in queues.items()
@@ -366,14 +371,14 @@ def _parse(content: Content) -> dict[str, Entry]:
 
 def _entry_of(name: str, entry: Content) -> Entry:
     read, write = int(entry["readQueueNums"]), int(entry["writeQueueNums"])
-    # Brokers may name topics after their hosts, with dots; but a name is a folder's, too.
+    # Brokers may name topics after their hosts, with dots; but a topic's name is also a folder's.
     if "/" in name or "\0" in name or name in (".", "..") or max(read, write) > _MAX_QUEUES:
         raise ValueError(f"no topic can be {name!r} with {max(read, write)} queues")
     return read, write, int(entry["perm"])
 
 
 def entry_of(topic: TopicConfig) -> Entry:
-    """Return what the table says of a topic."""
+    """Return the entry of a topic in the table."""
     return topic.read_queues, topic.write_queues, topic.perm
 
 

@@ -1,4 +1,4 @@
-"""Fixtures for tests of what uses a store: no server, no Docker, and time that a test moves.
+"""Fixtures for tests of code that uses a store: no server, no Docker, and a clock that tests move.
 
     def test_orders(pyrocket_store, pyrocket_clock):
         pyrocket_store.append(Message(topic="orders", body=b"1", delay_level=18))
@@ -6,8 +6,8 @@
         pyrocket_store.deliver_due()
         assert pyrocket_store.read("orders", 0, 0)
 
-pytest finds it where pyrocket is installed; nothing is imported before a test asks for a fixture.
-Spark's processes obey the clock too: `spark.read.format("pyrocket").load(pyrocket_store.path)`.
+pytest loads the plugin if pyrocket is installed; a store is imported when a fixture is used.
+Spark's processes use the same clock: `spark.read.format("pyrocket").load(pyrocket_store.path)`.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pyrocket.testing import FileClock
 
 START_MS = 1_700_000_000_000
-"""What the clock says when a test begins: 2023-11-14 22:13:20 UTC."""
+"""The time at the start of a test: 2023-11-14 22:13:20 UTC."""
 
 
 @pytest.fixture
 def pyrocket_config() -> "StoreConfig":
-    """How the store of `pyrocket_store` is made; define your own fixture of this name to change."""
+    """Return the configuration of `pyrocket_store`; override this fixture to change it."""
     from pyrocket.config import StoreConfig
 
     return StoreConfig()
@@ -35,13 +35,13 @@ def pyrocket_config() -> "StoreConfig":
 
 @pytest.fixture
 def pyrocket_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the store of `pyrocket_store` lies: a new place for each test."""
+    """Return the directory of `pyrocket_store`: a new one for each test."""
     return tmp_path_factory.mktemp("pyrocket") / "store"
 
 
 @pytest.fixture
 def pyrocket_clock(pyrocket_path: Path) -> "FileClock":
-    """Return the store's clock in all processes: it stands still until it is moved."""
+    """Return the store's clock, shared by all processes; it stands still until a test moves it."""
     from pyrocket.testing import FileClock
 
     clock = FileClock(pyrocket_path)
@@ -53,7 +53,7 @@ def pyrocket_clock(pyrocket_path: Path) -> "FileClock":
 def pyrocket_store(
     pyrocket_path: Path, pyrocket_clock: "FileClock", pyrocket_config: "StoreConfig"
 ) -> Iterator["Store"]:
-    """Return an empty store, open for writing; the first send to a topic makes it."""
+    """Yield an empty store, open for writing; the first send to a topic creates the topic."""
     from pyrocket.store import Store
 
     with Store.open(pyrocket_path, create=True, config=pyrocket_config) as store:

@@ -104,7 +104,7 @@ def test_a_creation_that_died_leaves_its_retention_to_nobody(path, clock, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pyrocket.engine.writer.settle_identity", die)
+        patch.setattr("pyrocket.engine.writer.create_identity", die)
         with pytest.raises(KeyboardInterrupt):
             Store.open(path, create=True, config=replace(SMALL, retention=KEPT), clock=clock)
     assert (path / "pyrocket" / "retention.json").exists()

@@ -1,4 +1,4 @@
-"""Rows that show themselves: as HTML in a notebook, as text elsewhere."""
+"""Rows with a display of their own: HTML in a notebook, text elsewhere."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 _MAX_CHARACTERS = 120
-"""Of a value that is shown; the rows have all of it."""
+"""Limit of a displayed value; the rows have the whole value."""
 
 _NUMBERS = (int, timedelta)
 
@@ -36,8 +36,8 @@ class Table:
         return f"{safe(self.title)}\n{self.text()}"
 
     def text(self) -> str:
-        """Return the columns and rows, a line each, without the title."""
-        # Letters of some scripts are two cells wide.
+        """Return the column names and the rows, a line each, without the title."""
+        # Characters of some scripts are two cells wide.
         from rich.cells import cell_len
 
         lines = [list(self.columns), *([shown(value) for value in row] for row in self.rows)]
@@ -72,7 +72,7 @@ class Table:
 
 
 def shown(value: Any) -> str:
-    """Return a value as people read it, on one line, without anything that a terminal obeys."""
+    """Return a value as text on one line, shortened, with control characters escaped."""
     if value is None:
         return "-"
     if isinstance(value, bool | float):
@@ -91,14 +91,14 @@ def shown(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    # A body may have megabytes, of which nobody wants to see the end.
+    # A body may have megabytes: escape only what may be shown.
     short = safe(text[: 4 * _MAX_CHARACTERS])
     cut = len(text) > 4 * _MAX_CHARACTERS or len(short) > _MAX_CHARACTERS
     return short[: _MAX_CHARACTERS - 1] + "…" if cut else short
 
 
 def safe(text: str) -> str:
-    """Return the text with escapes for whatever is not to be printed, line ends among it."""
+    """Return the text with escapes for all characters that are not printable, line ends too."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 

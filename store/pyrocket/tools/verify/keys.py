@@ -32,7 +32,7 @@ from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.index.keys.index_file import IndexFile, IndexFileInfo, inspect
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
-from pyrocket.metadata.store_sizes import TELL_INDEX
+from pyrocket.metadata.store_sizes import GIVE_INDEX_SIZES
 from pyrocket.tools.verify.files import NOT_OF_A_STORE
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 
@@ -68,7 +68,7 @@ def report_geometry(findings: Findings, config: StoreConfig, *, given: bool) -> 
         return
     what = f"its files fit neither {config.index_slots} slots and {config.index_items} items nor"
     what += " four items a slot, and nothing else says how many they have."
-    findings.add("INDEX_GEOMETRY", Severity.ERROR, "index", what, TELL_INDEX)
+    findings.add("INDEX_GEOMETRY", Severity.ERROR, "index", what, GIVE_INDEX_SIZES)
 
 
 class KeyCheck:
