@@ -46,7 +46,7 @@ def full(ratio):
     return DiskUsage(round(ratio * 10_000), 10_000)
 
 
-def test_files_go_at_the_hour_when_their_last_message_is_old_enough():
+def test_expired_files_are_deleted_at_the_hour():
     plan = plan_cleaning(Retention(), files(100, 72, 71.9, 50), ROOMY, FOUR)
     assert going(plan) == [(0, EXPIRED), (1, EXPIRED)]
     assert not plan.refuse_appends
@@ -74,13 +74,13 @@ def test_the_first_file_that_is_not_old_ends_it():
     assert going(plan_cleaning(Retention(), files(1, 1000), ROOMY, FOUR)) == []
 
 
-def test_above_the_clean_ratio_old_files_go_at_any_hour_but_young_ones_stay():
+def test_above_the_clean_ratio_only_expired_files_are_deleted_at_any_hour():
     old_and_young = files(1000, 10, now=NOON)
     assert going(plan_cleaning(Retention(), old_and_young, full(0.75), NOON)) == []
     assert going(plan_cleaning(Retention(), old_and_young, full(0.76), NOON)) == [(0, EXPIRED)]
 
 
-def test_above_the_force_ratio_the_oldest_go_whatever_their_age_until_it_is_enough():
+def test_above_the_force_ratio_the_oldest_files_are_deleted_until_enough_is_free():
     young = files(1, 1, 1, 1, now=NOON)
     assert going(plan_cleaning(Retention(), young, full(0.85), NOON)) == []
     assert going(plan_cleaning(Retention(), young, full(0.855), NOON)) == [(0, DISK)]
@@ -95,7 +95,7 @@ def test_above_the_full_ratio_appends_are_refused_too():
     assert going(plan) == [(0, DISK)]
 
 
-def test_the_last_file_never_goes():
+def test_the_last_file_is_never_deleted():
     alone = [LogFile(0, SIZE, 0)]
     policy = Retention(hours=0, total_bytes=0)
     assert going(plan_cleaning(policy, alone, full(0.99), FOUR)) == []
@@ -103,14 +103,14 @@ def test_the_last_file_never_goes():
     assert plan_cleaning(policy, [], full(0.99), FOUR).refuse_appends
 
 
-def test_so_many_files_go_in_one_run():
+def test_a_run_deletes_a_limited_number_of_files():
     many = files(*[1000] * 30)
     assert len(plan_cleaning(Retention(), many, ROOMY, FOUR).removals) == 10
     assert len(plan_cleaning(Retention(files_per_run=3), many, full(0.99), FOUR).removals) == 3
     assert len(plan_by_hand(many, FOUR, hours=72, total_bytes=None).removals) == 30
 
 
-def test_beyond_the_total_bytes_the_oldest_go_at_any_hour():
+def test_above_the_total_bytes_the_oldest_are_deleted_at_any_hour():
     young = files(1, 1, 1, now=NOON)
     for limit, count in ((4 * SIZE, 0), (4 * SIZE - 1, 1), (2 * SIZE, 2), (0, 3)):
         plan = plan_cleaning(Retention(total_bytes=limit), young, ROOMY, NOON)
@@ -145,6 +145,6 @@ LIMITS = ["hours", "total_bytes", "files_per_run", "clean_ratio", "force_ratio",
         *({name: bad} for name in LIMITS for bad in (float("nan"), True, "5", -0.1)),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(wrong):
+def test_an_invalid_policy_is_refused(wrong):
     with pytest.raises(OptionError):
         Retention(**wrong)

@@ -193,7 +193,7 @@ def test_what_only_rocketmq_uses_of_a_topic_stays(layout, clock):
         '"t":{"perm":6,"writeQueueNums":1}',
     ],
 )
-def test_a_topic_that_cannot_be_is_damage(layout, clock, entry):
+def test_an_impossible_topic_entry_is_damage(layout, clock, entry):
     layout.config("topics").write_text(f'{{"topicConfigTable":{{{entry}}}}}')
     with pytest.raises(StoreDamagedError, match=r"topics\.json"):
         Topics(layout, clock).all()
@@ -250,7 +250,7 @@ def without_topic(path, name):
     Layout(path).config("topics").write_text(json.dumps(table))
 
 
-def test_topic_stays_that_a_refused_broker_has_written_over(path):
+def test_topic_is_kept_when_a_refused_broker_overwrites_the_table(path):
     with Store.open(path, create=True) as store:
         made = store.topics.create("made", read_queues=3, write_queues=2)
         without_topic(path, "made")

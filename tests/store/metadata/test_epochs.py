@@ -24,7 +24,7 @@ def test_offsets_of_an_older_epoch_are_good_up_to_the_smallest_later_end(tmp_pat
     "content",
     [b"[{}", b"5", b"[5]", b'[{"t":5}]', b'[{"t":{"x":1}}]', b'[{"t":{"0":null}}]', b"\xa2"],
 )
-def test_a_file_that_makes_no_sense_is_damage_by_name(tmp_path, content):
+def test_an_unparsable_file_is_reported_by_name(tmp_path, content):
     layout = Layout(tmp_path)
     layout.own.mkdir()
     layout.epochs.write_bytes(content)

@@ -35,7 +35,7 @@ def test_a_group_without_commits_has_none(queues):
     assert queues.groups.topics("g") == []
 
 
-def test_a_commit_is_seen_by_everybody(queues, open_store):
+def test_a_commit_is_visible_to_all_processes(queues, open_store):
     reader, other = open_store(read_only=True), open_store()
     assert queues.groups.commit("g", "t", {1: 5}) == {1: 5}
     assert other.groups.commit("g", "t", {0: 3}) == {0: 3, 1: 5}
@@ -78,7 +78,7 @@ def test_a_late_commit_is_passed_over(queues, path):
     assert (path / "config/consumerOffset.json").stat().st_ino == inode, "nothing to write"
 
 
-def test_a_commit_goes_backwards_where_that_is_meant(queues):
+def test_a_commit_moves_backwards_only_on_request(queues):
     queues.groups.commit("g", "t", {0: 7})
     assert queues.groups.commit("g", "t", {0: 5}, backwards=True) == {0: 5}
 
@@ -173,7 +173,7 @@ def test_deleting_a_topic_drops_its_offsets_and_keeps_the_group(queues):
     assert list(queues.groups.all()) == ["g"]
 
 
-def test_deleting_a_group_forgets_its_offsets_and_nobody_else_s(queues, path):
+def test_deleting_a_group_deletes_only_its_offsets(queues, path):
     queues.topics.create("u")
     for group in ("g", "gg"):
         queues.groups.commit(group, "t", {0: 7})

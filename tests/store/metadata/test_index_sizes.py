@@ -64,7 +64,7 @@ def test_an_index_of_other_proportions_needs_the_configuration(tmp_path):
     assert index_sizes(tmp_path / "s") == (100, 300)
 
 
-def test_an_index_of_unknown_sizes_is_no_damage_and_stays(odd, before):
+def test_an_index_of_unknown_sizes_is_kept_and_not_damage(odd, before):
     (finding,) = verify(odd).findings
     assert (finding.code, finding.file) == ("INDEX_GEOMETRY", "index")
     assert "--index-slots" in finding.fix
@@ -76,7 +76,7 @@ def test_an_index_of_unknown_sizes_is_no_damage_and_stays(odd, before):
     assert snapshot(odd / "index") == before
 
 
-def test_an_index_is_checked_and_its_sizes_are_noted_once_somebody_tells_them(odd, before):
+def test_an_index_is_checked_and_its_sizes_saved_once_they_are_given(odd, before):
     config = StoreConfig(index_slots=100, index_items=500)
     report = verify(odd, config=config)
     assert report.ok
@@ -89,14 +89,14 @@ def test_an_index_is_checked_and_its_sizes_are_noted_once_somebody_tells_them(od
         assert [each.body for each in store.lookup.query("t", "k3")] == [b"3"]
 
 
-def test_damage_of_an_index_is_found_with_the_sizes_that_somebody_tells(odd):
+def test_damage_of_an_index_is_found_with_given_sizes(odd):
     (file,) = (odd / "index").iterdir()
     overwrite(file, bytes(4), 40 + 4 * 100 + 20 * 3)
     config = StoreConfig(index_slots=100, index_items=500)
     assert set(verify(odd, config=config).counts) > {"INDEX_GEOMETRY"}
 
 
-def test_one_cut_index_file_does_not_tell_the_sizes(open_store, path):
+def test_sizes_are_not_derived_from_one_truncated_index_file(open_store, path):
     store = open_store()
     store.append_batch(batch(numbered(300), 0, keys=[[f"k{n}"] for n in range(300)]), topic="t")
     store.close()

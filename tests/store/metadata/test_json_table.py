@@ -62,7 +62,7 @@ def test_empty_files_are_an_empty_table(table, main, backup, empty):
 
 
 @pytest.mark.parametrize("text", [None, "", *BROKEN])
-def test_the_backup_stands_in_for_a_bad_file_and_that_is_said(table, main, backup, text, caplog):
+def test_the_backup_replaces_a_broken_file_with_a_warning(table, main, backup, text, caplog):
     if text is not None:
         main.write_text(text)
     backup.write_text(GOOD)
@@ -99,7 +99,7 @@ def test_invalid_utf8_is_broken_text(table, main, backup):
     assert table.read() == {"a": 1}
 
 
-def test_a_change_keeps_what_it_does_not_know_and_the_old_file(table, main, backup):
+def test_a_change_preserves_unknown_fields_and_the_old_file(table, main, backup):
     main.write_text(GOOD)
     table.change(add("b", 2))
     assert backup.read_text() == GOOD
@@ -110,7 +110,7 @@ def test_a_change_keeps_what_it_does_not_know_and_the_old_file(table, main, back
     }
 
 
-def test_the_data_version_moves_on_where_that_is_asked_for(table, main):
+def test_the_data_version_is_advanced_on_request(table, main):
     main.write_text(GOOD)
     table.change(add("b", 2), changed_at=77)
     version = fastjson.loads(main.read_text())["dataVersion"]

@@ -37,7 +37,7 @@ def noted(path):
     return QueueEnds(Layout(path)).read().least()
 
 
-def test_a_clean_end_looks_only_at_the_queues_that_were_appended_to(many, looked_at):
+def test_a_clean_shutdown_reads_only_changed_queues(many, looked_at):
     store = Store.open(many, config=SMALL)
     looked_at.clear()
     store.append(message(queue_id=3))
@@ -48,9 +48,7 @@ def test_a_clean_end_looks_only_at_the_queues_that_were_appended_to(many, looked
     assert noted(many) == {("t", queue): end for queue, end in ends.items()}
 
 
-def test_a_checkpoint_looks_only_at_the_queues_that_changed_since_the_last(
-    many, looked_at, open_store, clock
-):
+def test_a_checkpoint_reads_only_queues_changed_since_the_last(many, looked_at, open_store, clock):
     store = open_store()
     for queue in (3, 7):
         store.append(message(queue_id=queue))
@@ -73,7 +71,7 @@ def test_ends_of_queues_that_another_writer_appended_to_are_noted(many, recoveri
     assert recoveries == []
 
 
-def test_nothing_is_looked_at_again_after_a_cleaning(path, recoveries):
+def test_a_cleaning_does_not_make_all_queues_be_read_again(path, recoveries):
     with filled(path, 200) as store:
         store.topics.create("other", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(30), 0), topic="other")

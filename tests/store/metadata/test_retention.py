@@ -33,7 +33,7 @@ def write_late(path, clock, hours=6, config=SMALL):
     return len(log_files(path))
 
 
-def test_a_retention_given_at_creation_is_obeyed_by_every_writer(path, clock):
+def test_all_writers_follow_the_retention_given_at_creation(path, clock):
     filled(path, clock, retention=KEPT).close()
     assert len(log_files(path)) > 4
     with Store.open(path, read_only=True) as store:
@@ -79,7 +79,7 @@ def test_a_retention_may_be_changed_and_taken_away(path, clock):
     assert write_late(path, clock, 10_000) >= count
 
 
-def test_by_bytes_alone_no_message_goes_for_its_age(path, clock):
+def test_a_limit_of_bytes_deletes_nothing_by_age(path, clock):
     limit = 3 * SMALL.log_file_bytes
     filled(path, clock, retention=Retention(hours=None, total_bytes=limit)).close()
     assert write_late(path, clock, 10_000) == 3
@@ -91,7 +91,7 @@ def test_a_reader_sets_nothing(path, clock):
         store.set_retention(KEPT)
 
 
-def test_cleaning_by_hand_goes_by_it(path, clock):
+def test_cleaning_by_hand_uses_the_retention(path, clock):
     with filled(path, clock, retention=Retention(hours=5, at_hours=())) as store:
         clock.now += 6 * HOUR_MS
         preview = store.clean(dry_run=True)
@@ -99,7 +99,7 @@ def test_cleaning_by_hand_goes_by_it(path, clock):
         assert store.clean().removals == preview.removals
 
 
-def test_a_creation_that_died_leaves_its_retention_to_nobody(path, clock, monkeypatch):
+def test_a_killed_creation_leaves_no_retention(path, clock, monkeypatch):
     def die(*given):
         raise KeyboardInterrupt
 

@@ -53,7 +53,7 @@ def _system_topics_may_be_written(monkeypatch):
     monkeypatch.setattr("pyrocket.engine.sender.check_topic_name", lambda name: None)
 
 
-def test_rocketmq_is_told_of_the_levels_every_ten_seconds(tmp_path, clock):
+def test_delay_offsets_are_saved_for_rocketmq_every_ten_seconds(tmp_path, clock):
     """A broker that comes after a crash of ours repeats no more than it would of its own."""
     store = with_delayed(tmp_path, clock=clock, config=BY_HAND)
     told = []

@@ -134,7 +134,7 @@ def test_peek_is_not_for_reading_all(store, n):
         notebook.peek(store, "orders", n)
 
 
-def test_looking_changes_nothing_and_needs_a_store(store, tmp_path):
+def test_tables_change_nothing_and_need_a_store(store, tmp_path):
     store.groups.commit("billing", "orders", {0: 1})
     # An open store flushes and indexes by itself.
     store.close()
@@ -194,7 +194,7 @@ def test_the_store_of_the_environment_is_looked_at_without_a_path(store, monkeyp
     assert notebook.topics().rows == notebook.topics(store).rows
 
 
-def test_a_store_or_topic_that_nothing_names_is_asked_for(store, monkeypatch):
+def test_a_missing_store_or_topic_name_is_an_error(store, monkeypatch):
     monkeypatch.delenv("PYROCKET_STORE", raising=False)
     with pytest.raises(StoreNotFoundError, match="PYROCKET_STORE"):
         notebook.topics()

@@ -27,7 +27,7 @@ def test_a_store_without_the_connector_has_no_doctor(monkeypatch):
     assert find_commands() == {}
 
 
-def test_a_command_that_cannot_be_loaded_says_so_and_spares_the_others(monkeypatch):
+def test_a_broken_command_is_reported_and_others_work(monkeypatch):
     monkeypatch.setattr(cli, "entry_points", lambda group: [BROKEN])
     listed = CliRunner().invoke(main, ["--help"])
     assert listed.exit_code == 0
@@ -63,7 +63,7 @@ def test_the_list_of_commands_says_what_one_needs():
 
 
 @pytest.mark.parametrize("command", ["topic list", "message tail t", "group lag", "store info"])
-def test_what_looks_at_a_store_works_without_pyspark(path, command):
+def test_store_commands_work_without_pyspark(path, command):
     filled(path, count=3).close()
     done = run_without_pyspark(*command.split(), "--path", str(path))
     assert (done.returncode, done.stderr) == (0, "")
@@ -103,7 +103,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_is_not_taken_for_something_found(interruptible):
+def test_ctrl_c_exits_with_130_not_1(interruptible):
     """Neither in a command nor at its question; who answers nothing has said no."""
 
     @click.command()
@@ -123,7 +123,7 @@ def test_ctrl_c_is_not_taken_for_something_found(interruptible):
     assert CliRunner().invoke(group, ["slow", "--ask"], input="").exit_code == 1
 
 
-def test_ctrl_c_at_a_question_is_ctrl_c():
+def test_ctrl_c_at_a_question_exits_with_130():
     @click.command()
     def ask():
         try:
@@ -161,7 +161,7 @@ def test_a_checkout_that_is_not_installed_says_where_it_is(monkeypatch):
         (["checkpoint", "shwo"], "'show'"),
     ],
 )
-def test_a_mistyped_command_is_answered_with_the_nearest(mistyped, meant):
+def test_a_mistyped_command_suggests_the_nearest(mistyped, meant):
     done = CliRunner().invoke(main, mistyped)
     assert done.exit_code == 2
     assert f"Did you mean {meant}" in done.stderr
@@ -169,11 +169,11 @@ def test_a_mistyped_command_is_answered_with_the_nearest(mistyped, meant):
     assert f"Did you mean {meant}" in told["error"]["message"]
 
 
-def test_a_command_that_resembles_none_is_answered_with_all():
+def test_an_unknown_command_lists_all():
     assert "topic, verify" in CliRunner().invoke(main, ["qqqqq"]).stderr
 
 
-def test_help_shows_each_summary_to_its_end(monkeypatch):
+def test_help_shows_whole_summaries(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     for arguments in ([], ["store"], ["topic"], ["message"], ["group"], ["checkpoint"]):
         shown = CliRunner().invoke(main, [*arguments, "--help"]).stdout

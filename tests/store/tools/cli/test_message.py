@@ -42,7 +42,7 @@ def test_tail_shows_the_newest_of_all_queues_in_the_order_of_the_log(path):
     assert snapshot(path) == before
 
 
-def test_tail_reads_what_a_repair_has_cut_off_a_log(path):
+def test_tail_reads_messages_truncated_by_a_repair(path):
     (log,) = (path / "commitlog").iterdir()
     damaged = bytearray(log.read_bytes())
     damaged[88] ^= 1
@@ -56,7 +56,7 @@ def test_tail_reads_what_a_repair_has_cut_off_a_log(path):
     document_on(log, "message", "tail", "t", status=2)
 
 
-def test_tail_prints_a_line_for_each_message_that_no_terminal_obeys(path):
+def test_tail_prints_one_escaped_line_for_each_message(path):
     first, second, third = run_on(path, "message", "tail", "t").stdout.splitlines()
     assert first.startswith("queue=1 offset=0 stored=20")
     assert first.endswith("keys=k-1  a")
@@ -64,7 +64,7 @@ def test_tail_prints_a_line_for_each_message_that_no_terminal_obeys(path):
     assert third.endswith(r"keys=k-1,k-2 city=Oslo  \x1b[2J\r\n\xff")
 
 
-def test_bodies_that_are_no_utf_8_are_base64_and_say_so(path):
+def test_bodies_that_are_not_utf_8_are_marked_base64(path):
     *_, last = document_on(path, "message", "tail", "t")["messages"]
     assert last["bodyEncoding"] == "base64"
     assert base64.b64decode(last["body"]) == EVIL
@@ -148,7 +148,7 @@ def start(path, *arguments, **options):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
-def test_a_reader_that_closes_the_pipe_ends_the_command_without_a_word(path):
+def test_a_closed_pipe_ends_the_command_silently(path):
     """As `| head -1` does."""
     with start(path, "produce", "t", stdin=subprocess.PIPE) as sending:
         sending.stdin.write(b"one\n")
@@ -176,7 +176,7 @@ def test_what_was_sent_before_ctrl_c_stays_sent_and_the_store_is_closed(path):
     assert not (path / "abort").exists()
 
 
-def test_letters_that_the_output_cannot_carry_are_escaped(path):
+def test_characters_that_the_output_cannot_encode_are_escaped(path):
     """As where cron or a terminal has an encoding of one byte."""
     run_on(path, "message", "produce", "t", "東ä")
     settings = {**os.environ, "PYTHONIOENCODING": "latin-1"}

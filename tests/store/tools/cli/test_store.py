@@ -15,7 +15,7 @@ def sound(path):
     return path
 
 
-def test_info_says_what_a_store_is_and_holds_and_changes_nothing(sound):
+def test_info_shows_a_store_and_changes_nothing(sound):
     before = snapshot(sound)
     found = json.loads(run("store", "info", "--path", sound, "--json").stdout)
     assert (found["topics"], found["messages"], found["groups"]) == (1, 60, 1)
@@ -55,7 +55,7 @@ def test_the_environment_may_name_a_store_by_uri_as_for_spark(sound):
     assert "'hdfs'" in refused.stderr
 
 
-def test_a_store_that_is_not_named_is_asked_for():
+def test_a_missing_path_is_a_usage_error():
     done = run("store", "info", PYROCKET_STORE="")
     assert done.exit_code == 2
     assert "--path" in done.stderr
@@ -66,12 +66,12 @@ def test_a_store_that_is_not_named_is_asked_for():
     ("text", "size"),
     [("0", 0), ("512", 512), ("64k", 65_536), ("10g", 10 << 30), ("1TiB", 1 << 40)],
 )
-def test_sizes_are_written_as_people_do(text, size):
+def test_sizes_may_have_units(text, size):
     assert parse(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5g", "10 q", "9" * 25, "9" * 5000, "8388608t"])
-def test_what_is_no_size_is_refused_with_an_example(sound, text):
+def test_an_invalid_size_is_refused_with_an_example(sound, text):
     done = run("store", "clean", "--path", sound, f"--total-bytes={text}")
     assert done.exit_code == 2
     assert "10g" in done.stderr
@@ -108,7 +108,7 @@ def test_how_long_messages_are_kept_is_set_and_shown(sound):
         ["--retention-bytes", "much"],
     ],
 )
-def test_a_retention_that_says_nothing_is_refused(sound, given):
+def test_a_retention_without_a_limit_is_refused(sound, given):
     before = snapshot(sound)
     assert run("store", "set", "--path", sound, *given).exit_code == 2
     assert snapshot(sound) == before

@@ -52,7 +52,7 @@ def test_a_sound_store_is_verified_in_one_line(sound):
     assert snapshot(sound) == before
 
 
-def test_findings_are_named_placed_and_given_a_way_out(damaged):
+def test_findings_have_code_place_and_remedy(damaged):
     done = run("verify", damaged)
     assert done.exit_code == 1
     assert "QUEUE_ENTRY_MISSING" in done.output
@@ -65,7 +65,7 @@ def test_findings_are_named_placed_and_given_a_way_out(damaged):
     assert finding["fix"].startswith("pyrocket repair")
 
 
-def test_repair_says_what_it_will_do_and_asks(damaged):
+def test_repair_shows_its_actions_and_asks(damaged):
     refused = run("repair", damaged, answer="n\n")
     assert refused.exit_code == 1
     assert "rebuild the queue t/0" in refused.stderr
@@ -75,7 +75,7 @@ def test_repair_says_what_it_will_do_and_asks(damaged):
     assert run("verify", damaged).exit_code == 0
 
 
-def test_a_repair_that_nobody_answers_names_the_way_to_do_without(damaged):
+def test_a_repair_without_an_answer_names_the_option_yes(damaged):
     refused = run("repair", damaged, answer="")
     assert refused.exit_code == 2
     assert "Error [NO_ANSWER]" in refused.stderr
@@ -92,7 +92,7 @@ def test_repair_in_scripts_neither_asks_nor_guesses(damaged):
     assert document("repair", damaged, "--yes")["actions"] == []
 
 
-def test_an_index_of_which_nothing_is_known_is_told_about_by_hand(path):
+def test_unknown_index_sizes_are_given_by_options(path):
     """Five items a slot are not RocketMQ's ratio, and no index file says how many there are."""
     config = SMALL.with_sizes(index_slots=20, index_items=100)
     with Store.open(path, create=True, config=config) as store:
@@ -122,14 +122,14 @@ def test_cleaning_by_hand(sound):
 
 
 @pytest.mark.parametrize("limit", [["--hours", "nan"], ["--hours", -1], ["--total-bytes", -1]])
-def test_a_cleaning_down_to_no_number_removes_nothing(sound, limit):
+def test_a_cleaning_with_an_invalid_limit_deletes_nothing(sound, limit):
     before = log_files(sound)
     assert run("clean", sound, *limit).exit_code == 2
     assert log_files(sound) == before
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
-def test_a_cleaning_names_what_stays_and_why(sound, dry_run):
+def test_a_cleaning_names_the_files_it_keeps_and_why(sound, dry_run):
     with Store.open(sound) as store:
         store.append(message(b"later", delay_level=18))
         held = int(log_files(sound)[-1].name)
@@ -167,7 +167,7 @@ def test_a_snapshot_by_hand(sound, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_cannot_be_done_exits_with_two_and_a_way_out(command, tmp_path):
+def test_errors_exit_with_2_and_a_remedy(command, tmp_path):
     more = {"clean": ["--hours", 1], "snapshot": [tmp_path / "copy"]}.get(command, [])
     done = run(command, tmp_path / "nothing", *more)
     assert done.exit_code == 2
@@ -255,7 +255,7 @@ class Terminal(io.StringIO):
     ("command", "last"),
     [("repair", "commitlog/0000"), ("snapshot", "consumequeue/t/0/0000"), ("verify", "commitlog/")],
 )
-def test_people_see_how_far_a_long_command_is(command, last, sound, tmp_path, terminal):
+def test_a_long_command_shows_its_progress(command, last, sound, tmp_path, terminal):
     more = [tmp_path / "copy"] if command == "snapshot" else []
     status, shown = terminal(command, sound, *more)
     assert status == 0
@@ -265,7 +265,7 @@ def test_people_see_how_far_a_long_command_is(command, last, sound, tmp_path, te
     assert (status, shown) == (0, "")
 
 
-def test_the_bar_of_a_repair_makes_room_for_the_question(damaged, terminal):
+def test_the_progress_bar_is_cleared_for_a_question(damaged, terminal):
     status, shown = terminal("repair", damaged, answer="y\n")
     assert status == 0
     before, question = shown.split("To do:")

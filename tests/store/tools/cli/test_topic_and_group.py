@@ -78,7 +78,7 @@ def test_a_topic_is_created_once_and_one_that_exists_stays_as_it_is(path):
     assert document_on(path, "topic", "show", "new")["readQueues"] == 3
 
 
-def test_a_mistyped_path_makes_no_store_and_create_store_does(tmp_path):
+def test_a_store_is_only_created_with_create_store(tmp_path):
     refused = document_on(tmp_path / "s", "topic", "create", "new", status=2)["error"]
     assert refused["code"] == "STORE_NOT_FOUND"
     assert "--create-store" in refused["remedy"]

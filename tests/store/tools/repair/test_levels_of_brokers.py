@@ -68,7 +68,7 @@ def entry_file(path, queue_id=0):
     return queue_files(path, SCHEDULE, queue_id)[0]
 
 
-def test_a_sound_store_with_levels_of_its_own_is_not_called_damaged(root):
+def test_a_store_with_levels_of_its_own_is_not_damaged(root):
     report = verify(root)
     assert not codes(report) & {"QUEUE_TAGS_WRONG", "DELAY_LEVELS_UNKNOWN"}
     assert report.ok
@@ -98,7 +98,7 @@ def test_with_levels_given_every_entry_is_checked(root):
 
 
 @pytest.mark.parametrize("code", [0, 12345, 1_700_000_007_031])
-def test_a_time_that_no_level_can_mean_is_damage_and_mended(root, code):
+def test_a_due_time_of_no_level_is_damage_and_repaired(root, code):
     before = waits(root)
     overwrite(entry_file(root), code.to_bytes(8, "big"), 2 * ENTRY_BYTES + 12)
     assert "QUEUE_TAGS_WRONG" in codes(verify(root))
@@ -106,7 +106,7 @@ def test_a_time_that_no_level_can_mean_is_damage_and_mended(root, code):
     assert waits(root) == before
 
 
-def test_the_commands_take_the_levels(root):
+def test_commands_accept_delay_levels(root):
     done = CliRunner().invoke(main, ["verify", str(root), "--delay-levels", "1s 2s", "--json"])
     assert done.exit_code == 1
     assert "QUEUE_TAGS_WRONG" in {one["code"] for one in json.loads(done.stdout)["findings"]}
@@ -118,7 +118,7 @@ def test_the_commands_take_the_levels(root):
 
 
 @pytest.mark.parametrize("at", [0, 2, 4])
-def test_a_rebuilt_queue_keeps_due_times_and_learns_those_that_are_lost(root, at):
+def test_a_rebuilt_queue_keeps_due_times_and_derives_lost_ones(root, at):
     before = waits(root)
     assert before == [7000] * 5
     overwrite(entry_file(root), bytes(ENTRY_BYTES), at * ENTRY_BYTES)
@@ -127,7 +127,7 @@ def test_a_rebuilt_queue_keeps_due_times_and_learns_those_that_are_lost(root, at
     assert waits(root, 1) == [9000] * 5
 
 
-def test_a_rebuilt_queue_keeps_the_due_times_of_both_levels_that_were(path):
+def test_a_rebuilt_queue_keeps_the_due_times_of_both_former_levels(path):
     write_as_broker(path, CHANGED, counts=(5,))
     write_as_broker(path, OWN, counts=(5,))
     before = tags_codes_of(path, 0)
@@ -136,7 +136,7 @@ def test_a_rebuilt_queue_keeps_the_due_times_of_both_levels_that_were(path):
     assert tags_codes_of(path, 0) == before
 
 
-def test_a_writer_takes_the_levels_that_the_entries_say(root, clock):
+def test_a_writer_derives_the_levels_from_entries(root, clock):
     with Store.open(root, clock=clock) as store:
         store.append(message(b"x", delay_level=1))
         store.append(message(b"x", delay_level=4))
@@ -145,7 +145,7 @@ def test_a_writer_takes_the_levels_that_the_entries_say(root, clock):
     assert not codes(verify(root)) & {"QUEUE_TAGS_WRONG", "DELAY_LEVELS_UNKNOWN"}
 
 
-def test_a_store_of_ours_is_checked_by_its_own_levels(path):
+def test_our_store_is_checked_by_its_own_levels(path):
     config = replace(CONFIG, delay_levels=OWN)
     with Store.open(path, create=True, config=config, clock=FakeClock()) as store:
         store.append(message(b"x", delay_level=1))
@@ -156,7 +156,7 @@ def test_a_store_of_ours_is_checked_by_its_own_levels(path):
         verify(path, config=replace(config, delay_levels="1s"))
 
 
-def test_one_entry_that_differs_from_the_others_is_no_level(root):
+def test_one_different_entry_does_not_make_a_level(root):
     overwrite(entry_file(root), (1_700_000_009_050).to_bytes(8, "big"), 4 * ENTRY_BYTES + 12)
     with Store.open(root, clock=FakeClock()):
         pass

@@ -34,7 +34,7 @@ def entries(path):
     return {file: file.read_bytes() for topic in "tu" for file in queue_files(path, topic)}
 
 
-def test_it_is_named_by_all_and_nothing_else_is_said_to_be_mendable(lost):
+def test_a_missing_last_file_is_the_only_finding_and_not_repairable(lost):
     path, _, gone, _ = lost
     with pytest.raises(StoreDamagedError, match=f"STORE_FILE_MISSING.*{gone.name}.*backup"):
         Store.open(path)
@@ -57,7 +57,7 @@ def emptied(path, clock):
     return path, last
 
 
-def test_a_refusal_leaves_an_empty_last_file_and_with_it_the_way_out(emptied):
+def test_a_refused_open_leaves_an_empty_last_file(emptied):
     """Without the file nobody could tell any more that a cut mends the store."""
     path, last = emptied
     found = verify(path)
@@ -70,7 +70,7 @@ def test_a_refusal_leaves_an_empty_last_file_and_with_it_the_way_out(emptied):
     assert repair(path).after.ok
 
 
-def test_an_empty_last_file_that_nothing_points_to_goes(path, clock):
+def test_an_empty_last_file_without_entries_is_removed(path, clock):
     """A broker that was killed may leave one."""
     with make(path, clock) as store:
         held = {topic: bodies(store, topic) for topic in ("t", "u")}
@@ -95,7 +95,7 @@ def test_repair_neither_cuts_the_log_nor_drops_entries(lost):
     assert verify(path).ok
 
 
-def test_damage_before_it_is_not_taken_for_a_torn_end(lost):
+def test_damage_before_a_missing_file_is_not_a_torn_end(lost):
     path, *_ = lost
     last = log_files(path)[-1]
     data = last.read_bytes()
@@ -109,7 +109,7 @@ def test_damage_before_it_is_not_taken_for_a_torn_end(lost):
     assert snapshot(path) == before
 
 
-def test_a_file_that_goes_while_the_store_is_open_is_never_begun_anew(path, clock):
+def test_a_file_deleted_while_the_store_is_open_is_never_created_again(path, clock):
     with make(path, clock) as store:
         gone = log_files(path)[-1]
         content = gone.read_bytes()
@@ -122,7 +122,7 @@ def test_a_file_that_goes_while_the_store_is_open_is_never_begun_anew(path, cloc
     assert verify(path).ok
 
 
-def test_a_log_whose_files_are_all_gone_is_no_empty_one(path, clock):
+def test_a_log_without_any_of_its_files_is_not_empty(path, clock):
     make(path, clock).close()
     reboot(path)
     for file in log_files(path):

@@ -38,7 +38,7 @@ def remove(path, files):
 
 @pytest.mark.parametrize("files", [slice(0, 3), slice(1, 3), slice(2, 3)])
 @pytest.mark.parametrize("place", ["store", "copy"])
-def test_files_lost_at_the_end_after_a_clean_end_are_found_and_built_again(sound, files, place):
+def test_index_files_missing_after_a_clean_shutdown_are_found_and_rebuilt(sound, files, place):
     path = sound if place == "store" else shutil.copytree(sound, sound.parent / "copy")
     remove(path, files)
     left = index_files(path)
@@ -51,14 +51,14 @@ def test_files_lost_at_the_end_after_a_clean_end_are_found_and_built_again(sound
     assert not verify(path).findings
 
 
-def test_a_folder_of_the_index_that_is_gone_is_found(sound):
+def test_a_missing_index_folder_is_found(sound):
     shutil.rmtree(sound / "index")
     assert set(verify(sound).counts) == {"KEY_INDEX_BEHIND"}
     repair(sound)
     assert not verify(sound).findings
 
 
-def test_a_file_lost_at_the_beginning_is_found_and_built_again(sound):
+def test_a_missing_first_index_file_is_found_and_rebuilt(sound):
     remove(sound, slice(0, 1))
     (finding,) = verify(sound).findings
     assert (finding.code, finding.file) == ("KEY_INDEX_GAPS", f"index/{index_files(sound)[0].name}")
@@ -67,14 +67,14 @@ def test_a_file_lost_at_the_beginning_is_found_and_built_again(sound):
     assert not verify(sound).findings
 
 
-def test_what_was_cleaned_away_is_not_missed(path):
+def test_keys_of_cleaned_messages_are_not_required(path):
     with filled(path, count=200) as store:
         store.clean(total_bytes=8_000)
     assert len(index_files(path)) < 3
     assert not verify(path).findings
 
 
-def test_an_index_that_lags_behind_while_the_store_is_in_use_is_fine(path):
+def test_an_index_may_lag_while_the_store_is_in_use(path):
     with filled(path, count=30) as store:
         assert set(verify(path).counts) == {"NOT_CLOSED"}
         store.close(clean=False)
@@ -90,7 +90,7 @@ def test_a_writer_without_an_index_leaves_a_note_and_nothing_to_repair(path):
     assert not repair(path).actions
 
 
-def test_who_comes_and_appends_nothing_builds_nothing_and_that_stays_noted(sound):
+def test_a_writer_that_appends_nothing_builds_no_index_and_the_note_stays(sound):
     remove(sound, slice(1, 3))
     Store.open(sound).close()
     (finding,) = verify(sound).findings
@@ -101,14 +101,14 @@ def test_who_comes_and_appends_nothing_builds_nothing_and_that_stays_noted(sound
 
 
 @pytest.mark.parametrize("file", [0, 1, 2])
-def test_an_item_of_no_key_is_of_the_file_that_is_named(sound, file):
+def test_an_item_without_a_key_is_reported_with_its_file(sound, file):
     name = damage_item(sound, file, 3, at=2)
     found = {one.code: one.file for one in verify(sound).findings}
     assert found.keys() >= {"KEY_INDEX_GAPS", "KEY_INDEX_WRONG"}
     assert set(found.values()) == {name}
 
 
-def test_items_of_the_last_record_are_looked_at_as_soon_as_it_is_the_last(sound):
+def test_items_of_the_last_record_are_checked(sound):
     name = damage_item(sound, 2, 200 - 2 * 79 - 1, at=2)
     found = {one.code: one.file for one in verify(sound).findings}
     assert found["KEY_INDEX_GAPS"] == found["KEY_INDEX_WRONG"] == name

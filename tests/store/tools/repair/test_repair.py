@@ -42,7 +42,7 @@ def contents_of(path):
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, *TABLE_DAMAGES], ids=lambda damage: damage.name)
-def test_damage_is_found_named_and_mended_if_it_can_be(path, sound, damage):
+def test_verify_finds_damage_and_repair_fixes_what_it_can(path, sound, damage):
     damage.do(path)
     before = snapshot(path)
     report = verify(path)
@@ -85,7 +85,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize("damage", ENDS, ids=lambda damage: damage.name)
-def test_one_repair_is_enough_where_the_log_lost_its_end_after_a_clean_end(path, clock, damage):
+def test_one_repair_fixes_a_log_that_lost_its_end_after_a_clean_shutdown(path, clock, damage):
     """Checkpoint and key index are ahead of the log then; the words still say where it ended."""
     make(path, clock).close()
     damage.do(path)
@@ -130,7 +130,7 @@ def check_stepped_over(path, sound, lost):
         assert store.history.epoch == 0
 
 
-def test_what_cannot_be_mended_is_left_as_it_is(path, sound):
+def test_repair_leaves_unrepairable_files_unchanged(path, sound):
     damage = next(each for each in DAMAGES if each.name == "log file gone")
     damage.do(path)
     (path / "commitlog/x.tmp").touch()
@@ -149,7 +149,7 @@ def test_what_cannot_be_mended_is_left_as_it_is(path, sound):
 
 
 @pytest.mark.parametrize("lost", ["t/0", "t/0/00000000000000000200", "."])
-def test_files_of_a_queue_that_is_rebuilt_are_as_old_as_their_last_messages(path, sound, lost):
+def test_rebuilt_queue_files_have_the_times_of_their_last_messages(path, sound, lost):
     """RocketMQ 4.x looks up times by that."""
     gone = path / "consumequeue" / lost
     shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
@@ -161,7 +161,7 @@ def test_files_of_a_queue_that_is_rebuilt_are_as_old_as_their_last_messages(path
     assert ages[0] < ages[-1] < path.stat().st_mtime * 1000 - 1_000_000
 
 
-def test_what_is_cut_is_kept_and_a_new_epoch_begins(path, sound):
+def test_truncated_messages_are_kept_and_a_new_epoch_begins(path, sound):
     next(each for each in DAMAGES if each.name == "last body").do(path)
     report = verify(path)
     start = report.log_end
@@ -174,7 +174,7 @@ def test_what_is_cut_is_kept_and_a_new_epoch_begins(path, sound):
         assert store.history.cut_since(0, "t", 0) == LAST
 
 
-def test_what_is_in_the_way_goes_to_the_quarantine(path, sound):
+def test_foreign_files_are_moved_to_the_quarantine(path, sound):
     (path / "consumequeue/t/0/mine.txt").write_text("precious")
     repair(path)
     (kept,) = (path / "pyrocket/quarantine").rglob("mine.txt")
@@ -199,7 +199,7 @@ def test_repair_asks_before_it_does_anything(path, sound):
     assert "QUEUE_TAGS_WRONG" in verify(path).counts
 
 
-def test_queues_that_are_gone_come_back(path, sound):
+def test_missing_queues_are_rebuilt(path, sound):
     shutil.rmtree(path / "consumequeue")
     assert verify(path).counts["QUEUE_ENTRY_MISSING"] == 3
     repair(path)
@@ -235,7 +235,7 @@ def test_a_store_that_was_not_closed_is_recovered(path, clock):
 
 @pytest.mark.parametrize("damaged", [range(512), [FLUSHED], [PUBLISHED], [DISPATCHED, PUBLISHED]])
 @pytest.mark.parametrize("turned", [0xFF, 0x10000])
-def test_words_that_are_damaged_are_found_out_and_lose_nothing(path, clock, damaged, turned):
+def test_corrupt_shared_state_is_found_and_loses_nothing(path, clock, damaged, turned):
     """Nothing is judged by them, and the store is recovered as the next writer would."""
     with make(path, clock) as store:
         expected = {topic: bodies(store, topic) for topic in ("t", "u")}
@@ -253,14 +253,14 @@ def test_words_that_are_damaged_are_found_out_and_lose_nothing(path, clock, dama
     assert contents_of(path) == expected
 
 
-def test_a_place_without_a_store_is_no_store(tmp_path):
+def test_a_directory_without_a_store_is_refused(tmp_path):
     for run in (verify, repair):
         with pytest.raises(PyrocketError, match="STORE_NOT_FOUND"):
             run(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("kinds", [("torn", "foreign in log"), ("tags", "topics broken")])
-def test_a_repair_that_dies_can_begin_again(tmp_path, clock, monkeypatch, kinds):
+def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
     """At every fifth step that changes the disk, and everything after it fails too."""
     for step in range(len(kinds[0]) % 5, 400, 5):
         path = tmp_path / f"store{step}"

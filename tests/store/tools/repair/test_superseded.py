@@ -24,7 +24,7 @@ def lose_and_go_on(path, monkeypatch, *, kept, more):
 
 
 @pytest.mark.parametrize(("kept", "more"), [(0, 1), (0, 40), (0, 50), (2, 1), (2, 20), (2, 30)])
-def test_offsets_given_twice_are_no_mere_note(path, monkeypatch, kept, more):
+def test_offsets_assigned_twice_are_an_error(path, monkeypatch, kept, more):
     lose_and_go_on(path, monkeypatch, kept=kept, more=more)
     report = verify(path)
     assert not report.ok
@@ -34,7 +34,7 @@ def test_offsets_given_twice_are_no_mere_note(path, monkeypatch, kept, more):
     assert not any(one.repairable for one in report.findings)
 
 
-def test_a_topic_that_a_broker_has_deleted_and_made_again_is_but_noted(path, monkeypatch):
+def test_a_topic_recreated_by_a_broker_is_only_a_note(path, monkeypatch):
     monkeypatch.setattr(record_batch, "_HOST", BROKER)
     lose_and_go_on(path, monkeypatch, kept=0, more=3)
     report = verify(path)
@@ -42,7 +42,7 @@ def test_a_topic_that_a_broker_has_deleted_and_made_again_is_but_noted(path, mon
     assert report.ok
 
 
-def test_a_topic_of_ours_that_was_deleted_and_made_again_is_sound(path):
+def test_a_topic_recreated_by_us_is_not_reported(path):
     with filled(path, count=40) as store:
         store.topics.delete("t")
         store.topics.create("t", read_queues=1, write_queues=1)

@@ -31,7 +31,7 @@ def in_table(path):
 
 
 @pytest.mark.parametrize("name", [GROUPS, OFFSETS, LEVELS, TOPICS, *OWN])
-def test_who_has_no_copy_of_a_broken_file_may_remove_it(sound, name):
+def test_a_broken_file_without_a_copy_may_be_removed(sound, name):
     """As the way out says; topics then come back by a repair."""
     for end in ("", ".bak"):
         if end == "" or (sound / f"{name}.bak").exists():
@@ -50,7 +50,7 @@ def test_who_has_no_copy_of_a_broken_file_may_remove_it(sound, name):
     assert verify(sound).ok
 
 
-def test_a_broken_table_does_not_keep_other_things_from_being_looked_at(sound):
+def test_a_broken_table_does_not_hide_other_findings(sound):
     """Nor is anything rebuilt that needs it."""
     (sound / OWN[1]).write_text("xx")
     (sound / "commitlog/x.tmp").touch()
@@ -66,7 +66,7 @@ def test_a_broken_table_does_not_keep_other_things_from_being_looked_at(sound):
     assert verify(sound).ok
 
 
-def test_messages_of_deleted_topics_are_not_missed_where_nothing_tells_of_them(path, clock):
+def test_messages_of_unknown_deleted_topics_are_not_reported(path, clock):
     with make(path, clock) as store:
         store.topics.delete("t")
     (path / OWN[1]).write_text("xx")
@@ -74,7 +74,7 @@ def test_messages_of_deleted_topics_are_not_missed_where_nothing_tells_of_them(p
 
 
 @pytest.mark.parametrize("place", ["store", "copy"])
-def test_a_repair_from_the_backup_brings_all_topics_and_queues(path, clock, place):
+def test_a_repair_from_the_backup_restores_all_topics_and_queues(path, clock, place):
     """The backup is older than the table: it lacks the last topic, or its last queues."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.topics.create("orders", read_queues=2, write_queues=2)
@@ -93,7 +93,7 @@ def test_a_repair_from_the_backup_brings_all_topics_and_queues(path, clock, plac
     assert not repair(root).actions
 
 
-def test_topics_come_back_from_their_queues_where_nothing_else_knows_them(sound):
+def test_unknown_topics_are_restored_from_their_queues(sound):
     for name in (TOPICS, f"{TOPICS}.bak", OWN[1]):
         (sound / name).unlink()
     missing = [one for one in verify(sound).findings if one.code == "CONFIG_TOPIC_MISSING"]
@@ -106,7 +106,7 @@ def test_topics_come_back_from_their_queues_where_nothing_else_knows_them(sound)
     assert verify(sound).ok
 
 
-def test_topics_come_back_from_the_log_with_their_queues(sound):
+def test_topics_are_restored_from_the_log_with_their_queues(sound):
     shutil.rmtree(sound / "consumequeue")
     for name in (TOPICS, f"{TOPICS}.bak", OWN[1]):
         (sound / name).unlink()
@@ -115,7 +115,7 @@ def test_topics_come_back_from_the_log_with_their_queues(sound):
     assert verify(sound).ok
 
 
-def test_deleted_topics_are_not_missed(path, clock):
+def test_deleted_topics_are_not_reported(path, clock):
     """By us, with messages in the log; and by a broker, whatever we remember."""
     with make(path, clock) as store:
         store.topics.delete("t")
@@ -139,7 +139,7 @@ def test_deleted_topics_are_not_missed(path, clock):
     assert verify(copy).ok
 
 
-def test_all_tables_gone_is_told_and_the_topics_come_back(sound):
+def test_missing_tables_are_reported_and_topics_restored(sound):
     expected = in_table(sound)
     shutil.rmtree(sound / "config")
     (finding,) = [one for one in verify(sound).findings if one.code == "CONFIG_MISSING"]
@@ -150,7 +150,7 @@ def test_all_tables_gone_is_told_and_the_topics_come_back(sound):
 
 
 @pytest.mark.parametrize("offset", [61, -1])
-def test_a_group_out_of_its_queue_is_told_and_reset_as_the_way_out_says(sound, offset):
+def test_an_offset_outside_its_queue_is_reported_and_its_remedy_works(sound, offset):
     table = {"t@g": {0: offset, 7: 99}, "gone@g": {0: 99}}
     (sound / OFFSETS).write_text(json.dumps({"offsetTable": table}))
     (finding,) = verify(sound).findings
@@ -162,7 +162,7 @@ def test_a_group_out_of_its_queue_is_told_and_reset_as_the_way_out_says(sound, o
     assert verify(sound).ok
 
 
-def test_a_group_behind_what_was_cleaned_away_is_fine(path, clock):
+def test_an_offset_below_the_minimum_is_not_reported(path, clock):
     with make(path, clock) as store:
         store.clean(total_bytes=0)
         assert store.min_offset("t", 0) > 17
@@ -170,7 +170,7 @@ def test_a_group_behind_what_was_cleaned_away_is_fine(path, clock):
 
 
 @pytest.mark.parametrize("name", ["lock", "pyrocket/mutex", "pyrocket/clock"])
-def test_a_folder_that_a_repair_needs_out_of_the_way_is_named(sound, name):
+def test_a_folder_in_the_way_of_a_repair_is_reported(sound, name):
     folder_for(name, sound)
     (finding,) = [one for one in verify(sound).findings if one.code == "FOREIGN_FILE"]
     assert finding.file == name
@@ -181,7 +181,7 @@ def test_a_folder_that_a_repair_needs_out_of_the_way_is_named(sound, name):
 
 
 @pytest.mark.parametrize("name", ["config", "pyrocket"])
-def test_a_file_in_the_place_of_our_folders_is_one_finding_of_it(sound, name):
+def test_a_file_in_the_place_of_our_folder_is_one_finding(sound, name):
     file_for(name, sound)
     (finding,) = [one for one in verify(sound).findings if one.code == "CONFIG_BROKEN"]
     assert finding.file == name

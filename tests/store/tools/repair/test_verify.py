@@ -27,7 +27,7 @@ JAVA5 = "java550-clean"
 
 
 @pytest.mark.parametrize("name", [CLEAN, TXCHECK])
-def test_stores_of_java_are_sound(tmp_path, name):
+def test_verify_finds_nothing_in_java_stores(tmp_path, name):
     """Delayed, half and op messages, and a key index that Java has written."""
     root = shutil.copytree(GOLDEN / name, tmp_path / name)
     before = listing(root)
@@ -37,7 +37,7 @@ def test_stores_of_java_are_sound(tmp_path, name):
     assert listing(root) == before
 
 
-def test_tags_that_java_5_5_has_indexed_are_sound_and_may_be_missing(tmp_path):
+def test_tags_indexed_by_java_5_5_are_allowed_and_not_required(tmp_path):
     """RocketMQ 5.5 indexes `topic#T#tag`; we go on in its file without that, and so we rebuild."""
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / JAVA5)
     before = listing(root)
@@ -56,7 +56,7 @@ def test_tags_that_java_5_5_has_indexed_are_sound_and_may_be_missing(tmp_path):
         assert [each.body for each in store.lookup.query("TopicTest", "mine")] == [b"more"]
 
 
-def test_a_tag_that_java_5_5_has_indexed_wrongly_is_found_and_goes(tmp_path):
+def test_a_tag_indexed_wrongly_by_java_5_5_is_found_and_repaired(tmp_path):
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / JAVA5)
     (index,) = (root / "index").iterdir()
     tag = 40 + 4 * 100 + 20 * 4  # The fourth item: after a unique id and two keys.
@@ -69,7 +69,7 @@ def test_a_tag_that_java_5_5_has_indexed_wrongly_is_found_and_goes(tmp_path):
     assert not verify(root).findings
 
 
-def test_deleted_and_remade_topics_are_sound(path, clock):
+def test_verify_finds_nothing_wrong_with_recreated_topics(path, clock):
     with filled(path, count=30, clock=clock) as store:
         store.topics.delete("t")
         assert verify(path).ok
@@ -82,7 +82,7 @@ def test_deleted_and_remade_topics_are_sound(path, clock):
 
 @pytest.mark.parametrize("entry", [(3_476_042_700, 1_748_429_930), (20_480, 200), (90_000, 91)])
 @pytest.mark.parametrize("older_life_in_log", [True, False])
-def test_an_entry_before_the_first_message_of_a_queue_is_found_and_goes(
+def test_an_entry_before_the_first_message_of_a_queue_is_found_and_removed(
     path, clock, older_life_in_log, entry
 ):
     """In a remade topic these are blank; a reader would begin the queue there."""
@@ -104,7 +104,7 @@ def test_an_entry_before_the_first_message_of_a_queue_is_found_and_goes(
         assert scan(store, "t", 0) == expected
 
 
-def test_what_a_dead_writer_left_is_no_damage(path, clock):
+def test_files_of_a_killed_writer_are_not_damage(path, clock):
     """Bytes that nobody can see, and messages that are not in their queues yet."""
     store = filled(path, count=30, clock=clock)
     writer = store._engine.writer
@@ -123,7 +123,7 @@ def test_what_a_dead_writer_left_is_no_damage(path, clock):
     assert not verify(path).findings
 
 
-def test_whole_messages_behind_a_damaged_place_are_found(path, clock):
+def test_whole_messages_after_damage_are_found(path, clock):
     """Also where a body holds what looks like a record."""
     with filled(path, count=5, clock=clock) as store:
         inner = log_files(path)[0].read_bytes()[:250]
@@ -142,7 +142,7 @@ def test_whole_messages_behind_a_damaged_place_are_found(path, clock):
 
 @pytest.mark.parametrize("files", [[-1], [-2], [-3], [-4], [-4, -2]], ids=str)
 @pytest.mark.parametrize("boot", [reboot, next_boot])
-def test_damage_that_keeps_writers_out_is_stepped_over_by_a_repair(path, clock, files, boot):
+def test_repair_steps_over_damage_that_writers_refuse(path, clock, files, boot):
     """After a clean end they look at the last three files."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -166,7 +166,7 @@ def test_damage_that_keeps_writers_out_is_stepped_over_by_a_repair(path, clock, 
         assert store.append(message(b"on")).queue_offset == 150
 
 
-def test_a_store_of_one_topic_of_each_kind_of_message_is_sound(path, clock):
+def test_verify_finds_nothing_in_a_store_with_all_kinds_of_messages(path, clock):
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.append(message(b"", queue_id=0))
         store.append(message(b"x" * 3500, queue_id=0, tags="a", keys=["k1", "k2"]))
@@ -185,7 +185,7 @@ def test_progress_adds_up(path, clock):
     assert all(file.startswith("commitlog/") for _, _, file in told)
 
 
-def test_a_writer_that_comes_in_meanwhile_is_no_damage(path):
+def test_a_writer_that_opens_the_store_during_a_check_is_not_damage(path):
     """Nor is what it has written of an append that is not published yet."""
     filled(path).close()
     came = []

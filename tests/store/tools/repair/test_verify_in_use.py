@@ -20,7 +20,7 @@ def codes(report):
     return [one.code for one in report.findings if one.severity.value != "note"]
 
 
-def test_whoever_comes_writes_and_goes_meanwhile_is_no_damage(closed):
+def test_a_writer_that_opens_and_closes_the_store_during_a_check_is_not_damage(closed):
     came = []
 
     def come_and_go(done, total, file):
@@ -34,7 +34,7 @@ def test_whoever_comes_writes_and_goes_meanwhile_is_no_damage(closed):
     assert report.messages == 41
 
 
-def test_a_log_file_that_is_cleaned_away_meanwhile_is_no_damage(store, monkeypatch, path):
+def test_a_log_file_cleaned_during_a_check_is_not_damage(store, monkeypatch, path):
     store.topics.create("t", read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(80), 0), topic="t")
     real = TolerantFileQueue.starts
@@ -50,7 +50,7 @@ def test_a_log_file_that_is_cleaned_away_meanwhile_is_no_damage(store, monkeypat
 
 
 @pytest.mark.parametrize("deleted_at", [1, 2, 3, 4])
-def test_a_topic_that_is_deleted_meanwhile_is_no_damage(store, monkeypatch, path, deleted_at):
+def test_a_topic_deleted_during_a_check_is_not_damage(store, monkeypatch, path, deleted_at):
     for topic in "tu":
         store.topics.create(topic, read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(15), 0), topic=topic)
@@ -68,7 +68,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_damage(store, monkeypatch, path
     assert len(looks) >= deleted_at
 
 
-def test_files_that_come_and_go_all_the_time_are_named(closed, monkeypatch):
+def test_a_store_that_never_rests_is_reported(closed, monkeypatch):
     def gone(self):
         raise FileNotFoundError(2, "gone", "x")
 
