@@ -15,9 +15,9 @@ def test_offsets_of_an_older_epoch_are_good_up_to_the_smallest_later_end(tmp_pat
     epochs.begin({("t", 0): 60, ("u", 0): 0})
     again = Epochs(Layout(tmp_path))
     assert again.current == 3
-    assert [again.history.cut_since(epoch, "t", 0) for epoch in range(4)] == [40, 40, 60, None]
-    assert [again.history.cut_since(epoch, "t", 1) for epoch in range(2)] == [7, None]
-    assert again.history.cut_since(2, "u", 0) == 0
+    assert [again.cut_since(epoch, "t", 0) for epoch in range(4)] == [40, 40, 60, None]
+    assert [again.cut_since(epoch, "t", 1) for epoch in range(2)] == [7, None]
+    assert again.cut_since(2, "u", 0) == 0
 
 
 @pytest.mark.parametrize(
