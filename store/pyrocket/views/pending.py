@@ -25,10 +25,9 @@ from pyrocket.formats.record_columns import SCAN_COLUMNS, check_columns
 from pyrocket.formats.record_slice import RecordSlice, decode_with
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries
-from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import saved_cursors
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.half_messages import HalfMessages
+from pyrocket.services.transactions.half_messages import read_half_messages
 
 PendingKind = Literal["scheduled", "half"]
 """`scheduled` messages are delivered when they are due, `half` ones when they are committed."""
@@ -109,7 +108,7 @@ class PendingMessages:
 
     def _levels(self) -> Iterator[PendingRange]:
         count = len(self._reader.identity.config.delay_levels_ms)
-        cursors = self._cursors()
+        cursors = self._reader.cursors() or saved_cursors(self._layout)
         offsets = self._reader.offsets(TopicConfig(SCHEDULE_TOPIC, count, count))
         for queue_id, known in offsets.items():
             start = max(cursors.get(level_field(queue_id + 1), 0), known.minimum)
@@ -118,13 +117,8 @@ class PendingMessages:
                 yield PendingRange(SCHEDULE_TOPIC, queue_id, first, end)
 
     def _halves(self) -> Ints:
-        undecided = HalfMessages(self._reader, Epochs(self._layout))
-        undecided.catch_up(self._cursors())
+        undecided = read_half_messages(self._reader, self._layout)
         return np.array([half.queue_offset for half in undecided], np.int64)
-
-    def _cursors(self) -> dict[int, int]:
-        """Return the services' cursors: of the shared state if it is valid, else the saved ones."""
-        return self._reader.cursors() or saved_cursors(self._layout)
 
 
 def _ranges(topic: str, offsets: Ints) -> Iterator[PendingRange]:

@@ -208,7 +208,7 @@ def test_delivery_does_not_wait_for_write_lock(path, clock):
     with Timing(path, clock) as one, Timing(path, clock) as other:
         one.send(b"x", 1)
         clock.now += 1
-        with one.writer.exclusive(), pytest.raises(Exception, match="turn"):
+        with one.writer.exclusive(), pytest.raises(Exception, match="LOCK_TIMEOUT"):
             other.service.deliver_due(other.writer, clock.now)
         other.run()
         assert one.bodies() == [b"x"]

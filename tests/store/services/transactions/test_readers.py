@@ -30,7 +30,14 @@ def undecided(store):
     return [(half.queue_offset, half.checks) for half in store.transactions.pending()]
 
 
-def test_undecided_message_is_listed_while_it_is_renewed(asking, looking, path, monkeypatch):
+def planned(store):
+    return [(part.start, part.end) for part in store.views.pending("half")]
+
+
+@pytest.mark.parametrize(("look", "copy"), [(undecided, (1, 1)), (planned, (1, 2))])
+def test_undecided_message_is_listed_while_it_is_renewed(
+    asking, looking, path, monkeypatch, look, copy
+):
     reveal, seen = Appender._reveal, []
 
     def reveal_later(self, *args):
@@ -38,7 +45,7 @@ def test_undecided_message_is_listed_while_it_is_renewed(asking, looking, path, 
         page = words(path)
         assert page[HALF_CURSOR] == 1, "the cursor has moved"
         page.close()
-        thread = threading.Thread(target=lambda: seen.append(undecided(looking)))
+        thread = threading.Thread(target=lambda: seen.append(look(looking)))
         thread.start()
         thread.join(0.1)
         reveal(self, *args)
@@ -46,7 +53,7 @@ def test_undecided_message_is_listed_while_it_is_renewed(asking, looking, path, 
 
     monkeypatch.setattr(Appender, "_reveal", reveal_later)
     asking.check_now()
-    assert seen == [[(1, 1)]]
+    assert seen == [[copy]]
 
 
 def test_undecided_message_is_listed_after_interrupted_renewal(asking, looking, monkeypatch):
