@@ -300,7 +300,7 @@ def _check_delay_levels(layout: Layout, wanted: StoreConfig, resolved: StoreConf
 def warn_of_differences(layout: Layout, given: StoreConfig, resolved: StoreConfig) -> None:
     """Warn, once in a process, of given sizes and a broker name that are ignored.
 
-    Default values are not compared: they cannot be told from values that were not given.
+    Default values are not compared: they cannot be distinguished from values that were not given.
     """
     default = StoreConfig()
     for name in (*_SIZES, "broker_name"):

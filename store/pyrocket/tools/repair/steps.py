@@ -160,10 +160,10 @@ class Steps:
 
     def _cut(self, subjects: list[str]) -> None:
         self._end = end = int(subjects[0])
-        behind = written_after(self._log, end)[1]
-        if behind > end:
+        written_end = written_after(self._log, end)[1]
+        if written_end > end:
             target = self._layout.own / f"cut-{self._now}-{end}"
-            keep_cut(self._log, target, self._layout.scratch, end, behind)
+            keep_cut(self._log, target, self._layout.scratch, end, written_end)
         # The file says that the log ended later.
         io.unlink(self._layout.queue_ends)
         files = self._log.run.starts()

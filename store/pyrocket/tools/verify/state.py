@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 class Observed:
     """A store at the start of a check. `state` is its shared state, or None if that is not valid.
 
-    clean: nobody had the store open for writing, and the last writer closed it cleanly.
+    clean: no writer has the store open, and the last one closed it cleanly.
     """
 
     def __init__(self, layout: Layout, identity: Identity) -> None:
