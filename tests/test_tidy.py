@@ -51,8 +51,6 @@ PATHS_OUTSIDE_DISK = {
     "tools.cli": "os.open",
     "tools.cli.message": ".read_bytes",
     "services.delay.schedule_service": "os.listdir",
-    "index.keys.key_index": "os.scandir",
-    "index.queues.queue_table": "os.listdir",
     "services.delay.timer_index": "os.listdir",
     "metadata.identity": ".iterdir",
     "metadata.queue_ends": "os.listdir os.open",

@@ -13,6 +13,7 @@ from pathlib import Path
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import naming_obstacles
+from pyrocket.disk.tree import listed
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import (
@@ -50,7 +51,7 @@ class KeyIndex:
     def _listed(self) -> list[tuple[str, int]]:
         """Return names and inodes."""
         try:
-            with os.scandir(self._folder) as entries:
+            with listed(self._folder) as entries:
                 return sorted((one.name, one.inode()) for one in entries if is_table_name(one.name))
         except FileNotFoundError:
             return []

@@ -70,8 +70,7 @@ class QueueTable:
 
     def of_topic(self, topic: str) -> list[int]:
         """Return the ids of the topic's queues that have a folder."""
-        folder = self._layout.topic_queues(topic)
-        names = os.listdir(folder) if folder.is_dir() else []
+        names = (each.name for each in listed(self._layout.topic_queues(topic)))
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def close(self) -> None:
