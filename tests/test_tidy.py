@@ -66,6 +66,11 @@ RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 RANKS[""] = RANKS["store"]
 CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
 CONNECTOR_MAY_IMPORT += ("pyrocket.tools.cli.frame.",)  # What all commands share.
+CONNECTOR_HOMES = {
+    "pyrocket.Store": "pyspark_pyrocket.transport.path",
+    "pyrocket.decode_slices": "pyspark_pyrocket.source.task",
+}
+"""Names of the store that one module of the connector imports: its adapter, and its decoder."""
 CONNECTOR_LAYERS = [
     ["support", "worker", "arrow_types"],
     ["boundary", "options"],
@@ -133,6 +138,9 @@ def connector_fault(module, name, public):
         return None
     if name.startswith(CONNECTOR_MAY_IMPORT):
         return None
+    home = CONNECTOR_HOMES.get(name, module)
+    if module != home:
+        return f"only {home} may"
     return None if name.removeprefix("pyrocket.") in public else "not public in pyrocket"
 
 
@@ -256,6 +264,8 @@ def test_each_code_of_an_error_or_a_finding_has_a_test_that_names_it():
         ("pyspark_pyrocket.source.batch_reader", "from pyrocket.formats.record import Record"),
         ("pyspark_pyrocket.options.read", "from pyspark_pyrocket.source.task import LOG"),
         ("pyspark_pyrocket.source.batch_reader", "from pyrocket import formats"),
+        ("pyspark_pyrocket.source.batch_reader", "from pyrocket import Store"),
+        ("pyspark_pyrocket.tools.lag.measure", "from pyrocket import decode_slices"),
     ],
 )
 def test_an_import_upwards_or_sideways_is_caught(module, source):
@@ -274,7 +284,7 @@ def test_an_import_upwards_or_sideways_is_caught(module, source):
         ),
         ("pyrocket.index.keys.key_index", "from pyrocket.index.queues.dispatcher import X"),
         ("pyrocket.log.flusher", "from pyrocket.log.commit_log import CommitLog\nimport numpy"),
-        ("pyspark_pyrocket.source.batch_reader", "from pyrocket import Store\nimport pyspark.sql"),
+        ("pyspark_pyrocket.transport.path", "from pyrocket import Store\nimport pyspark.sql"),
         ("pyspark_pyrocket.source.batch_reader", "from pyrocket.errors import OptionError"),
     ],
 )

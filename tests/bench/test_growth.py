@@ -58,7 +58,7 @@ def test_opening_and_planning_do_not_grow(tmp_path, large, report):
         with Store.open(path, read_only=True) as store:
             tasks = batch_partitions(store, options)
             planning = seconds(partial(batch_partitions, store, options), 51)
-        assert sum(part.end - part.start for task in tasks for part in task.ranges) == rows
+        assert sum(part.end - part.start for task in tasks for part in task.work.ranges) == rows
         opening = seconds(partial(open_and_close, path), 51)
         report.line(
             f"{rows:,} messages in 8 queues: open {opening * 1000:.2f} ms, plan a batch"

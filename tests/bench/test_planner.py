@@ -50,7 +50,7 @@ def test_a_plan_over_64_queues(store, large, report):
         end, latest = ms(reader.latestOffset, at, limit)
         _, told = ms(reader.reportLatestOffset)
         tasks, cut = ms(reader.partitions, at, end)
-        assert [len(task.ranges) for task in tasks] == [QUEUES]
+        assert [len(task.work.ranges) for task in tasks] == [QUEUES]
         times["plan"].append(latest + told + cut)
         at = end
         assert reader.latestOffset(at, limit) is at

@@ -3,20 +3,14 @@
 import glob
 import json
 import os
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from pyrocket import QueueOffsets, Store, TopicConfig
-from pyrocket.errors import TopicNotFoundError
-from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.topics import Subscription
-from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.source.stream_planner import next_offset, planned_ranges
+from pyrocket import Store
 from pyspark_pyrocket.transport.path import forget
+from support.memory import Numbers
 
 
 @dataclass
@@ -119,92 +113,6 @@ class Stream:
         """Make it look as if the driver had died before this batch was committed."""
         for name in (str(batch), f".{batch}.crc"):
             (self.folder / "checkpoint" / "commits" / name).unlink(missing_ok=True)
-
-
-class Numbers:
-    """What the planner asks of a store: bounds of queues and who they belong to.
-
-    times: topic and queue → the store times of its messages, from offset 0 on.
-    commits: group and topic → queue → offset. left: what queues have that are not in the bounds.
-    Its log is never an older copy: what marks are for is tested over real stores.
-    """
-
-    def __init__(self, **topics):
-        self.path, self.uuid, self.epoch, self.broker_name = Path("/s"), "uuid-1", 0, "broker-a"
-        self.bounds = {
-            name: {queue: QueueOffsets(*limits) for queue, limits in queues.items()}
-            for name, queues in topics.items()
-        }
-        self.ids = {name: f"id-{name}" for name in topics}
-        self.perm, self.perms = 6, {}
-        self.recovery_is_interrupted = False
-        self.history = self.raw = self
-        self.topics = SimpleNamespace(all=self._topics, get=self._missing)
-        self.cuts, self.left, self.times, self.commits = {}, {}, {}, {}
-        self.clock = 1_000_000
-        self.groups = SimpleNamespace(
-            committed=lambda group, topic: self.commits.get((group, topic), {})
-        )
-
-    def _topics(self):
-        return {
-            n: TopicConfig(n, 4, 4, self.perms.get(n, self.perm), self.ids[n]) for n in self.bounds
-        }
-
-    def _missing(self, name):
-        raise TopicNotFoundError(f"there is no topic {name!r}.")
-
-    def offsets(self, topic):
-        return self.bounds[topic]
-
-    def queue_range(self, topic, queue_id):
-        limits = self.bounds.get(topic, {}).get(queue_id)
-        return limits or self.left.get((topic, queue_id), QueueOffsets(0, 0))
-
-    def offset_by_time(self, topic, queue_id, timestamp_ms):
-        limits = self.bounds[topic][queue_id]
-        times = self.times.get((topic, queue_id), [0] * limits.maximum)
-        return bisect_left(times, timestamp_ms, lo=limits.minimum)
-
-    def now(self):
-        return self.clock
-
-    def mark(self, offsets):
-        return None
-
-    def cut_since(self, epoch, topic, queue_id):
-        return self.cuts.get((topic, queue_id)) if epoch < self.epoch else None
-
-    def grow(self, topic, queue, maximum, minimum=0):
-        self.bounds.setdefault(topic, {})[queue] = QueueOffsets(minimum, maximum)
-        self.ids.setdefault(topic, f"id-{topic}")
-
-    def delete(self, topic, ended=None):
-        """Delete a topic; `ended` says where its queues had come to."""
-        for queue, limits in self.bounds.pop(topic).items():
-            end = limits.maximum if ended is None else ended
-            self.left[topic, queue] = QueueOffsets(end, end)
-        del self.ids[topic]
-
-    def step(self, start, asked=None, **limits):
-        """One micro-batch, as Spark plans it: the end, and what its tasks read."""
-        end = next_offset(
-            self,
-            asked or ReadOptions(path="/s", subscription=Subscription(("t",))),
-            start,
-            **limits,
-        )
-        return (start, []) if end is None else (through_spark(end), self.read(start, end))
-
-    @staticmethod
-    def read(start, end):
-        """What the tasks of a micro-batch read."""
-        ranges = sorted(planned_ranges(start, through_spark(end)))
-        return [(r.topic, r.queue_id, r.start, r.end) for r in ranges if r.start < r.end]
-
-
-def through_spark(offset):
-    return StreamOffset.from_json(json.loads(json.dumps(offset.to_json())))
 
 
 @pytest.fixture

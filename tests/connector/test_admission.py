@@ -1,11 +1,11 @@
 """How much is in a micro-batch and in a task, seen from Spark."""
 
 import pytest
-from pyrocket import Store
 from pyspark_pyrocket.options.batching import Splitting
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.planner import batch_partitions
+from pyspark_pyrocket.transport.path import opened_source
 
 ROWS = 400
 SIZE = 1_042
@@ -63,12 +63,14 @@ def test_more_tasks_than_queues(skewed, spark):
 
 
 def test_a_queue_without_new_messages_makes_no_task(skewed):
-    with Store.open(skewed.path, read_only=True) as store:
+    with opened_source(skewed.path) as source:
         subscription = Subscription(("t",))
         options = ReadOptions(
             path=skewed.path, subscription=subscription, splitting=Splitting(coalesce=False)
         )
         queues = [
-            each.queue_id for task in batch_partitions(store, options) for each in task.ranges
+            each.queue.queue_id
+            for task in batch_partitions(source, options)
+            for each in task.work.ranges
         ]
     assert queues == [0, 1, 3]

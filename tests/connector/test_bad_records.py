@@ -1,12 +1,12 @@
 """Bad records are sent once each, whoever meets them again, and never to where they come from."""
 
 import pytest
-from pyrocket import Store
 from pyrocket.errors import OptionError, StoreNotSharedError
 from pyspark_pyrocket.json.decode import BadRecord
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.bad_records import BadRecords, prepare_bad_records, sender
+from pyspark_pyrocket.transport.path import PathTarget, forget
 
 
 def records(*offsets, reason="r"):
@@ -22,11 +22,11 @@ def options(box, topic="bad", **more):
 def bad(box):
     """The topic of bad records, ready."""
     box.create(queues=1)
-    prepare_bad_records(options(box))
-    with Store.open(box.path, read_only=True) as store:
-        sink = BadRecords(box.path, store.uuid, "bad")
+    prepare_bad_records(PathTarget(box.path), options(box))
+    sink = BadRecords(PathTarget(box.path).open_source().target, "bad")
     box.topic = "bad"
-    return sink
+    yield sink
+    forget(box.path)
 
 
 def test_a_bad_record_says_where_it_came_from_and_why(box, bad):
@@ -47,19 +47,19 @@ def test_what_is_there_already_is_not_sent_again(box, bad):
 
 def test_a_task_that_sees_another_store_sends_nothing(box, bad):
     with pytest.raises(StoreNotSharedError):
-        BadRecords(box.path, "another", "bad").send(records(1))
+        BadRecords(PathTarget(box.path, "another"), "bad").send(records(1))
     assert box.rows() == 0
 
 
 def test_without_the_option_nothing_is_sent():
-    assert sender("/s", "uuid", "") is None
+    assert sender(PathTarget("/s", "uuid"), "") is None
 
 
 @pytest.mark.parametrize("more", [{}, {"subscribe": "a,t"}])
 def test_bad_records_cannot_go_to_a_topic_that_is_read(box, more):
     box.create()
     with pytest.raises(OptionError, match="which this query reads") as info:
-        prepare_bad_records(options(box, "t", **more))
+        prepare_bad_records(PathTarget(box.path), options(box, "t", **more))
     assert info.value.code == "OPTION_CONFLICT"
 
 
@@ -68,10 +68,10 @@ def test_a_pattern_must_not_cover_the_topic_of_bad_records(box):
     given = {"path": box.path, "subscribePattern": "t|bad.*", "valueFormat": "json"}
     request = Request({**given, "badRecordsTopic": "bad1"}, "/")
     with pytest.raises(OptionError, match="which this query reads"):
-        prepare_bad_records(ReadOptions.parse(request))
+        prepare_bad_records(PathTarget(box.path), ReadOptions.parse(request))
 
 
 def test_views_send_nothing(box):
     box.create()
     with pytest.raises(OptionError, match="view=scheduled"):
-        prepare_bad_records(options(box, view="scheduled"))
+        prepare_bad_records(PathTarget(box.path), options(box, view="scheduled"))

@@ -30,8 +30,8 @@ def day(box):
 
 def planned(box, **options):
     reader = DefaultSource({**box.options, **options}).reader(schema=SCHEMA)
-    ranges = [each for task in reader.partitions() for each in task.ranges]
-    return [(each.topic, each.queue_id, each.start, each.end) for each in ranges]
+    ranges = [each for task in reader.partitions() for each in task.work.ranges]
+    return [(each.queue.topic, each.queue.queue_id, each.start, each.end) for each in ranges]
 
 
 def test_a_batch_says_what_the_queues_that_a_topic_lost_still_hold(box, caplog):
@@ -99,8 +99,11 @@ def test_queues_and_patterns_are_planned_as_asked(day):
     type(day)(day.path, "u").create(queues=1).send("y", queue=0)
     one = {"path": day.path}
     reader = DefaultSource({**one, "assign": json.dumps({"t": [1]})}).reader(schema=SCHEMA)
-    assert [task.ranges[0].queue_id for task in reader.partitions()] == [1]
+    assert [task.work.ranges[0].queue.queue_id for task in reader.partitions()] == [1]
     reader = DefaultSource({**one, "subscribePattern": "[tu]"}).reader(schema=SCHEMA)
-    assert {each.topic for task in reader.partitions() for each in task.ranges} == {"t", "u"}
+    assert {each.queue.topic for task in reader.partitions() for each in task.work.ranges} == {
+        "t",
+        "u",
+    }
     with pytest.raises(TopicNotFoundError):
         DefaultSource({**one, "subscribePattern": "no-.*"}).schema()

@@ -11,9 +11,10 @@ from pyspark_pyrocket.options.positions import EARLIEST, LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.topics import Subscription
-from pyspark_pyrocket.source.rate_limit import take_rows
+from pyspark_pyrocket.source.admission import take_rows
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
+from support.offsets import at
 
 TOPICS = ("t0", "t1", "t2")
 QUEUES = st.tuples(st.sampled_from(TOPICS), st.integers(0, 3))
@@ -65,7 +66,9 @@ class Query:
 
     def consume(self, ranges):
         for each in ranges:
-            self.read.setdefault((each.topic, each.queue_id), []).append((each.start, each.end))
+            self.read.setdefault((each.queue.topic, each.queue.queue_id), []).append(
+                (each.start, each.end)
+            )
 
 
 def run(query, steps):
@@ -74,11 +77,11 @@ def run(query, steps):
     for kind, *what in [*steps, ("batch", None)]:
         if kind == "append":
             (topic, queue), count = what
-            known = store.queue_range(topic, queue)
+            known = store.limits(at(topic, queue))
             store.grow(topic, queue, known.maximum + count, known.minimum)
         elif kind == "clean":
             (topic, queue), count = what
-            known = store.queue_range(topic, queue)
+            known = store.limits(at(topic, queue))
             if known.maximum:
                 minimum = min(known.minimum + count, known.maximum)
                 store.grow(topic, queue, known.maximum, minimum)
@@ -121,7 +124,7 @@ def test_no_message_is_skipped_after_a_cleanup_but_those_cleaned_and_counted(num
         taken = sum(end - start for start, end in ranges)
         # What was gone before the query knew the queue is not its loss.
         before = first_seen(query, key)
-        assert taken + lost.get(topic, {}).get(queue, 0) == limits.maximum - before
+        assert taken + lost.get(at(topic, queue), 0) == limits.maximum - before
 
 
 def fresh_query(numbers, word, policy):
@@ -135,7 +138,7 @@ def fresh_query(numbers, word, policy):
 
 
 def every_queue(store):
-    for topic, queues in store.bounds.items():
+    for topic, queues in store.known.items():
         for queue, limits in queues.items():
             yield (topic, queue), limits
 
@@ -145,10 +148,10 @@ def first_seen(query, key):
     topic, queue = key
     for text in query.log:
         offset = StreamOffset.from_json(json.loads(text))
-        first = offset.first.get(topic, {}).get(queue)
+        first = offset.first.get(at(topic, queue))
         if first is not None:
             return first
-    return query.store.bounds[topic][queue].minimum
+    return query.store.known[topic][queue].minimum
 
 
 def joined(ranges):

@@ -173,7 +173,7 @@ def test_a_topic_that_was_created_again_goes_on_after_a_reset(files):
     with Store.open(files.box.path, read_only=True) as store:
         assert moved["topics"] == {"t": {"broker-a": store.topics.get("t").topic_id}}
     end = files.reader.latestOffset(moved, None)
-    assert [r.rows for p in files.reader.partitions(moved, end) for r in p.ranges] == [1]
+    assert [r.rows for p in files.reader.partitions(moved, end) for r in p.work.ranges] == [1]
 
 
 def test_a_query_that_went_on_meanwhile_is_not_disturbed(files, monkeypatch):

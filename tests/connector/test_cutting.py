@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_pyrocket.options.batching import Splitting
 from pyspark_pyrocket.source.partitions import SMALL_BYTES, TASK_BYTES, cut
-from pyspark_pyrocket.source.ranges import QueueRange
 from support.byte_sizes import Lengths
+from support.offsets import span
 
 MIB = 1 << 20
 limits = st.none() | st.integers(1, 50)
@@ -16,14 +16,12 @@ queues_of_lengths = st.lists(st.lists(st.integers(91, 3_000), min_size=1, max_si
 def cut_queues(queues, first=0, **options):
     """The tasks of these queues, each a list of lengths of messages, and the store they are in."""
     store = Lengths({("t", queue): lengths for queue, lengths in enumerate(queues)}, first)
-    ranges = [
-        QueueRange("t", queue, first, first + len(lengths)) for queue, lengths in enumerate(queues)
-    ]
+    ranges = [span("t", queue, first, first + len(lengths)) for queue, lengths in enumerate(queues)]
     return store, cut(ranges, Splitting(**options), store)
 
 
 def shape(tasks):
-    return [[each.queue_id for each in task] for task in tasks]
+    return [[each.queue.queue_id for each in task] for task in tasks]
 
 
 def rows(task):
@@ -31,7 +29,7 @@ def rows(task):
 
 
 def size(store, task):
-    return sum(sum(store.of(e.topic, e.queue_id, e.start, e.end)) for e in task)
+    return sum(sum(store.of(e.queue.topic, e.queue.queue_id, e.start, e.end)) for e in task)
 
 
 def halves(mib):
@@ -141,7 +139,7 @@ def test_pieces_cover_every_range_exactly_once(queues, first, coalesce, least, m
     pieces = [each for task in tasks for each in task]
     assert all(each.rows > 0 for each in pieces)
     for queue, lengths in enumerate(queues):
-        own = [each for each in pieces if each.queue_id == queue]
+        own = [each for each in pieces if each.queue.queue_id == queue]
         ends = [first, *(each.end for each in own)]
         assert [each.start for each in own] == ends[:-1]  # Ascending, without gap or overlap.
         assert ends[-1] == first + len(lengths)

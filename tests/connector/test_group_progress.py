@@ -19,7 +19,7 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import group_follower
 from pyspark_pyrocket.source.group_follower import GroupFollower
-from pyspark_pyrocket.transport.path import forget
+from pyspark_pyrocket.transport.path import PathSource, PathTarget, forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()
@@ -117,7 +117,7 @@ def test_nothing_is_written_while_nothing_moves(box, make, monkeypatch):
     reader = make()
     end = ask(reader, reader.initialOffset())
     ask(reader, end)
-    monkeypatch.setattr(group_follower, "_Writing", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr(PathSource, "commit", lambda *_: pytest.fail("opened"))
     for _ in range(3):
         ask(reader, end)
     type(box)(box.path, "other").send("elsewhere")
@@ -172,12 +172,10 @@ def test_available_now_waits_for_its_last_commit(box, make, monkeypatch):
     reader = make()
     reader.prepareForTriggerAvailableNow()
     end = ask(reader, reader.initialOffset())
-    waits, real = [], group_follower._Writing
-    monkeypatch.setattr(
-        group_follower, "_Writing", lambda path, ms: waits.append(ms) or real(path, ms)
-    )
+    waits, real = [], PathSource.within
+    monkeypatch.setattr(PathSource, "within", lambda self, s: waits.append(s) or real(self, s))
     assert ask(reader, end) == end
-    assert waits == [group_follower.LAST_PATIENCE_MS]
+    assert waits == [group_follower.LAST_PATIENCE_SECONDS]
     assert committed(box) == {0: 1}
 
 
@@ -228,7 +226,8 @@ def test_a_queue_that_was_cut_is_committed_up_to_its_end(box, make):
     end = ask(make(), make().initialOffset())
     end["offsets"]["t"]["broker-a"]["0"] = 9
     asked = {**box.options, "commitToGroup": "billing"}
-    GroupFollower(ReadOptions.parse(Request(asked, "/"), STREAM)).follow(end)
+    asked = ReadOptions.parse(Request(asked, "/"), STREAM)
+    GroupFollower(PathTarget(box.path), asked).follow(end)
     assert committed(box) == {0: 2, 1: 1}
 
 
@@ -287,7 +286,7 @@ def test_a_group_that_nothing_asks_for_is_refused_and_what_moves_it_named(query,
 
 def test_a_batch_cannot_commit_by_itself_and_the_error_names_what_can(box):
     box.create()
-    with pytest.raises(OptionError, match=r"groups\.BatchCommit") as caught:
+    with pytest.raises(OptionError, match=r"BatchCommit") as caught:
         DefaultSource({**box.options, "commitToGroup": "g"}).reader(schema=SCHEMA)
     assert caught.value.code == "OPTION_UNKNOWN"
 

@@ -37,9 +37,9 @@ def planned(batch):
     """What the tasks of a read with the options of the batch would read."""
     reader = DefaultSource(dict(batch.options)).reader(schema=SCHEMA)
     return sorted(
-        (each.topic, each.queue_id, each.start, each.end)
+        (each.queue.topic, each.queue.queue_id, each.start, each.end)
         for part in reader.partitions()
-        for each in part.ranges
+        for each in part.work.ranges
     )
 
 

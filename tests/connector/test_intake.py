@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_pyrocket.options.batching import Admission
 from pyspark_pyrocket.source.admission import Intake
-from pyspark_pyrocket.source.rate_limit import backlog_of
 from support.byte_sizes import Lengths, ends, starts
+from support.offsets import at, offsets
 
 MINUTE = 60_000
 
@@ -19,9 +19,9 @@ def queue(*lengths):
 
 def taken(intake, store, first=0, last=None, **more):
     """How many messages of queue 0 from `first` on a micro-batch takes."""
-    start = {"t": {0: first}}
-    end = ends(store.queues) if last is None else {"t": {0: last}}
-    return intake.take(store, start, end, **more)["t"][0] - first
+    start = offsets({"t": {0: first}})
+    end = ends(store.queues) if last is None else offsets({"t": {0: last}})
+    return intake.take(store, start, end, **more)[at("t", 0)] - first
 
 
 @pytest.fixture
@@ -113,17 +113,16 @@ def test_enough_messages_are_taken_up_to_the_limit(store):
 def test_available_now_in_many_batches(queues, max_rows, max_bytes, min_rows):
     """All limits together read everything, no queue starves, and no limit of rows is passed."""
     admission = Admission(max_rows=max_rows, max_bytes=max_bytes, min_rows=min_rows)
-    store, intake, at, end = Lengths(queues), Intake(admission), starts(queues), ends(queues)
+    store, intake, begin, end = Lengths(queues), Intake(admission), starts(queues), ends(queues)
     waiting = sum(bool(lengths) for lengths in queues.values())
-    for _ in range(backlog_of(at, end)):
-        if at == end:
+    for _ in range(end.minus(begin).total()):
+        if begin == end:
             break
-        after = intake.take(store, at, end, waits=False)
-        left = [queue for queue in at["t"] if at["t"][queue] < end["t"][queue]]
-        assert all(at["t"][queue] < after["t"][queue] for queue in left)
-        assert max_rows is None or backlog_of(at, after) <= max(max_rows, waiting)
-        at = after
-    assert at == end
+        after = intake.take(store, begin, end, waits=False)
+        assert all(begin[queue] < after[queue] for queue in end.minus(begin))
+        assert max_rows is None or after.minus(begin).total() <= max(max_rows, waiting)
+        begin = after
+    assert begin == end
 
 
 def test_the_default_cap_is_no_surprise(store, caplog):
@@ -143,7 +142,7 @@ def test_max_bytes_per_trigger_is_not_ignored_and_soft_by_one_message_of_each_qu
     queues = {("t", at): [3_000] * 10 for at in range(4)}
     store, start = Lengths(queues), starts(queues)
     end = Intake(Admission(max_bytes=5_000)).take(store, start, ends(queues))
-    assert end == {"t": dict.fromkeys(range(4), 1)}
+    assert end.by_topic() == {"t": dict.fromkeys(range(4), 1)}
     end = Intake(Admission(max_bytes=60_000)).take(store, start, ends(queues))
     assert store.bytes(start, end) == 60_000
 

@@ -112,7 +112,7 @@ def test_a_look_up_is_planned_into_few_tasks(orders, monkeypatch):
     monkeypatch.setattr(key_lookup, "TASK_MESSAGES", 8)
     planned = reader(orders, keys="k0,k1,k2,k3")
     tasks = planned.partitions()
-    assert [sum(map(len, task.places)) for task in tasks] == [8, 8, 4, 8, 8, 4]
+    assert [sum(map(len, task.work.locations)) for task in tasks] == [8, 8, 4, 8, 8, 4]
     assert len(bodies(orders, keys="k0,k1,k2,k3")) == 40
     monkeypatch.setattr(key_lookup, "TASK_BYTES", 1)
     assert len(bodies(orders, keys="k0,k1,k2,k3")) == 40

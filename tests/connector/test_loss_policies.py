@@ -20,6 +20,7 @@ from pyspark_pyrocket.source.stream_planner import (
     next_offset,
     planned_ranges,
 )
+from support.offsets import offsets
 
 GO_ON = ("skip", "earliest", "latest")
 
@@ -41,7 +42,7 @@ def cleaned(store):
 
 
 def truncated(store):
-    store.history.epoch, store.cuts = 1, {("t", 0): 7}
+    store.epoch, store.cuts = 1, {("t", 0): 7}
     store.grow("t", 0, 30)
 
 
@@ -102,7 +103,7 @@ def test_data_loss_policy_skip(stopped, caplog, happened, seen, lost):
     happened(store)
     end, read = store.step(start, options(SKIP))
     assert read == seen
-    assert end.lost == {"t": {0: lost}}
+    assert end.lost.by_topic() == {"t": {0: lost}}
     assert f"topic 't' queue 0 has lost {lost} messages and, by onDataLoss=skip" in caplog.text
     assert next_offset(store, options(FAIL), end) is None
 
@@ -121,7 +122,7 @@ def test_policy_reset_to_earliest_with_the_lost_count(stopped, happened, seen, l
     store, start = stopped
     happened(store)
     end, read = store.step(start, options("earliest"))
-    assert (read, end.lost) == (seen, {"t": {0: lost}})
+    assert (read, end.lost.by_topic()) == (seen, {"t": {0: lost}})
 
 
 @pytest.mark.parametrize(
@@ -133,9 +134,10 @@ def test_policy_reset_to_latest_with_the_lost_count(stopped, happened, lost):
     store, start = stopped
     happened(store)
     end, read = store.step(start, options("latest"))
-    last = store.bounds["t"][0].maximum
-    assert (read, end.offsets, end.lost) == ([], {"t": {0: last}}, {"t": {0: lost}})
-    store.grow("t", 0, last + 3, minimum=store.bounds["t"][0].minimum)
+    last = store.known["t"][0].maximum
+    assert (read, end.offsets) == ([], offsets({"t": {0: last}}))
+    assert end.lost == offsets({"t": {0: lost}})
+    store.grow("t", 0, last + 3, minimum=store.known["t"][0].minimum)
     assert store.step(end, options("latest"))[1] == [("t", 0, last, last + 3)]
 
 
@@ -158,7 +160,7 @@ def test_lost_messages_add_up_over_the_life_of_a_query(stopped):
     start, _ = store.step(start, options(SKIP))
     store.grow("t", 0, minimum=33, maximum=40)
     start, _ = store.step(start, options(SKIP))
-    assert start.lost == {"t": {0: 8}}
+    assert start.lost.by_topic() == {"t": {0: 8}}
     assert start.to_json()["lost"] == {"t": {"broker-a": {"0": 8}}}
 
 
@@ -176,7 +178,7 @@ def test_a_replay_after_a_loss_has_the_same_ranges(stopped, happened, go_on):
 def test_a_loss_under_a_rate_limit_goes_on_behind_it(stopped):
     store, start = stopped
     cleaned(store)
-    start, seen = store.step(start, options(SKIP), take=lambda begin, end: {"t": {0: 20}})
+    start, seen = store.step(start, options(SKIP), take=lambda begin, end: offsets({"t": {0: 20}}))
     assert seen == [("t", 0, 15, 20)]
     assert store.step(start, options(SKIP))[1] == [("t", 0, 20, 30)]
 
@@ -197,7 +199,7 @@ def test_a_replay_reads_nothing_but_what_it_was_planned_for(numbers, happened, l
     losses = Losses(LossPolicy(policy=SKIP))
     kept = list(what_remains(store, end, planned, losses))
     assert [(each.start, each.end) for each in kept if each.rows] == left
-    assert losses.counts == {"t": {0: 5 - sum(end - start for start, end in left)}}
+    assert losses.counts == offsets({"t": {0: 5 - sum(end - start for start, end in left)}})
 
 
 @pytest.mark.parametrize("go_on", GO_ON)
@@ -212,10 +214,10 @@ def test_another_store_is_an_error_under_every_policy(stopped, go_on):
 def test_a_store_that_cannot_be_read_now_is_no_loss(stopped, monkeypatch):
     store, start = stopped
 
-    def unavailable(topic):
+    def unavailable(topics):
         raise StoreUnavailableError("in recovery", code="STORE_RECOVERING")
 
-    monkeypatch.setattr(store, "offsets", unavailable)
+    monkeypatch.setattr(store, "bounds", unavailable)
     with pytest.raises(StoreUnavailableError):
         next_offset(store, options(SKIP), start)
 

@@ -19,13 +19,13 @@ def read(query=BATCH, **options):
 
 def start(store, query=STREAM, **options):
     asked = read(query, **options)
-    return find_start(store, asked, read_bounds(store, asked), Losses(asked.loss))["t"]
+    return find_start(store, asked, read_bounds(store, asked), Losses(asked.loss)).by_topic()["t"]
 
 
 def span(store, **options):
     asked = read(BATCH, **options)
     first, last = find_span(store, asked, read_bounds(store, asked), Losses(asked.loss))
-    return {queue: (offset, last["t"][queue]) for queue, offset in first["t"].items()}
+    return {queue.queue_id: (offset, last[queue]) for queue, offset in first.items()}
 
 
 @pytest.fixture

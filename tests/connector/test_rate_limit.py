@@ -5,8 +5,9 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_pyrocket.source.rate_limit import backlog_of, take_bytes, take_rows
+from pyspark_pyrocket.source.admission import take_bytes, take_rows
 from support.byte_sizes import Lengths, ends, starts
+from support.offsets import offsets
 
 backlogs = st.dictionaries(st.integers(0, 40), st.integers(0, 10_000), min_size=1)
 queues_of_lengths = st.dictionaries(
@@ -17,9 +18,9 @@ queues_of_lengths = st.dictionaries(
 
 
 def take(backlog, max_rows):
-    start = {"t": dict.fromkeys(backlog, 100)}
-    end = {"t": {queue: 100 + rows for queue, rows in backlog.items()}}
-    taken = take_rows(start, end, max_rows)["t"]
+    start = offsets({"t": dict.fromkeys(backlog, 100)})
+    end = offsets({"t": {queue: 100 + rows for queue, rows in backlog.items()}})
+    taken = take_rows(start, end, max_rows).by_topic()["t"]
     return {queue: offset - 100 for queue, offset in taken.items()}
 
 
@@ -59,9 +60,9 @@ def test_max_bytes_per_trigger(queues, max_bytes, first):
     taken = take_bytes(start, end, max_bytes, store)
     firsts = sum(lengths[0] for lengths in queues.values() if lengths)
     assert store.bytes(start, taken) <= max(max_bytes, firsts)
-    assert taken["t"].keys() == end["t"].keys()
-    for queue, offset in taken["t"].items():
-        assert min(first + 1, end["t"][queue]) <= offset <= end["t"][queue]
+    assert taken.keys() == end.keys()
+    for queue, offset in taken.items():
+        assert min(first + 1, end[queue]) <= offset <= end[queue]
     if store.bytes(start, end) <= max_bytes and len(queues) == 1:
         assert taken == end
 
@@ -69,14 +70,14 @@ def test_max_bytes_per_trigger(queues, max_bytes, first):
 @given(queues_of_lengths, st.integers(1, 100_000))
 def test_a_limit_of_bytes_reads_everything_in_the_end(queues, max_bytes):
     store, at, end = Lengths(queues), starts(queues), ends(queues)
-    for _ in range(backlog_of(at, end) + 1):
+    for _ in range(end.minus(at).total() + 1):
         at = take_bytes(at, end, max_bytes, store)
     assert at == end
 
 
 def test_bytes_are_shared_in_proportion_to_backlogs():
     queues = {("t", 0): [1_000] * 9_000, ("t", 1): [1_000] * 1_000, ("t", 2): [1_000]}
-    taken = take_bytes(starts(queues), ends(queues), 1_000_000, Lengths(queues))["t"]
+    taken = take_bytes(starts(queues), ends(queues), 1_000_000, Lengths(queues)).by_topic()["t"]
     assert taken == {0: pytest.approx(900, abs=3), 1: pytest.approx(100, abs=3), 2: 1}
 
 

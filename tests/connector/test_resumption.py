@@ -28,7 +28,7 @@ def test_latest_is_not_ignored_in_silence_when_a_query_is_started_again(box, sta
         end = again.latestOffset(stopped, ReadAllAvailable())
         again.latestOffset(end, ReadAllAvailable())
     (task,) = again.partitions(stopped, end)
-    assert [(each.start, each.end) for each in task.ranges] == [(2, 5)]
+    assert [(each.start, each.end) for each in task.work.ranges] == [(2, 5)]
     (line,) = [line for line in caplog.messages if "resuming" in line]
     assert line.startswith(
         f"resuming from the checkpoint on t in {box.path}; where to start (latest) is ignored: "

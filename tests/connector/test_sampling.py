@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 from pyrocket import Message, Store
+from pyrocket.engine.raw_reads import RawReads
 from pyrocket.errors import SchemaError
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import infer_schema
@@ -32,14 +33,14 @@ def test_no_more_than_1000_messages_are_looked_at(box, monkeypatch):
     for queue, count in enumerate((1300, 1, 1300)):
         box.send(*['{"a":1}'] * count, queue=queue)
     seen = []
-    scan = Store.scan
+    slices = RawReads.slices
 
-    def spied(self, topic, queue, start, end, *rest, **more):
-        for batch in scan(self, topic, queue, start, end, *rest, **more):
-            seen.extend([queue] * batch.num_rows)
-            yield batch
+    def spied(self, topic, queue, start, end, **more):
+        for each in slices(self, topic, queue, start, end, **more):
+            seen.extend([queue] * len(each))
+            yield each
 
-    monkeypatch.setattr(Store, "scan", spied)
+    monkeypatch.setattr(RawReads, "slices", spied)
     fields(box, topic="t")
     assert [seen.count(queue) for queue in range(3)] == [500, 1, 499]
 

@@ -1,14 +1,18 @@
 """A task with a few messages of each of many queues."""
 
+from dataclasses import replace
+
 import pytest
 from pyrocket import Store
+from pyrocket.engine.raw_reads import RawReads
 from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.policies import LossPolicy
-from pyspark_pyrocket.source.ranges import QueuePartition, QueueRange
+from pyspark_pyrocket.source.partitions import Ranges, ReadPartition
 from pyspark_pyrocket.source.task import read_partition
-from pyspark_pyrocket.transport.path import forget
+from pyspark_pyrocket.transport.path import PathTarget, forget
+from support.offsets import as_asked, span
 from support.stores import batch
 
 QUEUES = 20
@@ -32,13 +36,13 @@ def task(tmp_path):
             bodies = [f"{topic}-{queue}-{at}".encode() for queue, at in places]
             store.append_batch(batch(bodies, [queue for queue, _ in places]), topic=topic)
         uuid = store.uuid
-    ranges = [QueueRange(topic, queue, 0, 3) for topic in "tu" for queue in range(QUEUES)]
-    yield QueuePartition(path, uuid, tuple(ranges))
+    ranges = [span(topic, queue, 0, 3) for topic in "tu" for queue in range(QUEUES)]
+    yield ReadPartition(PathTarget(path, uuid), Ranges(tuple(ranges)))
     forget(path)
 
 
 def rows(task, **more):
-    batches = list(read_partition(task, PLACE, verify_crc=True, **more))
+    batches = list(read_partition(task, PLACE, as_asked(verify_crc=True, **more)))
     return batches, [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
@@ -48,22 +52,24 @@ def expected(*gone):
 
 
 def test_many_queues_with_few_messages_come_in_one_batch_of_each_topic(task, monkeypatch):
-    monkeypatch.setattr("pyrocket.Store.slices", lambda *_, **__: pytest.fail("one by one"))
+    monkeypatch.setattr(
+        "pyrocket.engine.raw_reads.RawReads.slices", lambda *_, **__: pytest.fail("one by one")
+    )
     batches, found = rows(task)
     assert found == expected()
     assert len(batches) == 2
 
 
 def test_what_cannot_be_read_together_is_read_one_by_one(task, monkeypatch):
-    monkeypatch.setattr("pyrocket.Store.slice_of_ranges", lambda *_, **__: None)
+    monkeypatch.setattr(RawReads, "slice_of_ranges", lambda *_, **__: None)
     batches, found = rows(task)
     assert found == expected()
     assert len(batches) == 2 * QUEUES
 
 
 def test_messages_that_are_gone_are_named_or_passed_over(task):
-    gone = QueueRange("t", 5, 3, 6)
-    beyond = QueuePartition(task.path, task.store, (*task.ranges, gone))
+    gone = span("t", 5, 3, 6)
+    beyond = replace(task, work=Ranges((*task.work.ranges, gone)))
     with pytest.raises(OffsetOutOfRangeError, match=r"queue 5 of 't'.*\[3, 6\)"):
         rows(beyond)
     assert rows(beyond, loss=LossPolicy(policy="skip"))[1] == expected()

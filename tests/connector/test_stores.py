@@ -9,10 +9,11 @@ from pyrocket.errors import StoreNotFoundError, StoreNotSharedError
 from pyspark.sql.datasource import InputPartition
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.columns.projection import Projection
-from pyspark_pyrocket.source.ranges import QueuePartition, QueueRange
+from pyspark_pyrocket.source.partitions import Ranges, ReadPartition
 from pyspark_pyrocket.source.task import read_partition
 from pyspark_pyrocket.transport import path as stores
-from pyspark_pyrocket.transport.path import forget, shared_store, store_of_driver
+from pyspark_pyrocket.transport.path import PathTarget, forget
+from support.offsets import as_asked, span
 
 PROJECTION = Projection.of(default_columns(kafka=False, headers=False, text=False))
 
@@ -26,52 +27,52 @@ def nothing_left_open(box):
 
 def test_a_store_is_opened_once(box):
     box.create()
-    assert shared_store(box.path) is shared_store(box.path)
+    assert PathTarget(box.path).open_source() is PathTarget(box.path).open_source()
 
 
 def test_a_directory_that_was_replaced_is_opened_again(box):
     box.create()
-    first = shared_store(box.path)
+    first = PathTarget(box.path).open_source()
     shutil.rmtree(box.path)
     box.create()
-    assert shared_store(box.path).uuid != first.uuid
+    assert PathTarget(box.path).open_source().store_id != first.store_id
 
 
 def test_a_directory_that_vanished_is_missed(box):
     box.create()
-    shared_store(box.path)
+    PathTarget(box.path).open_source()
     shutil.rmtree(box.path)
     with pytest.raises(StoreNotFoundError):
-        shared_store(box.path)
+        PathTarget(box.path).open_source()
 
 
 def test_only_a_few_stores_stay_open(box):
     for number in range(12):
         other = type(box)(f"{box.path}-{number}").create()
-        shared_store(other.path)
+        PathTarget(other.path).open_source()
     assert len(stores._open) == 8
 
 
 def test_a_task_that_finds_another_store_fails(box):
     box.create()
     with pytest.raises(StoreNotSharedError, match=r"not another.*same one for the driver"):
-        store_of_driver(box.path, "another")
+        PathTarget(box.path, "another").open_source()
 
 
 def test_a_task_that_finds_no_store_fails(box):
     with pytest.raises(StoreNotSharedError, match="there is no store"):
-        store_of_driver(box.path, "another")
+        PathTarget(box.path, "another").open_source()
 
 
 def test_a_store_without_an_id_is_taken_as_it_is(box):
     box.create()
-    assert store_of_driver(box.path, "").path
+    assert PathTarget(box.path, "").open_source()
 
 
 def read(box, *ranges):
-    partition = QueuePartition(box.path, shared_store(box.path).uuid, ranges)
+    partition = ReadPartition(PathTarget(box.path).open_source().target, Ranges(ranges))
     partition = pickle.loads(pickle.dumps(partition))
-    batches = list(read_partition(partition, PROJECTION, verify_crc=True))
+    batches = list(read_partition(partition, PROJECTION, as_asked(verify_crc=True)))
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
@@ -79,11 +80,11 @@ def test_a_task_reads_exactly_its_ranges_in_their_order(box):
     box.create(queues=2)
     box.send("a", "b", "c", queue=0)
     box.send("d", "e", queue=1)
-    assert read(box, QueueRange("t", 1, 0, 1), QueueRange("t", 0, 1, 3)) == [b"d", b"b", b"c"]
+    assert read(box, span("t", 1, 0, 1), span("t", 0, 1, 3)) == [b"d", b"b", b"c"]
 
 
 def test_a_partition_that_spark_made_up_is_empty():
-    assert list(read_partition(InputPartition(None), PROJECTION, verify_crc=False)) == []
+    assert list(read_partition(InputPartition(None), PROJECTION, as_asked(verify_crc=False))) == []
 
 
 def test_what_is_loaded_is_frozen_once_per_process(box, monkeypatch):

@@ -11,10 +11,11 @@ from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.data_loss import Losses
-from pyspark_pyrocket.source.ranges import QueueRange
 from pyspark_pyrocket.source.resume import what_remains
-from pyspark_pyrocket.source.stream_offset import SourceIdentity, StreamOffset
+from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
+from pyspark_pyrocket.transport.interface import SourceIdentity
+from support.offsets import offsets, span
 
 
 def options(*topics, **changes):
@@ -45,10 +46,10 @@ def test_a_topic_that_was_created_again_is_noticed(numbers):
     with pytest.raises(TopicRecreatedError, match="'t' was deleted and created again"):
         next_offset(store, options(), start)
     with pytest.raises(TopicRecreatedError):
-        list(what_remains(store, start, [QueueRange("t", 0, 1, 3)], Losses(LossPolicy())))
+        list(what_remains(store, start, [span("t", 0, 1, 3)], Losses(LossPolicy())))
 
 
-@pytest.mark.parametrize(("attribute", "other"), [("uuid", "uuid-2"), ("broker_name", "broker-b")])
+@pytest.mark.parametrize(("attribute", "other"), [("uuid", "uuid-2"), ("broker", "broker-b")])
 def test_another_store_at_the_path_is_noticed(numbers, attribute, other):
     store = numbers(t={0: (0, 3)})
     start, _ = store.step(initial_offset(store, options()))
@@ -72,7 +73,7 @@ def test_a_store_that_gets_its_id_later_is_the_same_store(numbers):
 def test_a_log_cut_below_what_was_read_is_noticed(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
-    store.history.epoch, store.cuts = 1, {("t", 0): 8}
+    store.epoch, store.cuts = 1, {("t", 0): 8}
     store.grow("t", 0, 30)  # Other messages have the offsets now.
     with pytest.raises(LogTruncatedError, match=r"queue 0 at offset 8.*up to 9"):
         next_offset(store, options(), start)
@@ -81,7 +82,7 @@ def test_a_log_cut_below_what_was_read_is_noticed(numbers):
 def test_a_recovery_that_cut_nothing_that_was_read_goes_unnoticed(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
-    store.history.epoch, store.cuts = 1, {("t", 0): 9}
+    store.epoch, store.cuts = 1, {("t", 0): 9}
     assert next_offset(store, options(), start) is None
     store.grow("t", 0, 10)
     start, seen = store.step(start)
@@ -94,7 +95,7 @@ def test_a_checkpoint_that_runs_backwards_is_damaged(numbers, end):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
     source = SourceIdentity(store="", epoch=0)
-    broken = StreamOffset(broker="broker-a", source=source, offsets=end, topic_ids={})
+    broken = StreamOffset(broker="broker-a", source=source, offsets=offsets(end), topic_ids={})
     with pytest.raises(DataLossError) as info:
         list(planned_ranges(start, broken))
     assert info.value.code == "CHECKPOINT_DAMAGED"

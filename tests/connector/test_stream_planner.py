@@ -6,14 +6,14 @@ from pyspark_pyrocket.options.positions import LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.topics import Subscription
-from pyspark_pyrocket.source.ranges import QueueRange
-from pyspark_pyrocket.source.rate_limit import take_rows
+from pyspark_pyrocket.source.admission import take_rows
 from pyspark_pyrocket.source.stream_planner import (
     initial_offset,
     latest_offset,
     next_offset,
     planned_ranges,
 )
+from support.offsets import at, offsets, span
 
 LATEST_FIRST = Span(OffsetChoice("startingOffsets", LATEST))
 
@@ -28,8 +28,9 @@ def options(*topics, wait=False, **changes):
 
 def test_a_new_query_starts_where_it_was_told_to(numbers):
     store = numbers(t={0: (5, 20), 1: (0, 7)})
-    assert initial_offset(store, options()).offsets == {"t": {0: 5, 1: 0}}
-    assert initial_offset(store, options(span=LATEST_FIRST)).offsets == {"t": {0: 20, 1: 7}}
+    assert initial_offset(store, options()).offsets.by_topic() == {"t": {0: 5, 1: 0}}
+    latest = initial_offset(store, options(span=LATEST_FIRST))
+    assert latest.offsets.by_topic() == {"t": {0: 20, 1: 7}}
 
 
 def test_batches_follow_each_other_without_gap_or_overlap(numbers):
@@ -58,7 +59,7 @@ def test_the_first_batch_is_replayed_as_planned_although_latest_has_moved(number
     end = next_offset(store, latest, initial)
     store.grow("t", 0, 40)
     later = initial_offset(store, latest)
-    assert later.offsets == {"t": {0: 40}}
+    assert later.offsets.by_topic() == {"t": {0: 40}}
     assert store.read(later, end) == store.read(initial, end) == [("t", 0, 10, 15)]
 
 
@@ -76,7 +77,7 @@ def test_later_batches_begin_where_spark_says(numbers):
     start, _ = store.step(initial_offset(store, options()))
     store.grow("t", 0, 9)
     end = next_offset(store, options(), start)
-    assert end.first == {}
+    assert end.first.by_topic() == {}
 
 
 def test_a_queue_found_later_starts_at_its_first_message_fixed_in_the_end_offset(numbers):
@@ -84,7 +85,7 @@ def test_a_queue_found_later_starts_at_its_first_message_fixed_in_the_end_offset
     start, _ = store.step(initial_offset(store, options()))
     store.grow("t", 1, maximum=9, minimum=4)
     end = next_offset(store, options(), start)
-    assert end.first == {"t": {1: 4}}
+    assert end.first.by_topic() == {"t": {1: 4}}
     store.grow("t", 1, maximum=9, minimum=6)  # Cleaning may not change a planned batch.
     assert store.read(start, end) == [("t", 1, 4, 9)]
 
@@ -118,7 +119,7 @@ def test_no_topic_at_all_is_an_error(numbers):
 def test_topics_that_are_waited_for_have_no_queues_until_they_are_there(numbers, span):
     store, asked = numbers(), options("t", "u", wait=True, span=span)
     initial = initial_offset(store, asked)
-    assert initial.offsets == {"t": {}, "u": {}}
+    assert (initial.offsets, initial.waiting) == ({}, ("t", "u"))
     assert next_offset(store, asked, initial) is None
     store.grow("u", 0, 0)
     assert next_offset(store, asked, initial) is None, "there is nothing to read yet"
@@ -126,20 +127,20 @@ def test_topics_that_are_waited_for_have_no_queues_until_they_are_there(numbers,
     store.grow("u", 1, 2)
     start, seen = store.step(initial, asked)
     assert seen == [("u", 0, 4, 9), ("u", 1, 0, 2)]
-    assert start.offsets == {"t": {}, "u": {0: 9, 1: 2}}
-    assert start.first == {"u": {0: 4, 1: 0}}
+    assert (start.offsets.by_topic(), start.waiting) == ({"u": {0: 9, 1: 2}}, ("t",))
+    assert start.first.by_topic() == {"u": {0: 4, 1: 0}}
     store.grow("u", 0, maximum=9, minimum=6)
     assert store.read(initial_offset(store, asked), start) == seen, "a replay has the same"
     store.grow("t", 0, 3)
     end, seen = store.step(start, asked)
-    assert (seen, end.first) == ([("t", 0, 0, 3)], {"t": {0: 0}})
+    assert (seen, end.first) == ([("t", 0, 0, 3)], offsets({"t": {0: 0}}))
 
 
 def test_a_pattern_may_wait_for_its_first_topic(numbers):
     store = numbers(t={0: (0, 1)})
     asked = ReadOptions(path="/s", subscription=Subscription(wait=True, pattern="u.*"))
     initial = initial_offset(store, asked)
-    assert initial.offsets == {}
+    assert initial.offsets.by_topic() == {}
     store.grow("u1", 0, 3)
     assert store.step(initial, asked)[1] == [("u1", 0, 0, 3)]
 
@@ -148,7 +149,7 @@ def test_a_topic_that_was_never_there_is_not_called_deleted(numbers):
     """The query was started again without missingTopic=wait."""
     store, waiting = numbers(t={0: (0, 3)}), options("t", "u", wait=True)
     start, _ = store.step(initial_offset(store, waiting), waiting)
-    assert start.offsets == {"t": {0: 3}, "u": {}}
+    assert (start.offsets.by_topic(), start.waiting) == ({"t": {0: 3}}, ("u",))
     with pytest.raises(TopicNotFoundError, match="'u'"):
         next_offset(store, options("t", "u"), start)
 
@@ -157,7 +158,8 @@ def test_a_missing_topic_is_an_error_unless_it_is_waited_for(numbers):
     store = numbers(t={0: (0, 1)})
     with pytest.raises(TopicNotFoundError, match="'u'"):
         initial_offset(store, options("t", "u"))
-    assert initial_offset(store, options("t", "u", wait=True)).offsets == {"t": {0: 0}, "u": {}}
+    waits = initial_offset(store, options("t", "u", wait=True))
+    assert (waits.offsets.by_topic(), waits.waiting) == ({"t": {0: 0}}, ("u",))
 
 
 def test_a_topic_that_may_not_be_read_is_named(numbers):
@@ -171,11 +173,11 @@ def test_a_topic_that_may_not_be_read_is_named(numbers):
 def test_a_queue_that_vanished_keeps_its_place(numbers):
     store = numbers(t={0: (0, 3), 1: (0, 4)})
     start, _ = store.step(initial_offset(store, options()))
-    del store.bounds["t"][1]
+    del store.known["t"][1]
     store.grow("t", 0, 5)
     start, seen = store.step(start)
     assert seen == [("t", 0, 3, 5)]
-    assert start.offsets == {"t": {0: 5, 1: 4}}
+    assert start.offsets.by_topic() == {"t": {0: 5, 1: 4}}
     store.grow("t", 1, 6)
     assert store.step(start)[1] == [("t", 1, 4, 6)]
 
@@ -184,9 +186,9 @@ def test_a_topic_that_vanished_while_it_is_waited_for_keeps_its_place(numbers):
     store = numbers(t={0: (0, 3)}, u={0: (0, 2)})
     asked = options("t", "u", wait=True)
     initial = initial_offset(store, asked)
-    del store.bounds["u"]
+    del store.known["u"]
     end = next_offset(store, asked, initial)
-    assert end.offsets == {"t": {0: 3}, "u": {0: 0}}
+    assert end.offsets.by_topic() == {"t": {0: 3}, "u": {0: 0}}
     assert store.read(initial, end) == [("t", 0, 0, 3)]
 
 
@@ -197,7 +199,7 @@ def test_a_topic_no_longer_subscribed_keeps_its_place(numbers):
     store.grow("u", 0, 9)
     start, seen = store.step(start, options("t"))
     assert seen == [("t", 0, 3, 9)]
-    assert start.offsets["u"] == {0: 2}
+    assert start.offsets[at("u", 0)] == 2
 
 
 def test_a_rate_limit_is_shared_out_until_all_is_read(numbers):
@@ -207,12 +209,12 @@ def test_a_rate_limit_is_shared_out_until_all_is_read(numbers):
         start, seen = store.step(start, take=at_most(20))
         taken.append(sum(end - begin for *_, begin, end in seen))
     assert taken == [20, 20, 20, 20, 20, 0]
-    assert start.offsets == {"t": {0: 90, 1: 9, 2: 1}}
+    assert start.offsets.by_topic() == {"t": {0: 90, 1: 9, 2: 1}}
 
 
 def test_a_target_is_reached_and_never_passed(numbers):
     store = numbers(t={0: (0, 5)})
-    target = {"t": {0: 5}}
+    target = offsets({"t": {0: 5}})
     store.grow("t", 0, 50)
     store.grow("t", 1, 7)
     start, seen = store.step(initial_offset(store, options()), target=target, take=at_most(3))
@@ -225,7 +227,7 @@ def test_a_target_is_reached_and_never_passed(numbers):
 def test_a_target_below_the_start_does_not_move_it_back(numbers):
     store = numbers(t={0: (0, 9)})
     start = initial_offset(store, options(span=LATEST_FIRST))
-    assert next_offset(store, options(), start, target={"t": {0: 4}}) is None
+    assert next_offset(store, options(), start, target=offsets({"t": {0: 4}})) is None
 
 
 def test_the_end_of_all_queues_has_the_shape_of_an_end_offset(numbers):
@@ -233,11 +235,11 @@ def test_the_end_of_all_queues_has_the_shape_of_an_end_offset(numbers):
     end = next_offset(store, options(), initial_offset(store, options()), take=at_most(2))
     latest = latest_offset(store, options())
     assert latest.to_json().keys() == end.to_json().keys() - {"from"}
-    assert latest.offsets == {"t": {0: 9}}
+    assert latest.offsets.by_topic() == {"t": {0: 9}}
 
 
 def test_ranges_name_topic_queue_and_both_ends(numbers):
     store = numbers(t={0: (0, 9)})
     initial = initial_offset(store, options())
     end = next_offset(store, options(), initial)
-    assert list(planned_ranges(initial, end)) == [QueueRange("t", 0, 0, 9)]
+    assert list(planned_ranges(initial, end)) == [span("t", 0, 0, 9)]

@@ -30,9 +30,13 @@ def tasks(box):
 
 def test_streaming_read_one_partition_is_one_task_or_more(tasks):
     _, one_each = tasks(coalesceQueues="false")
-    assert [[each.queue_id for each in task.ranges] for task in one_each] == [[0], [1], [2]]
+    assert [[each.queue.queue_id for each in task.work.ranges] for task in one_each] == [
+        [0],
+        [1],
+        [2],
+    ]
     _, more = tasks(coalesceQueues="false", maxRecordsPerPartition="30")
-    assert [(r.queue_id, r.start, r.end) for task in more for r in task.ranges] == [
+    assert [(r.queue.queue_id, r.start, r.end) for task in more for r in task.work.ranges] == [
         (0, 0, 30),
         (0, 30, 60),
         (0, 60, 90),

@@ -11,8 +11,10 @@ from pyrocket.errors import (
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import read_bounds
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset
+from pyspark_pyrocket.transport.path import PathSource
 from support.stores import Store
 
 ONE = {0: (0, 1)}
@@ -25,8 +27,8 @@ def read(query=STREAM, **options):
 
 
 def queues(store, **options):
-    bounds = read_bounds(store, read(**options))
-    return {topic: sorted(queues) for topic, queues in bounds.items()}
+    bounds = Offsets.starts(read_bounds(store, read(**options)))
+    return {topic: sorted(queues) for topic, queues in bounds.by_topic().items()}
 
 
 def test_many_topics_pattern_or_explicit_queues(numbers):
@@ -84,7 +86,7 @@ def test_rocketmqs_own_topics_are_read_by_their_names_only(numbers, system):
 )
 def test_a_pattern_for_all_topics_finds_the_users_in_a_brokers_store(store, users):
     with Store.open(GOLDEN / store, read_only=True) as broker:
-        assert list(queues(broker, subscribePattern=".*")) == users
+        assert list(queues(PathSource(broker), subscribePattern=".*")) == users
 
 
 def test_a_cluster_of_another_name_has_topics_that_are_not_the_users(numbers):
@@ -170,14 +172,14 @@ def test_a_typo_in_a_topics_name_fails_with_the_nearest(tmp_path, mode):
     with Store.open(tmp_path / "store", create=True) as store:
         store.topics.create("flights")
         with pytest.raises(TopicNotFoundError, match="Did you mean 'flights'"):
-            queues(store, **mode)
+            queues(PathSource(store), **mode)
 
 
 def test_several_topics_have_their_own_numbers_of_queues(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         for name, count in (("a", 1), ("b", 9)):
             store.topics.create(name, read_queues=count, write_queues=count)
-        found = queues(store, subscribePattern="a|b")
+        found = queues(PathSource(store), subscribePattern="a|b")
     assert found == {"a": [0], "b": list(range(9))}
 
 

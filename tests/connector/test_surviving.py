@@ -12,8 +12,10 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyspark_pyrocket.options.policies import LossPolicy
-from pyspark_pyrocket.source.ranges import QueueRange
-from pyspark_pyrocket.source.tolerant_scan import read_places, read_range
+from pyspark_pyrocket.source.task import Columns
+from pyspark_pyrocket.source.tolerant_scan import read_locations, read_range
+from pyspark_pyrocket.transport.path import PathSource
+from support.offsets import span
 from support.slices import decoded
 from support.stores import SMALL, batch, log_files, overwrite
 
@@ -33,9 +35,10 @@ def offsets(
     store, loss=SKIP, start=0, end=60, columns=("body", "queueOffset"), on_batch=None, **filtered
 ):
     """The offsets that are read; `on_batch` is called behind each batch."""
-    read, scan = [], partial(store.scan, "t", 0, **filtered)
-    each, tally = QueueRange("t", 0, start, end), ScanTally()
-    for part in read_range(store, each, columns, loss, scan, tally):
+    source, decoding = PathSource(store), Columns(tuple(columns), **filtered)
+    read, each, tally = [], span("t", 0, start, end), ScanTally()
+    scan = partial(decoding.of_range, source)
+    for part in read_range(source, each, loss, scan, tally):
         assert part.schema.names == list(columns)
         read += [int(body) for body in part.column("body").to_pylist()]
         if on_batch:
@@ -86,7 +89,7 @@ def test_damaged_messages_are_passed_over_and_counted_and_no_others(
     store, caplog, policy, damaged, where
 ):
     damage(store, *damaged)
-    read = offsets(store, LossPolicy(policy=policy), where=where)
+    read = offsets(store, LossPolicy(policy=policy), where=where or MessageFilter())
     assert read == [number for number in range(60) if number not in damaged]
     lost = [each for each in caplog.records if "has lost 1 messages" in each.message]
     assert len(lost) == len(damaged)
@@ -127,16 +130,16 @@ def test_a_range_that_was_cut_off_by_a_crash_is_read_as_far_as_it_goes(store, ca
 def test_what_cannot_be_read_though_it_is_there_is_no_loss(store):
     """Neither damage nor an error that will pass may be skipped."""
 
-    def damaged(start, end, columns, tally):
+    def damaged(each, tally):
         raise StoreDamagedError("a bad entry")
         yield
 
-    def odd(start, end, columns, tally):
+    def odd(each, tally):
         raise OffsetOutOfRangeError("said without a reason")
         yield
 
     for scan, error in ((damaged, StoreDamagedError), (odd, OffsetOutOfRangeError)):
-        parts = read_range(store, QueueRange("t", 0, 0, 60), ["body"], SKIP, scan, ScanTally())
+        parts = read_range(PathSource(store), span("t", 0, 0, 60), SKIP, scan, ScanTally())
         with pytest.raises(error):
             list(parts)
 
@@ -201,7 +204,7 @@ def found(store, places, loss=SKIP, on_batch=None, **filtered):
         return decoded(store.raw.slices_at(places, tally=tally, **filtered))
 
     read = []
-    for part in read_places(store, places, loss, scan):
+    for part in read_locations(PathSource(store), places, loss, scan):
         read += [int(body) for body in part.column("body").to_pylist()]
         if on_batch:
             on_batch()
@@ -219,7 +222,7 @@ def test_a_message_found_by_key_and_cleaned_before_it_is_read_is_a_loss_too(stor
     assert 0 < len(left) < 30
     assert found(store, located) == left
     assert f"topic 't' queue 1 has lost {30 - len(left)} messages" in caplog.text
-    with pytest.raises(OffsetOutOfRangeError, match=r"again\. To go on.* onDataLoss to skip"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"again\. To continue.* onDataLoss to skip"):
         found(store, located, LossPolicy())
 
 
@@ -256,4 +259,4 @@ def test_a_message_found_by_key_that_is_damaged_is_no_loss(store, located):
         yield
 
     with pytest.raises(OffsetOutOfRangeError, match="without a reason"):
-        list(read_places(store, located, SKIP, odd))
+        list(read_locations(PathSource(store), located, SKIP, odd))

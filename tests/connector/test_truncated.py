@@ -92,7 +92,7 @@ def test_a_replay_reads_nothing_that_has_the_offsets_of_what_is_gone(crashed):
     with pytest.raises(LogTruncatedError):
         stream(box).partitions(before, end)
     (task,) = stream(box, onDataLoss="skip").partitions(before, end)
-    assert [(each.start, each.end) for each in task.ranges] == [(20, 25)]
+    assert [(each.start, each.end) for each in task.work.ranges] == [(20, 25)]
     assert bodies(stream(box, onDataLoss="skip"), end)[0][0] == b"n25"
 
 

@@ -7,6 +7,7 @@ from pyspark_pyrocket.options.policies import FAIL, SKIP, LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.stream_planner import initial_offset, latest_offset, next_offset
+from support.offsets import offsets
 
 GO_ON = ("skip", "earliest", "latest")
 
@@ -31,11 +32,11 @@ def test_fewer_queues_are_no_loss_while_their_messages_are_there(stopped):
     """RocketMQ's way to take queues away: they are still read to their ends."""
     store, start = stopped
     store.grow("t", 1, 4)
-    del store.bounds["t"][1]
+    del store.known["t"][1]
     start = initial_offset(store, options(FAIL))
     store.grow("t", 1, 4)
-    start, _ = store.step(start, take=lambda begin, end: {"t": {0: 10, 1: 2}})
-    store.bounds["t"].pop(1)
+    start, _ = store.step(start, take=lambda begin, end: offsets({"t": {0: 10, 1: 2}}))
+    store.known["t"].pop(1)
     store.left["t", 1] = QueueOffsets(0, 4)
     start, seen = store.step(start)
     assert seen == [("t", 1, 2, 4)]
@@ -45,7 +46,7 @@ def test_fewer_queues_are_no_loss_while_their_messages_are_there(stopped):
 def test_a_lost_queue_that_was_cleaned_before_it_was_read_is_a_loss(numbers):
     store = numbers(t={0: (0, 1), 1: (0, 4)})
     start, _ = store.step(initial_offset(store, options(FAIL)))
-    store.bounds["t"].pop(1)
+    store.known["t"].pop(1)
     store.left["t", 1] = QueueOffsets(9, 12)
     with pytest.raises(OffsetOutOfRangeError, match="queue 1: offset 4 is outside 9 to 12"):
         next_offset(store, options(FAIL), start)
@@ -56,21 +57,21 @@ def test_an_assigned_queue_that_its_topic_lost_is_read_to_its_end(numbers):
     store = numbers(t={0: (0, 1), 1: (0, 4)})
     asked = Subscription(("t",), queues={"t": (1,)})
     start = initial_offset(store, options(FAIL, asked))
-    store.bounds["t"].pop(1)
+    store.known["t"].pop(1)
     store.left["t", 1] = QueueOffsets(0, 4)
     start, seen = store.step(start, options(FAIL, asked))
     assert seen == [("t", 1, 0, 4)]
     assert next_offset(store, options(FAIL, asked), start) is None
-    assert latest_offset(store, options(FAIL, asked), known=start.offsets).offsets == {"t": {}}
+    assert not latest_offset(store, options(FAIL, asked), known=start.offsets.topics).offsets
 
 
 def test_available_now_reads_lost_queues_to_their_ends_of_that_moment(numbers):
     store = numbers(t={0: (0, 1), 1: (0, 4)})
     start = initial_offset(store, options(FAIL))
-    store.bounds["t"].pop(1)
+    store.known["t"].pop(1)
     store.left["t", 1] = QueueOffsets(0, 4)
-    target = {"t": {0: 1}}
-    start, seen = store.step(start, target=target, take=lambda begin, end: {"t": {0: 1, 1: 3}})
+    target, some = offsets({"t": {0: 1}}), offsets({"t": {0: 1, 1: 3}})
+    start, seen = store.step(start, target=target, take=lambda begin, end: some)
     store.left["t", 1] = QueueOffsets(0, 9)
     start, more = store.step(start, target=target)
     assert (seen, more) == ([("t", 0, 0, 1), ("t", 1, 0, 3)], [("t", 1, 3, 4)])
@@ -90,13 +91,13 @@ def test_a_deleted_topic_that_a_pattern_had_found_is_a_loss_if_it_had_more(numbe
     start, _ = store.step(
         initial_offset(store, options(FAIL, asked)),
         options(FAIL, asked),
-        take=lambda begin, end: {"t1": {0: 10}, "t2": {0: 2}},
+        take=lambda begin, end: offsets({"t1": {0: 10}, "t2": {0: 2}}),
     )
     store.delete("t1")
     store.grow("t2", 0, 6)
     start, seen = store.step(start, options(FAIL, asked))
     assert seen == [("t2", 0, 2, 6)]
-    assert start.offsets["t1"] == {0: 10}
+    assert start.offsets.by_topic()["t1"] == {0: 10}
     store.grow("t2", 0, 9)
     store.delete("t2")
     with pytest.raises(DataLossError, match="'t2' was deleted") as info:
@@ -113,7 +114,8 @@ def test_a_re_creation_noticed_late_repeats_nothing(stopped, go_on):
     assert seen == [("t", 0, 12, 30)]
     store.ids["t"] = "another"
     start, seen = store.step(start, options(go_on))
-    assert (seen, start.offsets, start.lost) == ([], {"t": {0: 30}}, {"t": {0: 2}})
+    assert (seen, start.offsets) == ([], offsets({"t": {0: 30}}))
+    assert start.lost == offsets({"t": {0: 2}})
 
 
 @pytest.mark.parametrize("go_on", GO_ON)
@@ -121,7 +123,8 @@ def test_what_a_deleted_topic_still_had_is_counted_once(stopped, go_on, caplog):
     store, start = stopped
     store.delete("t", ended=14)
     start, seen = store.step(start, options(go_on))
-    assert (seen, start.lost, start.offsets) == ([], {"t": {0: 4}}, {"t": {0: 14}})
+    assert (seen, start.lost) == ([], offsets({"t": {0: 4}}))
+    assert start.offsets == offsets({"t": {0: 14}})
     assert next_offset(store, options(go_on), start) is None
     assert "topic 't' is deleted; the query waits for it" in caplog.text
     store.grow("t", 0, minimum=14, maximum=20)
@@ -129,7 +132,7 @@ def test_what_a_deleted_topic_still_had_is_counted_once(stopped, go_on, caplog):
     begins = {"latest": 20}.get(go_on, 14)
     start, seen = store.step(start, options(go_on))
     assert seen == [("t", 0, begins, 20)][: begins < 20]
-    assert start.lost == {"t": {0: 4 + begins - 14}}
+    assert start.lost.by_topic() == {"t": {0: 4 + begins - 14}}
 
 
 def test_topic_re_creation_detected_in_every_way_to_subscribe(numbers):
@@ -151,4 +154,4 @@ def test_topic_re_creation_detected_in_every_way_to_subscribe(numbers):
 def test_the_end_for_the_progress_needs_no_deleted_topic(stopped):
     store, start = stopped
     store.delete("t")
-    assert latest_offset(store, options(SKIP), known=start.offsets).offsets == {}
+    assert latest_offset(store, options(SKIP), known=start.offsets.topics).offsets.by_topic() == {}

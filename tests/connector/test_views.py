@@ -89,7 +89,7 @@ def test_the_log_is_split_by_its_files(java5, monkeypatch):
         reader = DefaultSource({"path": str(java5), "view": "commitlog"}).reader(
             StructType().add("topic", "string")
         )
-        return [len(task.parts) for task in reader.partitions()]
+        return [len(task.work.parts) for task in reader.partitions()]
 
     assert tasks() == [4]
     monkeypatch.setattr(views, "TASK_BYTES", 8192)

@@ -73,7 +73,7 @@ def test_a_checkpoint_of_version_1_can_be_read(kept):
     found = read_checkpoint(str(kept.path / "checkpoint"))
     assert found.damaged == ()
     assert [batch.committed for batch in found.batches] == [True] * 3
-    assert found.newest.ours()[0].offsets == {"t": {0: 4, 1: 3}, "u": {0: 3}}
+    assert found.newest.ours()[0].offsets.by_topic() == {"t": {0: 4, 1: 3}, "u": {0: 3}}
 
 
 @pytest.mark.parametrize("batch", [0, 1, 2])

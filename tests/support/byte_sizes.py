@@ -4,6 +4,8 @@ import itertools
 
 from pyrocket import ByteSpan
 
+from support.offsets import offsets
+
 
 class Lengths:
     """`queues[topic, queue]` are the lengths of its messages, from offset `first` on."""
@@ -18,34 +20,40 @@ class Lengths:
     def bytes(self, start, end):
         """What lies between two offsets of all queues."""
         return sum(
-            sum(self.of(topic, queue, start[topic][queue], offset))
-            for topic, queues in end.items()
-            for queue, offset in queues.items()
+            sum(self.of(queue.topic, queue.queue_id, start[queue], offset))
+            for queue, offset in end.items()
         )
 
-    def log_span(self, topic, queue_id, start, end):
-        """As if queues lay far from each other, and with a guess from the first message only."""
-        there = self.of(topic, queue_id, start, end)
-        at = 10**12 * queue_id
-        guess = there[0] * len(there) if there else 0
-        return ByteSpan(at, at + sum(there), guess) if there else ByteSpan(0, 0, 0)
+    def sizes(self, ranges):
+        return [self._span(each) for each in ranges]
 
-    def cut_by_bytes(self, topic, queue_id, start, end, marks):
+    def _span(self, each):
+        """As if queues lay far from each other, and with a guess from the first message only."""
+        there = self.of(each.queue.topic, each.queue.queue_id, each.start, each.end)
+        begin = 10**12 * each.queue.queue_id
+        guess = there[0] * len(there) if there else 0
+        return ByteSpan(begin, begin + sum(there), guess) if there else ByteSpan(0, 0, 0)
+
+    def split_at_bytes(self, splits):
+        return [self._split(each, marks) for each, marks in splits]
+
+    def _split(self, each, marks):
         found = []
         for mark in marks:
-            sums = list(itertools.accumulate(self.of(topic, queue_id, start, end)))
+            there = self.of(each.queue.topic, each.queue.queue_id, each.start, each.end)
+            sums = list(itertools.accumulate(there))
             rows = sum(total <= mark for total in sums)
-            found.append((start + rows, sums[rows - 1] if rows else 0))
+            found.append((each.start + rows, sums[rows - 1] if rows else 0))
             self.asked += rows
         return found
 
-    def now(self):
+    def now_ms(self):
         return self.time
 
 
 def starts(queues, first=0):
-    return {"t": {queue: first for _, queue in queues}}
+    return offsets({"t": {queue: first for _, queue in queues}})
 
 
 def ends(queues, first=0):
-    return {"t": {queue: first + len(lengths) for (_, queue), lengths in queues.items()}}
+    return offsets({"t": {queue: first + len(lengths) for (_, queue), lengths in queues.items()}})

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from pyrocket import MessageQueue
 from pyrocket.errors import OptionError
 
 
@@ -59,18 +60,22 @@ def parse_topics(option: str, text: str, example: str) -> dict[str, object]:
 
 
 def exactly(
-    option: str, given: ByQueue[_Value], queues: Mapping[str, Iterable[int]], broker: str
-) -> dict[str, dict[int, _Value]]:
+    option: str, given: ByQueue[_Value], queues: Iterable[MessageQueue]
+) -> dict[MessageQueue, _Value]:
     """Return one value for each of these queues; raise OptionError if others are named."""
-    _check_names(f"Option {option!r}", "topics", set(given), set(queues))
-    chosen = {}
-    for topic, wanted in queues.items():
-        brokers, where = given[topic], f"Option {option!r}, topic {topic!r}"
-        if "" not in brokers:
-            _check_names(where, "brokers", set(brokers), {broker})
-        values = brokers["" if "" in brokers else broker]
-        _check_names(where, "queues", set(values), set(wanted))
-        chosen[topic] = {queue: values[queue] for queue in wanted}
+    real: dict[str, dict[str, dict[int, MessageQueue]]] = {}
+    for queue in queues:
+        real.setdefault(queue.topic, {}).setdefault(queue.broker, {})[queue.queue_id] = queue
+    _check_names(f"Option {option!r}", "topics", set(given), set(real))
+    chosen: dict[MessageQueue, _Value] = {}
+    for topic, brokers in real.items():
+        named, where = given[topic], f"Option {option!r}, topic {topic!r}"
+        if "" in named:  # Without a broker level: the same for each.
+            named = dict.fromkeys(brokers, named[""])
+        _check_names(where, "brokers", set(named), set(brokers))
+        for broker, wanted in brokers.items():
+            _check_names(where, "queues", set(named[broker]), set(wanted))
+            chosen |= {queue: named[broker][queue_id] for queue_id, queue in wanted.items()}
     return chosen
 
 

@@ -1,12 +1,10 @@
 """Where a read begins or ends, as users say it: words, offsets, times, a group, a count. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyrocket import QueueOffsets
 from pyrocket.errors import OptionError
 
-from pyspark_pyrocket.options.json_values import ByQueue, exactly, parse_by_queue
+from pyspark_pyrocket.options.json_values import ByQueue, parse_by_queue
 from pyspark_pyrocket.options.timestamps import Timestamp, parse_timestamp
 
 EARLIEST, LATEST = -2, -1
@@ -17,12 +15,6 @@ NAMES = {number: word for word, number in WORDS.items()}
 
 _OFFSETS_EXAMPLE = '{"topic":{"0":23,"1":-2}}'
 _TIMES_EXAMPLE = '{"topic":{"0":"-1h","1":1767225600000}}'
-
-Bounds = Mapping[str, Mapping[int, QueueOffsets]]
-"""Topic → queue → the offsets that it has."""
-
-QueueNumbers = dict[str, dict[int, int]]
-"""Topic → queue → one offset."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +52,6 @@ class OffsetChoice:
     def describe(self) -> str:
         """Return what the user wrote, for a log line."""
         return "the given offsets" if self.queues else NAMES[self.word]
-
-    def resolve(self, bounds: Bounds, broker: str) -> QueueNumbers:
-        """Return one offset for every queue of `bounds`; a number may lie outside of them."""
-        if not self.queues:
-            return bounds_at(self.word, bounds)
-        chosen = exactly(self.option, self.queues, bounds, broker)
-        return {
-            topic: {
-                queue: _number(chosen[topic][queue], limits) for queue, limits in queues.items()
-            }
-            for topic, queues in bounds.items()
-        }
 
 
 @dataclass(frozen=True)
@@ -111,17 +91,6 @@ class TimeChoice:
         """Return what the user wrote, for a log line."""
         return f"what {self.option} says"
 
-    def resolve(self, bounds: Bounds, broker: str, now_ms: int) -> QueueNumbers:
-        """Return one time for every queue of `bounds`, in epoch ms."""
-        if self.moment is not None:
-            ms = self.moment.at(now_ms)
-            return {topic: dict.fromkeys(queues, ms) for topic, queues in bounds.items()}
-        chosen = exactly(self.option, self.queues, bounds, broker)
-        return {
-            topic: {queue: moment.at(now_ms) for queue, moment in queues.items()}
-            for topic, queues in chosen.items()
-        }
-
 
 @dataclass(frozen=True)
 class Committed:
@@ -152,20 +121,6 @@ class LastMessages:
 
 Place = OffsetChoice | TimeChoice | Committed | LastMessages
 """Where a read begins or ends."""
-
-
-def bounds_at(word: int, bounds: Bounds) -> QueueNumbers:
-    """Return the first or the next offset of each queue."""
-    return {
-        topic: {queue: _number(word, limits) for queue, limits in queues.items()}
-        for topic, queues in bounds.items()
-    }
-
-
-def _number(value: int, limits: QueueOffsets) -> int:
-    if value == EARLIEST:
-        return limits.minimum
-    return limits.maximum if value == LATEST else value
 
 
 def _offset(where: str, value: object) -> int:

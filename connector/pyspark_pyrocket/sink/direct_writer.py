@@ -5,10 +5,9 @@ What a task has appended stays when the task is tried again, or when a micro-bat
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyrocket import Store
 from pyrocket.errors import StoreLockedError
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -21,14 +20,15 @@ from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.sink.batch_identity import batch_of_task
 from pyspark_pyrocket.sink.prepare import Sink, open_for_writing, settle_store
 from pyspark_pyrocket.sink.task_rows import log_left_out, send_rows, with_rows
+from pyspark_pyrocket.transport.interface import Target
 from pyspark_pyrocket.worker import freeze_imports
 
 
 @dataclass(frozen=True)
 class RowsAppended(WriterCommitMessage):
-    """How many rows one task has appended, and to which store; `left_out` it has not written."""
+    """How many rows one task has appended, and where; `left_out` it has not written."""
 
-    store: str
+    target: Target
     rows: int
     left_out: int = 0
 
@@ -52,7 +52,7 @@ class DirectWriter(DataSourceArrowWriter):
         _log_left_out(self._sink, messages)
         if self._sink.options.flush != FLUSH_ASYNC:
             with contextlib.suppress(StoreLockedError):
-                Store.open(self._sink.options.path).close()
+                replace(self._sink.target, store_id=None).open_sink().close()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: rows of tasks that succeeded stay; a log takes nothing back."""
@@ -85,19 +85,19 @@ def append_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
     freeze_imports()
     some = with_rows(batches)
     if some is None:
-        return RowsAppended(sink.store, 0)
+        return RowsAppended(sink.target, 0)
     if not sink.store:
         sink = settle_store(sink, batch_of_task(sink.options.topic).batch)
     flush = sink.options.flush
     store = open_for_writing(sink, flush="manual" if flush == FLUSH_TASK else flush)
     try:
-        rows, left_out = send_rows(sink, some, store.append_batch, _what_stays)
+        rows, left_out = send_rows(sink, some, store.append, _what_stays)
         if flush == FLUSH_TASK:
             store.flush()
     finally:
         # The clean end makes every queue of the store durable: not for a task to do.
         store.close(clean=False)
-    return RowsAppended(sink.store, rows, left_out)
+    return RowsAppended(sink.target, rows, left_out)
 
 
 def _log_left_out(

@@ -3,13 +3,12 @@
 import socket
 from dataclasses import dataclass, replace
 
-from pyrocket import Store, StoreConfig, check_topic_name
+from pyrocket import StoreConfig, check_topic_name
 from pyrocket.errors import (
     InvalidInputError,
     OptionError,
     SinkError,
     StoreNotFoundError,
-    StoreNotSharedError,
 )
 from pyspark.sql.types import StructType
 
@@ -19,15 +18,16 @@ from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.sink.columns import JsonBody, SinkColumns, plan_columns, plan_json
 from pyspark_pyrocket.sink.sink_checkpoint import SinkCheckpoint
-from pyspark_pyrocket.transport.path import check_uuid, not_shared
+from pyspark_pyrocket.transport.interface import MessageSink
+from pyspark_pyrocket.transport.path import PathTarget
 
 
 @dataclass(frozen=True)
 class Sink:
     """All that a task needs to know.
 
-    store: the uuid of the store that the driver means; empty where a stream has none and it is not
-        known yet whether its first batch is being written, which begins one (`settle_store`).
+    target: the store that the driver has found; without an id where a stream has none and it is
+        not known yet whether its first batch is being written, which creates one (`settle_store`).
     json_body: what bodies are made of; None where they are a column.
     checkpoint: of a stream, where it is known.
     host: of a stream, the driver's.
@@ -35,10 +35,19 @@ class Sink:
 
     options: WriteOptions
     columns: SinkColumns
-    store: str
+    target: PathTarget
     json_body: JsonBody | None = None
     checkpoint: SinkCheckpoint | None = None
     host: str = ""
+
+    @property
+    def store(self) -> str:
+        """The uuid of the store; empty where there is none yet."""
+        return self.target.store_id or ""
+
+    def with_store(self, store: str) -> "Sink":
+        """Return the sink of a store that was found or created."""
+        return replace(self, target=replace(self.target, store_id=store))
 
     @property
     def body_position(self) -> int | None:
@@ -66,14 +75,14 @@ def prepare_sink(
     columns, json_body = _plan(schema, options)
     if options.topic:
         check_topic_name(options.topic)
-    sink = Sink(options, columns, "", json_body)
+    sink = Sink(options, columns, PathTarget(options.path), json_body)
     if not streaming:
-        return replace(sink, store=_begin(sink, create=options.create_if_missing))
+        return sink.with_store(_begin(sink, create=options.create_if_missing))
     checkpoint = SinkCheckpoint.of(request)
     sink = replace(sink, checkpoint=checkpoint, host=socket.gethostname())
     try:
         noted = checkpoint.store() if checkpoint else ""
-        return replace(sink, store=_begin(sink, create=False, noted=noted))
+        return sink.with_store(_begin(sink, create=False, noted=noted))
     except StoreNotFoundError:
         return _without_store(sink)
 
@@ -93,18 +102,18 @@ def _begin(sink: Sink, *, create: bool, noted: str = "") -> str:
         dir_mode=options.directory_mode,
         retention=retention.for_creation() if retention and create else None,
     )
-    store = Store.open(options.path, create=create, config=config)
+    opened = replace(sink.target, store_id=None).open_sink(create=create, config=config)
     try:
         if options.on_batch_gap != ACCEPT:
-            _check_store(sink, noted, store.uuid)
+            _check_store(sink, noted, opened.store_id)
         # A retention that is changed under a running stream must not end the stream.
-        if retention is not None and noted != store.uuid:
-            retention.check(options.path, store.retention)
+        if retention is not None and noted != opened.store_id:
+            retention.check(options.path, opened.retention)
         if options.topic:
-            _ensure_topic(store, options)
-        return store.uuid
+            _ensure_topic(opened, options)
+        return opened.store_id
     finally:
-        store.close(clean=False)
+        opened.close(clean=False)
 
 
 def _without_store(sink: Sink) -> Sink:
@@ -119,7 +128,7 @@ def _without_store(sink: Sink) -> Sink:
         known = checkpoint.store()
         if known or checkpoint.batch > 0:
             raise store_changed(sink, known, "there is no store")
-    return replace(sink, store=_begin(sink, create=options.create_if_missing))
+    return sink.with_store(_begin(sink, create=options.create_if_missing))
 
 
 def _check_store(sink: Sink, known: str, found: str) -> None:
@@ -137,8 +146,8 @@ def settle_store(sink: Sink, batch: int) -> Sink:
     if batch > 0:
         raise store_changed(sink, "", "there is no store")
     if sink.host != socket.gethostname():
-        raise not_shared(sink.options.path, "there is no store")
-    return replace(sink, store=_begin(sink, create=True))
+        raise sink.target.not_shared("there is no store")
+    return sink.with_store(_begin(sink, create=True))
 
 
 def store_changed(sink: Sink, known: str, found: str) -> SinkError:
@@ -170,11 +179,8 @@ def _plan(schema: StructType, options: WriteOptions) -> tuple[SinkColumns, JsonB
     return columns, body
 
 
-def _ensure_topic(store: Store, options: WriteOptions) -> None:
-    if options.create_if_missing:
-        topic = store.topics.create(options.topic)
-    else:
-        topic = store.topics.get(options.topic)
+def _ensure_topic(sink: MessageSink, options: WriteOptions) -> None:
+    topic = sink.prepare(options.topic, create=options.create_if_missing)
     if not topic.writable:
         raise InvalidInputError(
             f"Topic {topic.name!r} does not permit writing (perm {topic.perm}).",
@@ -183,39 +189,33 @@ def _ensure_topic(store: Store, options: WriteOptions) -> None:
         )
 
 
-def open_for_writing(sink: Sink, flush: str = "manual") -> Store:
+def open_for_writing(sink: Sink, flush: str = "manual") -> MessageSink:
     """Open the driver's store for appending; only `prepare_sink` creates one."""
-    return _open(sink, read_only=False, flush=flush)
+    return _open(sink, staging=False, flush=flush)
 
 
-def open_for_staging(sink: Sink) -> Store:
-    """Open the driver's store for reading: beside it rows can be staged."""
-    return _open(sink, read_only=True, flush="manual")
+def open_for_staging(sink: Sink) -> MessageSink:
+    """Open the driver's store for staging, which needs no lock."""
+    return _open(sink, staging=True, flush="manual")
 
 
-def _open(sink: Sink, *, read_only: bool, flush: str) -> Store:
-    options, path = sink.options, sink.options.path
+def _open(sink: Sink, *, staging: bool, flush: str) -> MessageSink:
+    options = sink.options
     config = StoreConfig(
         auto_create_topics=options.create_if_missing,
         flush=flush,
         timer_max_delay_ms=options.timer_max_delay_ms,
     )
+    if sink.host != socket.gethostname():
+        return sink.target.open_sink(config=config, staging=staging)
+    # A stream's task on the driver's machine: another store, or none, is no other mount.
     try:
-        store = Store.open(path, read_only=read_only, config=config)
+        opened = replace(sink.target, store_id=None).open_sink(config=config, staging=staging)
     except StoreNotFoundError as error:
-        if _is_of_driver(sink):
-            raise store_changed(sink, sink.store, "there is no store") from error
-        raise not_shared(path, f"there is no store: {error.message}") from error
+        raise store_changed(sink, sink.store, "there is no store") from error
     try:
-        if _is_of_driver(sink):
-            _check_store(sink, sink.store, store.uuid)
-        check_uuid(path, sink.store, store.uuid)
-    except (SinkError, StoreNotSharedError):
-        store.close(clean=False)
+        _check_store(sink, sink.store, opened.store_id)
+    except SinkError:
+        opened.close(clean=False)
         raise
-    return store
-
-
-def _is_of_driver(sink: Sink) -> bool:
-    """Whether a stream's task looks at the driver's own directory: what is gone there is gone."""
-    return sink.host == socket.gethostname()
+    return opened

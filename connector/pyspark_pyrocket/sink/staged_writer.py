@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyrocket import Published, SinkBatch, Staged, Store
+from pyrocket import Published, SinkBatch, Staged
 from pyrocket.errors import PyrocketError, StoreLockedError
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -27,6 +27,7 @@ from pyspark_pyrocket.sink.prepare import (
     settle_store,
 )
 from pyspark_pyrocket.sink.task_rows import log_left_out, send_rows, with_rows
+from pyspark_pyrocket.transport.interface import MessageSink
 from pyspark_pyrocket.worker import freeze_imports
 
 
@@ -60,7 +61,7 @@ class StagedWriter(DataSourceArrowWriter):
         store = open_for_writing(self._sink)
         try:
             if self._sink.options.transaction is None:
-                published = store.sink.publish_anonymous(staged)
+                published = store.publish(None, staged)
             else:
                 published = _publish(store, self._sink, self._batch, staged)
             log_left_out(self._sink, published.left_out)
@@ -115,7 +116,7 @@ def stage_rows(sink: Sink, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) 
         (context.partitionId(), context.attemptNumber()) if context is not None else (0, 0)
     )
     with closing(open_for_staging(sink)) as store:
-        stager = store.sink.stage(batch, partition=partition, attempt=attempt)
+        stager = store.stage(batch, partition=partition, attempt=attempt)
         with stager:
             _, left_out = send_rows(
                 sink, some, stager.append, lambda _: "Nothing of this write is visible."
@@ -140,9 +141,11 @@ def publish(sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> None:
         store.close(clean=False)
 
 
-def _publish(store: Store, sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> Published:
+def _publish(
+    store: MessageSink, sink: Sink, batch: SinkBatch, staged: Sequence[Staged]
+) -> Published:
     options = sink.options
-    return store.sink.publish(
+    return store.publish(
         batch, staged, on_difference=options.on_replay_difference, on_gap=options.on_batch_gap
     )
 
@@ -150,7 +153,7 @@ def _publish(store: Store, sink: Sink, batch: SinkBatch, staged: Sequence[Staged
 def discard(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Remove what tasks have staged for nothing; whatever cannot be removed goes by its age."""
     with suppress(PyrocketError, OSError), closing(open_for_staging(sink)) as store:
-        store.sink.discard(_all_staged(messages))
+        store.discard(_all_staged(messages))
 
 
 def _all_staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

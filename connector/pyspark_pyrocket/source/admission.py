@@ -1,29 +1,24 @@
-"""When a stream's next micro-batch begins, and how much it takes: all limits together.
+"""When a stream's next micro-batch begins, and how much of the backlog it takes. Integers only.
 
-Spark has no way to say several limits at once, so they are kept here, and used unless it asks for
+Spark cannot state several limits at once, so they are kept here, and used unless it asks for
 everything. The smallest one counts.
 """
 
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+
+from pyrocket import ByteSpan, MessageQueue
 
 from pyspark_pyrocket.options.batching import Admission
-from pyspark_pyrocket.options.positions import QueueNumbers
-from pyspark_pyrocket.source.rate_limit import backlog_of, take_bytes, take_rows
-from pyspark_pyrocket.source.sizes import Sizes
+from pyspark_pyrocket.source.offsets import Offsets
+from pyspark_pyrocket.source.partitions import NO_LIMIT
+from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
 from pyspark_pyrocket.worker import LOG
 
+_ROUNDS = 4
+"""What queues with little to give leave over is shared among the others, so many times at most."""
 
-class Measured(Protocol):
-    """A store: what it knows of bytes, and its time."""
-
-    @property
-    def raw(self) -> Sizes:
-        """What it knows of bytes."""
-        ...
-
-    def now(self) -> int:
-        """Return the time in epoch milliseconds."""
-        ...
+_GOOD_ENOUGH = 20
+"""A rest of one part in so many is not worth another round."""
 
 
 class Intake:
@@ -35,44 +30,44 @@ class Intake:
         self._holds = self._limits = False
 
     def take(
-        self, store: Measured, start: QueueNumbers, end: QueueNumbers, *, waits: bool = True
-    ) -> QueueNumbers:
+        self, source: MessageSource, start: Offsets, end: Offsets, *, waits: bool = True
+    ) -> Offsets:
         """Return where a micro-batch from `start` ends that could go to `end`.
 
         That is `start` if there is too little for one yet, which only counts if it `waits`.
         """
-        backlog = backlog_of(start, end)
-        self._holds = waits and backlog > 0 and self._has_to_wait(store, backlog)
+        backlog = end.minus(start).total()
+        self._holds = waits and backlog > 0 and self._has_to_wait(source, backlog)
         if self._holds:
             return start
-        taken = self._limit(store, start, end)
+        taken = self._limit(source, start, end)
         if backlog:
-            self._last_ms = store.now()
-            self._log_limit(backlog, backlog_of(start, taken))
+            self._last_ms = source.now_ms()
+            self._log_limit(backlog, taken.minus(start).total())
         return taken
 
-    def is_over(self, store: Measured) -> bool:
+    def is_over(self, source: MessageSource) -> bool:
         """Whether messages were held back and have waited long enough, with nothing new since."""
-        return self._holds and not self._is_early(store)
+        return self._holds and not self._is_early(source)
 
-    def _has_to_wait(self, store: Measured, backlog: int) -> bool:
-        return backlog < (self._admission.min_rows or 0) and self._is_early(store)
+    def _has_to_wait(self, source: MessageSource, backlog: int) -> bool:
+        return backlog < (self._admission.min_rows or 0) and self._is_early(source)
 
-    def _is_early(self, store: Measured) -> bool:
+    def _is_early(self, source: MessageSource) -> bool:
         # A clock that was set back must not hold anything up for long.
-        since = -1 if self._last_ms is None else store.now() - self._last_ms
+        since = -1 if self._last_ms is None else source.now_ms() - self._last_ms
         return 0 <= since < self._admission.max_delay_ms
 
-    def _limit(self, store: Measured, start: QueueNumbers, end: QueueNumbers) -> QueueNumbers:
+    def _limit(self, source: MessageSource, start: Offsets, end: Offsets) -> Offsets:
         limits = self._admission
         if limits.max_rows is not None:
             end = take_rows(start, end, limits.max_rows)
         if limits.max_bytes is not None:
-            end = take_bytes(start, end, limits.max_bytes, store.raw)
+            end = take_bytes(start, end, limits.max_bytes, source)
         return end
 
     def _log_limit(self, backlog: int, taken: int) -> None:
-        """Say when a limit begins to hold messages back, and when it no longer does."""
+        """Log when a limit begins to hold messages back, and when it no longer does."""
         limits = taken < backlog
         if limits and not self._limits:
             LOG.info(
@@ -84,3 +79,77 @@ class Intake:
         elif self._limits and not limits:
             LOG.info("the backlog has been read: a micro-batch takes all there is again")
         self._limits = limits
+
+
+def take_rows(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
+    """Return offsets between `start` and `end` that admit about `max_rows` messages.
+
+    Every queue with a backlog gives one message at least; otherwise no more than `max_rows` pass,
+    shared out in proportion to the backlogs.
+    """
+    shares = _shares(end.minus(start), max_rows)
+    return Offsets({queue: start[queue] + shares.get(queue, 0) for queue in end})
+
+
+def take_bytes(start: Offsets, end: Offsets, max_bytes: int, source: MessageSource) -> Offsets:
+    """Return offsets between `start` and `end` that admit about `max_bytes` of the log.
+
+    Every queue with a backlog gives one message at least; otherwise no more than `max_bytes` pass,
+    shared out in proportion to what the backlogs seem to hold. What it costs grows with what is
+    taken, not with the backlog.
+    """
+    waiting = [QueueRange(queue, start[queue], end[queue]) for queue in end.minus(start)]
+    spans = source.sizes(waiting)
+    if _fits(spans, max_bytes):
+        return end
+    return end.merge(_reach(waiting, [span.bytes for span in spans], max_bytes, source))
+
+
+def _shares(backlog: Offsets, max_rows: int) -> Mapping[MessageQueue, int]:
+    if backlog.total() <= max_rows:
+        return backlog
+    spare = max(0, max_rows - len(backlog))
+    weight = backlog.total() - len(backlog)
+    if not spare or not weight:
+        return dict.fromkeys(backlog, 1)
+    shares = {key: 1 + (rows - 1) * spare // weight for key, rows in backlog.items()}
+    # The remainder of the rounding goes to those it took most from.
+    left = spare + len(backlog) - sum(shares.values())
+    lost = sorted(backlog, key=lambda key: -((backlog[key] - 1) * spare % weight))
+    for key in lost[:left]:
+        shares[key] += 1
+    return shares
+
+
+def _fits(spans: Iterable[ByteSpan], max_bytes: int) -> bool:
+    """Whether all of it lies so close together in the log that no sum is needed."""
+    there = [span for span in spans if span.bytes]
+    return not there or max(s.end for s in there) - min(s.start for s in there) <= max_bytes
+
+
+def _reach(
+    waiting: list[QueueRange], guesses: list[int], max_bytes: int, source: MessageSource
+) -> dict[MessageQueue, int]:
+    """Return how far each queue gets: one message each, then their shares of what is left."""
+    firsts = [QueueRange(each.queue, each.start, each.start + 1) for each in waiting]
+    sizes = source.split_at_bytes([(first, [NO_LIMIT]) for first in firsts])
+    left = max_bytes - sum(size for ((_, size),) in sizes)
+    reached = {each.queue: each.end for each in firsts}
+    more = {
+        QueueRange(each.queue, first.end, each.end): max(guess, 1)
+        for each, first, guess in zip(waiting, firsts, guesses, strict=True)
+        if first.end < each.end
+    }
+    for _ in range(_ROUNDS):
+        if left <= max_bytes // _GOOD_ENOUGH or not more:
+            break
+        weight = sum(more.values())
+        shares = [(each, [left * guess // weight]) for each, guess in more.items()]
+        found = source.split_at_bytes(shares)
+        rest = {}
+        for (each, guess), ((offset, used),) in zip(more.items(), found, strict=True):
+            reached[each.queue], left = offset, left - used
+            if offset < each.end:
+                rest[QueueRange(each.queue, offset, each.end)] = max(guess - used, 1)
+        more = rest
+    return reached

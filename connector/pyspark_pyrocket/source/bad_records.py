@@ -1,65 +1,65 @@
-"""`badRecordsTopic`: messages whose bodies cannot be decoded, sent by the tasks that meet them.
+"""`badRecordsTopic`: messages whose bodies cannot be decoded, sent by the tasks that read them.
 
-A task that is tried again, a micro-batch that is replayed and a DataFrame that is read twice meet
-the same messages again. Each is sent under a key made of its place, and is looked for by that key
-before: so it stands there once, unless two attempts at one task meet it at the same moment.
+A task that is retried, a micro-batch that is replayed and a DataFrame that is read twice find the
+same messages again. Each is sent with a key made of its queue and offset, and only if no message
+has that key yet: so it is sent once, unless two attempts of one task read it at the same moment.
 """
 
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyrocket import Store, StoreConfig
+from pyrocket import LookupRequest, StoreConfig
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.json.decode import BadRecord, OnBad
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import MESSAGES
-from pyspark_pyrocket.transport.path import check_uuid, shared_store
+from pyspark_pyrocket.transport.interface import Target
 
 _REASON_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
 class BadRecords:
-    """Where a read sends its bad records: a topic of the store at `path`."""
+    """Where a read sends its bad records: a topic beside those that it reads."""
 
-    path: str
-    store: str
+    target: Target
     topic: str
 
     def send(self, records: list[BadRecord]) -> None:
         """Append durably those records that are not there yet."""
-        store = shared_store(self.path)
-        missing = [
-            each
-            for each in records
-            if not store.lookup.query(self.topic, key_of(each), max_messages=1)
-        ]
+        some_are_there = self._is_there(records)
+        missing = [each for each in records if not (some_are_there and self._is_there([each]))]
         if not missing:
             return
-        writable = Store.open(self.path, config=StoreConfig(flush="manual"))
+        sink = self.target.open_sink(config=StoreConfig(flush="manual"))
         try:
-            check_uuid(self.path, self.store, writable.uuid)
-            writable.append_batch(_batch(missing), topic=self.topic)
-            writable.flush()
+            first, last = key_of(missing[0]), key_of(missing[-1])
+            sink.append(_batch(missing), topic=self.topic, repeat_id=f"{first} to {last}")
+            sink.flush()
         finally:
-            writable.close(clean=False)
+            sink.close(clean=False)
+
+    def _is_there(self, records: list[BadRecord]) -> bool:
+        """Whether any of these records has been sent before."""
+        request = LookupRequest(topics=(self.topic,), keys=tuple(map(key_of, records)))
+        return len(self.target.open_source().locate(request)) > 0
 
 
-def sender(path: str, store: str, topic: str) -> OnBad | None:
+def sender(target: Target, topic: str) -> OnBad | None:
     """Return what a task does with its bad records, if anything."""
-    return BadRecords(path, store, topic).send if topic else None
+    return BadRecords(target, topic).send if topic else None
 
 
-def prepare_bad_records(options: ReadOptions) -> None:
-    """Check on the driver that bad records can be sent, and make their topic if it is missing."""
+def prepare_bad_records(target: Target, options: ReadOptions) -> None:
+    """Check on the driver that bad records can be sent, and create their topic if it is missing."""
     topic = options.payload.bad_topic
     if not topic:
         return
     if options.subscription.covers(topic):
         raise OptionError(
             f"Option 'badRecordsTopic' is {topic!r}, which this query reads.",
-            remedy="Bad records would come back for ever: name another topic.",
+            remedy="Bad records would be read again and again: name another topic.",
             code="OPTION_CONFLICT",
         )
     if options.view != MESSAGES:
@@ -68,13 +68,12 @@ def prepare_bad_records(options: ReadOptions) -> None:
             remedy="Only what topics show is sent there: remove it.",
             code="OPTION_CONFLICT",
         )
-    # Opened for writing even if the topic exists: a store that a broker holds is named here.
-    store = Store.open(options.path)
+    # Opened for writing even if the topic exists: a store that a broker holds is refused here.
+    sink = target.open_sink()
     try:
-        if topic not in store.topics.all():
-            store.topics.create(topic)
+        sink.prepare(topic)
     finally:
-        store.close(clean=False)
+        sink.close(clean=False)
 
 
 def key_of(record: BadRecord) -> str:

@@ -17,16 +17,15 @@ from pyspark_pyrocket.columns.views import (
 )
 from pyspark_pyrocket.options.option import BATCH, READ
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.selection import COMMITLOG, MESSAGES, TABLES, WAITING
+from pyspark_pyrocket.options.selection import COMMITLOG, MESSAGES, TABLES
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.bad_records import prepare_bad_records
-from pyspark_pyrocket.source.key_lookup import located_partitions, read_located
-from pyspark_pyrocket.source.pending import pending_partitions, read_pending
+from pyspark_pyrocket.source.infer_schema import value_fields
+from pyspark_pyrocket.source.key_lookup import located_partitions
 from pyspark_pyrocket.source.planner import batch_partitions, topics_to_read
 from pyspark_pyrocket.source.task import read_partition
-from pyspark_pyrocket.source.value_fields import value_fields
-from pyspark_pyrocket.source.views import read_view, view_partitions
-from pyspark_pyrocket.transport.path import shared_store, shared_store_or_none
+from pyspark_pyrocket.source.views import view_partitions
+from pyspark_pyrocket.transport.path import PathTarget
 
 
 def default_schema(request: Request) -> StructType:
@@ -36,18 +35,18 @@ def default_schema(request: Request) -> StructType:
     inferred from messages.
     """
     options = ReadOptions.parse(request, READ)
-    find = shared_store_or_none if options.create_if_missing else shared_store
-    store = find(options.path)
+    target = PathTarget(options.path)
+    source = target.find_source() if options.create_if_missing else target.open_source()
     if options.view in TABLES:
         return table_schema(options.view)
     # The log has topics that have been deleted since.
     is_log = options.view == COMMITLOG
-    topics = [] if is_log or store is None else topics_to_read(store, options)
+    topics = [] if is_log or source is None else topics_to_read(source, options)
     columns = default_columns(
         kafka=options.payload.kafka_columns,
         headers=options.payload.include_headers,
         text=options.payload.value_format == "string",
-        fields=value_fields(store, topics, options),
+        fields=value_fields(source, topics, options),
     )
     return StructType([*columns, *columns_besides(options.view)])
 
@@ -68,40 +67,18 @@ class RocketReader(DataSourceReader):
     def __init__(self, request: Request, schema: StructType) -> None:
         self._options = ReadOptions.parse(request, BATCH)
         self._projection = projection_of(schema, self._options)
-        prepare_bad_records(self._options)
+        self._target = PathTarget(self._options.path)
+        prepare_bad_records(self._target, self._options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan on the driver; raises about missing topics and offsets before any task runs."""
-        options = self._options
-        store = shared_store(options.path)
+        options, source = self._options, self._target.open_source()
         if options.lookup:
-            return located_partitions(store, options)
+            return located_partitions(source, options)
         if options.view == MESSAGES:
-            return batch_partitions(store, options)
-        plan = pending_partitions if options.view in WAITING else view_partitions
-        return plan(store, options)
+            return batch_partitions(source, options)
+        return view_partitions(source, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the ranges of one task."""
-        options, projection = self._options, self._projection
-        checks, bad_topic = options.verify_crc, options.payload.bad_topic
-        if options.lookup:
-            return read_located(
-                partition,
-                projection,
-                verify_crc=checks,
-                selection=options.selection,
-                bad_topic=bad_topic,
-                loss=options.loss,
-            )
-        if options.view == MESSAGES:
-            return read_partition(
-                partition,
-                projection,
-                verify_crc=checks,
-                selection=options.selection,
-                bad_topic=bad_topic,
-                loss=options.loss,
-            )
-        read = read_pending if options.view in WAITING else read_view
-        return read(partition, projection, verify_crc=checks)
+        """Read the rows of one task."""
+        return read_partition(partition, self._projection, self._options)

@@ -1,20 +1,20 @@
-"""Messages that are gone before they were read: what `onDataLoss` makes of them, and their count.
+"""Messages that were deleted before they were read: what `onDataLoss` does, and their count.
 
-What cannot be read right now (a lock, a recovery) is another kind of error, and never counted here.
+What cannot be read at the moment (a lock, a recovery) is another kind of error, never counted here.
 """
 
 from dataclasses import dataclass, field
 
-from pyrocket import QueueOffsets
+from pyrocket import MessageQueue, QueueOffsets
 from pyrocket.errors import DataLossError, OffsetOutOfRangeError
 
 from pyspark_pyrocket.options.policies import TO_EARLIEST, TO_LATEST, LossPolicy
-from pyspark_pyrocket.options.positions import QueueNumbers
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.worker import LOG
 
 GO_ON = (
-    "To go on without what is gone set the option onDataLoss to skip, earliest or latest;"
-    " its row in the option table says where each goes on."
+    "To continue without the lost messages set the option onDataLoss to skip, earliest or latest;"
+    " its row in the option table says where each continues."
 )
 
 
@@ -22,9 +22,10 @@ GO_ON = (
 class Gap:
     """Why a queue cannot be read on from where a query is.
 
-    error: what `fail` raises.
-    unread: the first offset, counted as the queue counts now, that the query has not read.
-    resume: where `skip` goes on.
+    Attributes:
+        error: What `fail` raises.
+        unread: The first offset, as the queue counts now, that the query has not read.
+        resume: Where `skip` continues.
     """
 
     error: DataLossError
@@ -34,38 +35,37 @@ class Gap:
 
 @dataclass
 class Losses:
-    """Counts the messages that a query has lost, by topic and queue, and warns of each loss.
+    """Counts the messages that a query has lost in each queue, and warns of each loss.
 
-    counts: topic → queue → messages since this was made.
-    quiet: whether there are no warnings.
+    Attributes:
+        policy: What `onDataLoss` says.
+        quiet: Whether there are no warnings.
+        counts: Messages lost since this was made, or since `take`.
     """
 
     policy: LossPolicy
     quiet: bool = False
-    counts: QueueNumbers = field(default_factory=dict)
+    counts: Offsets = field(default_factory=Offsets)
     said: set[str] = field(default_factory=set)
 
-    def settle(self, topic: str, queue_id: int, gap: Gap, limits: QueueOffsets) -> int:
-        """Return where the queue goes on, or raise what is wrong, as the policy says."""
+    def settle(self, queue: MessageQueue, gap: Gap, limits: QueueOffsets) -> int:
+        """Return where the queue continues, or raise the gap's error, as the policy says."""
         if self.policy.fails:
             raise gap.error
-        goes_on = {TO_EARLIEST: limits.minimum, TO_LATEST: limits.maximum}
-        begin = goes_on.get(self.policy.policy, gap.resume)
-        self.note(topic, queue_id, max(0, begin - gap.unread), f"goes on at {begin}", gap.error)
+        policies = {TO_EARLIEST: limits.minimum, TO_LATEST: limits.maximum}
+        begin = policies.get(self.policy.policy, gap.resume)
+        self.note(queue, max(0, begin - gap.unread), f"goes on at {begin}", gap.error)
         return begin
 
-    def note(
-        self, topic: str, queue_id: int, lost: int, outcome: str, error: DataLossError
-    ) -> None:
+    def note(self, queue: MessageQueue, lost: int, outcome: str, error: DataLossError) -> None:
         """Count messages of a queue as lost, and warn."""
-        queues = self.counts.setdefault(topic, {})
-        queues[queue_id] = queues.get(queue_id, 0) + lost
+        self.counts[queue] = self.counts.get(queue, 0) + lost
         if self.quiet:
             return
         LOG.warning(
             "topic %r queue %d has lost %d messages and, by onDataLoss=%s, %s: [%s] %s",
-            topic,
-            queue_id,
+            queue.topic,
+            queue.queue_id,
             lost,
             self.policy.policy,
             outcome,
@@ -73,13 +73,13 @@ class Losses:
             error.message,
         )
 
-    def take(self) -> QueueNumbers:
-        """Return the counts, and begin to count anew."""
-        counts, self.counts = self.counts, {}
+    def take(self) -> Offsets:
+        """Return the counts, and start again from 0."""
+        counts, self.counts = self.counts, Offsets()
         return counts
 
-    def say_once(self, text: str) -> None:
-        """Warn of something that is so until it changes."""
+    def warn_once(self, text: str) -> None:
+        """Warn of a state that lasts; the same text is logged once."""
         if text not in self.said:
             self.said.add(text)
             LOG.warning(text)

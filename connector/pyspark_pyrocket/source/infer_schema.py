@@ -1,69 +1,116 @@
-"""The bodies that a batch infers its columns from: of messages that it reads, and a few only."""
+"""The columns of a read without a schema: those of the bodies of a few messages that it reads."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
-from pyrocket import MessageFilter, Store
+from pyrocket import MessageFilter, MessageQueue, ScanTally
+from pyrocket.errors import SchemaError
+from pyspark.sql.types import StringType, StructField, StructType
 
+from pyspark_pyrocket.columns.values import check_names
+from pyspark_pyrocket.json.infer import infer_schema
+from pyspark_pyrocket.options.ddl import to_ddl
+from pyspark_pyrocket.options.payload import JSON
 from pyspark_pyrocket.options.policies import SKIP, LossPolicy
-from pyspark_pyrocket.options.positions import EARLIEST, LATEST, QueueNumbers, bounds_at
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.selection import MESSAGES, WAITING
+from pyspark_pyrocket.options.selection import MESSAGES
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
-from pyspark_pyrocket.source.pending import pending_batches, pending_partitions
-from pyspark_pyrocket.source.planner import current_bounds, read_bounds
-from pyspark_pyrocket.source.views import view_batches, view_partitions
+from pyspark_pyrocket.source.offsets import Offsets
+from pyspark_pyrocket.source.planner import is_asked, read_bounds
+from pyspark_pyrocket.source.task import EVERY_MESSAGE, Columns, rows_of
+from pyspark_pyrocket.source.views import view_partitions
+from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
+from pyspark_pyrocket.worker import LOG
 
 SAMPLED = 1000
 """Messages that are looked at."""
 
 SEARCHED_BYTES = 64 * 1024 * 1024
-"""Of the log, in which those are looked for that a filter wants."""
+"""Of the log, in which messages that a filter wants are searched."""
 
 _WINDOW_BYTES = 1024 * 1024
 
-_BODY = ("body",)
+
+def value_fields(
+    source: MessageSource | None, topics: Iterable[str], options: ReadOptions
+) -> list[StructField] | None:
+    """Return the columns that replace the body, or None where it stays.
+
+    Raises SchemaError if they cannot be known, as without a source, or have names that are taken.
+    """
+    payload = options.payload
+    if payload.value_format != JSON:
+        return None
+    schema = payload.value_schema
+    if schema is None:
+        schema = _inferred(source, list(topics), options)
+    check_names(payload, schema)
+    fields = list(schema)
+    if payload.value_column:
+        fields = [StructField(payload.value_column, StructType(fields))]
+    if payload.shows_corrupt:
+        fields.append(StructField(payload.corrupt_column, StringType()))
+    return fields
+
+
+def _inferred(source: MessageSource | None, topics: list[str], options: ReadOptions) -> StructType:
+    asked = ", ".join(options.subscription.topics) or options.subscription.pattern
+    where = ", ".join(topics) or asked or f"view={options.view}"
+    looked_at = f"the first messages to read of {where}"
+    schema = None if source is None else infer_schema(bodies_to_read(source, options))
+    if schema is None and source is not None:
+        looked_at = f"none of those to read is a JSON object, but the first of all of {where}"
+        schema = infer_schema(oldest_bodies(source, topics, options))
+    if schema is None:
+        raise SchemaError(
+            f"No body among the first {SAMPLED} messages of {where} is a JSON object "
+            "with fields, so the columns are not known.",
+            remedy="Give the option 'valueSchema', as in valueSchema='id BIGINT, at TIMESTAMP'.",
+            code="VALUE_SCHEMA_UNKNOWN",
+        )
+    LOG.warning(
+        "valueSchema is not given; %s have, to be pasted there: %s", looked_at, to_ddl(schema)
+    )
+    return schema
+
+
+def bodies_to_read(source: MessageSource, options: ReadOptions) -> Iterator[bytes]:
+    """Yield the first bodies of what a batch reads; keys and ids are not looked up for this.
+
+    Raises as planning the read does.
+    """
+    if options.view != MESSAGES:
+        tasks = view_partitions(source, options)
+        return _first(batch for task in tasks for batch in rows_of(task, ("body",), options))
+    # The read itself reports what is lost.
+    losses = Losses(LossPolicy(policy=SKIP), quiet=True)
+    start, end = find_span(source, options, read_bounds(source, options), losses)
+    return _spread(source, start, end, options.selection.where)
+
+
+def oldest_bodies(
+    source: MessageSource, topics: Iterable[str], options: ReadOptions
+) -> Iterator[bytes]:
+    """Yield the first bodies that the topics have, whatever of them is read."""
+    bounds = {
+        queue: limits
+        for queue, limits in source.bounds(list(topics)).items()
+        if is_asked(options.subscription, queue)
+    }
+    return _spread(source, Offsets.starts(bounds), Offsets.ends(bounds), EVERY_MESSAGE)
 
 
 @dataclass
 class _Queue:
-    """What of a queue has not been looked at; `budget` is how many bytes a filter may pass."""
+    """What of a queue has not been looked at; `budget` is how many bytes a filter may skip."""
 
-    topic: str
-    queue_id: int
+    queue: MessageQueue
     at: int
     end: int
     budget: int
-
-
-def bodies_to_read(store: Store, options: ReadOptions) -> Iterator[bytes]:
-    """Yield the first bodies of what a batch reads; keys and ids are not looked up for this.
-
-    Raises what planning the read does.
-    """
-    if options.view == MESSAGES:
-        # The read itself tells of what is lost.
-        losses = Losses(LossPolicy(policy=SKIP), quiet=True)
-        start, end = find_span(store, options, read_bounds(store, options), losses)
-        return _spread(store, start, end, options.selection.where)
-    if options.view in WAITING:
-        waiting = pending_partitions(store, options)
-        return _first(batch for task in waiting for batch in pending_batches(task, _BODY))
-    shown = view_partitions(store, options)
-    return _first(batch for task in shown for batch in view_batches(task, _BODY))
-
-
-def oldest_bodies(store: Store, topics: Iterable[str], options: ReadOptions) -> Iterator[bytes]:
-    """Yield the first bodies that the topics have, whatever of them is read."""
-    bounds = {
-        topic: {queue: queues[queue] for queue in options.subscription.chosen(topic, queues)}
-        for topic, queues in current_bounds(store, topics).items()
-    }
-    start, end = bounds_at(EARLIEST, bounds), bounds_at(LATEST, bounds)
-    return _spread(store, start, end, MessageFilter())
 
 
 def _first(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
@@ -71,22 +118,20 @@ def _first(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def _spread(
-    store: Store, start: QueueNumbers, end: QueueNumbers, where: MessageFilter
+    source: MessageSource, start: Offsets, end: Offsets, where: MessageFilter
 ) -> Iterator[bytes]:
     """Yield as many bodies of each queue; what short ones leave over goes to the others."""
-    ranges = [
-        (topic, queue, start[topic][queue], last)
-        for topic, queues in end.items()
-        for queue, last in queues.items()
-        if start[topic][queue] < last
+    waiting = end.minus(start)
+    queues = [
+        _Queue(queue, start[queue], end[queue], budget=SEARCHED_BYTES // len(waiting))
+        for queue in waiting
     ]
-    queues = [_Queue(*each, budget=SEARCHED_BYTES // len(ranges)) for each in ranges]
     left = SAMPLED
     while left and queues:
         share, more = -(-left // len(queues)), []
         for queue in queues:
             asked, found = min(share, left), 0
-            for body in _take(store, queue, asked, where):
+            for body in _take(source, queue, asked, where):
                 found += 1
                 yield body
             left -= found
@@ -95,13 +140,15 @@ def _spread(
         queues = more
 
 
-def _take(store: Store, queue: _Queue, count: int, where: MessageFilter) -> Iterator[bytes]:
+def _take(
+    source: MessageSource, queue: _Queue, count: int, where: MessageFilter
+) -> Iterator[bytes]:
     """Yield the queue's next bodies: `count`, unless its end or its budget comes before."""
+    columns = Columns(("queueOffset", "body"), where)
     while count and queue.at < queue.end and queue.budget > 0:
-        until = _until(store, queue, count, where)
-        wanted = (queue.at, until, ("queueOffset", "body"))
-        queue.at = until
-        for batch in store.scan(queue.topic, queue.queue_id, *wanted, where=where):
+        wanted = QueueRange(queue.queue, queue.at, _until(source, queue, count, where))
+        queue.at = wanted.end
+        for batch in columns.of_range(source, wanted, ScanTally()):
             part = batch.slice(0, count)
             count -= part.num_rows
             if not count:
@@ -111,13 +158,13 @@ def _take(store: Store, queue: _Queue, count: int, where: MessageFilter) -> Iter
                 return
 
 
-def _until(store: Store, queue: _Queue, count: int, where: MessageFilter) -> int:
+def _until(source: MessageSource, queue: _Queue, count: int, where: MessageFilter) -> int:
     """Return up to where to look for the next ones."""
     if where.wants_all:
         return min(queue.at + count, queue.end)
     window = min(_WINDOW_BYTES, queue.budget)
-    place = queue.topic, queue.queue_id, queue.at, queue.end
-    until, used = store.raw.cut_by_bytes(*place, [window])[0]
-    # One that is longer than the window uses up more than it.
+    rest = QueueRange(queue.queue, queue.at, queue.end)
+    (((until, used),),) = source.split_at_bytes([(rest, [window])])
+    # A message that is longer than the window uses up more than it.
     queue.budget -= used if until > queue.at else window
     return max(until, queue.at + 1)

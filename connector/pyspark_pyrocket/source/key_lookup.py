@@ -1,139 +1,76 @@
-"""Batch reads of single messages: looked up on the driver, read where they are by tasks."""
+"""Batch reads of single messages: looked up on the driver, read at their locations by tasks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-import pyarrow as pa
-from pyrocket import LookupRequest, LookupResult, MessageLocations, ScanTally, Store
-from pyspark.sql.datasource import InputPartition
+from pyrocket import LookupRequest, LookupResult, MessageLocations, MessageQueue
 
-from pyspark_pyrocket.columns.projection import Projection
-from pyspark_pyrocket.options.policies import LossPolicy
-from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.selection import Selection
-from pyspark_pyrocket.source.bad_records import sender
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
+from pyspark_pyrocket.source.offsets import Offsets, topics_of
+from pyspark_pyrocket.source.partitions import Locations, ReadPartition, group_by_weight
 from pyspark_pyrocket.source.planner import read_bounds
-from pyspark_pyrocket.source.tolerant_scan import read_places
-from pyspark_pyrocket.transport.path import store_of_driver
-from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
+from pyspark_pyrocket.transport.interface import Bounds, MessageSource
+from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 TASK_MESSAGES = 32_768
 """In one task: each may cost it a page of the log."""
 
 TASK_BYTES = 32 * 1024 * 1024
 
-_FAIL = LossPolicy()
 
-
-@dataclass(frozen=True)
-class PlacesPartition(InputPartition):
-    """One task: places of single messages, read in this order."""
-
-    path: str
-    store: str
-    places: tuple[MessageLocations, ...]
-
-
-def located_partitions(store: Store, options: ReadOptions) -> list[PlacesPartition]:
+def located_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
     """Return the tasks that read what has the keys or ids, within the span of the read."""
-    bounds = read_bounds(store, options)
-    start, end = find_span(store, options, bounds, Losses(options.loss))
-    begin_ms, end_ms = options.span.time_range(store.now())
-    wanted = LookupRequest(
-        topics=tuple(bounds),
+    bounds = read_bounds(source, options)
+    start, end = find_span(source, options, bounds, Losses(options.loss))
+    begin_ms, end_ms = options.span.time_range(source.now_ms())
+    request = LookupRequest(
+        topics=topics_of(bounds),
         keys=options.lookup.keys,
         ids=options.lookup.ids,
         begin_ms=begin_ms,
         end_ms=end_ms - 1,
     )
-    located = store.lookup.locate(wanted)
-    within = [part for each in located.locations if (part := _within(each, start, end))]
+    located = source.locate(request)
+    (broker,) = source.identities()
+    within = list(_within(located, broker, start, end))
     _log(options, located, within, bounds)
-    return [PlacesPartition(options.path, store.uuid, task) for task in _tasks(within)]
-
-
-def read_located(
-    partition: InputPartition,
-    projection: Projection,
-    *,
-    verify_crc: bool,
-    selection: Selection,
-    bad_topic: str = "",
-    loss: LossPolicy = _FAIL,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of one task, as far as `loss` lets it miss what is gone."""
-    freeze_imports()
-    # Spark makes up a partition of its own when there are none.
-    if not isinstance(partition, PlacesPartition):
-        return iter(())
-    batches = _scan(partition, projection.scan, verify_crc, selection, loss)
-    return projection.apply_all(batches, sender(partition.path, partition.store, bad_topic))
-
-
-def _scan(
-    partition: PlacesPartition,
-    columns: tuple[str, ...],
-    verify_crc: bool,
-    selection: Selection,
-    loss: LossPolicy,
-) -> Iterator[pa.RecordBatch]:
-    store = store_of_driver(partition.path, partition.store)
-
-    def scan(places: MessageLocations, tally: ScanTally) -> Iterator[pa.RecordBatch]:
-        slices = store.raw.slices_at(places, where=selection.where, tally=tally)
-        return (batch for each in slices for batch in each.decode(columns, verify_crc=verify_crc))
-
-    for places in partition.places:
-        yield from read_places(store, places, loss, scan)
+    pieces = (piece for each in within for piece in _pieces(each))
+    tasks = group_by_weight(
+        pieces, [TASK_MESSAGES, TASK_BYTES], lambda each: [len(each), each.stored_bytes]
+    )
+    return [ReadPartition(source.target, Locations(task)) for task in tasks]
 
 
 def _within(
-    places: MessageLocations, start: QueueNumbers, end: QueueNumbers
-) -> MessageLocations | None:
-    """Return those that lie in the span of the read; None if there are none."""
-    first = start.get(places.topic, {}).get(places.queue_id)
-    if first is None:
-        return None
-    kept = places.within(first, end[places.topic][places.queue_id])
-    return kept if len(kept) else None
+    located: LookupResult, broker: str, start: Offsets, end: Offsets
+) -> Iterator[MessageLocations]:
+    """Yield the locations that lie in the span of the read."""
+    for each in located.locations:
+        queue = MessageQueue(each.topic, broker, each.queue_id)
+        if queue in start:
+            kept = each.within(start[queue], end[queue])
+            if len(kept):
+                yield kept
 
 
-def _tasks(places: list[MessageLocations]) -> Iterator[tuple[MessageLocations, ...]]:
-    """Yield as many places as a task takes, queue by queue."""
-    task: list[MessageLocations] = []
-    messages = stored = 0
-    for queue in places:
-        for first in range(0, len(queue), TASK_MESSAGES):
-            part = queue[first : first + TASK_MESSAGES]
-            if task and (
-                messages + len(part) > TASK_MESSAGES or stored + part.stored_bytes > TASK_BYTES
-            ):
-                yield tuple(task)
-                task, messages, stored = [], 0, 0
-            task.append(part)
-            messages, stored = messages + len(part), stored + part.stored_bytes
-    if task:
-        yield tuple(task)
+def _pieces(locations: MessageLocations) -> Iterator[MessageLocations]:
+    for first in range(0, len(locations), TASK_MESSAGES):
+        yield locations[first : first + TASK_MESSAGES]
 
 
 def _log(
     options: ReadOptions, located: LookupResult, kept: list[MessageLocations], bounds: Bounds
 ) -> None:
-    """Tell what was used, and how much was left unread."""
+    """Log what was used, and how much was left unread."""
     log_to_stderr()
-    all_messages = sum(
-        limits.maximum - limits.minimum for queues in bounds.values() for limits in queues.values()
-    )
     LOG.info(
         "%s found %d of %d messages of %s through the key index: %d compared, files used: %d, bytes"
         " of the log behind it that were read: %d, found outside the offsets to read: %d",
         options.lookup.describe(),
         sum(map(len, kept)),
-        all_messages,
-        ", ".join(bounds),
+        sum(limits.maximum - limits.minimum for limits in bounds.values()),
+        ", ".join(topics_of(bounds)),
         located.candidates,
         located.index_files,
         located.walked_bytes,

@@ -1,158 +1,175 @@
-"""Where a read begins and ends: what the options say, looked up in a store on the driver."""
+"""Where a read begins and ends: what the options say, looked up in a source on the driver."""
 
-from pyrocket import Store
+from pyrocket import MessageQueue, QueueOffsets
 from pyrocket.errors import OffsetOutOfRangeError, OptionError
 
+from pyspark_pyrocket.options.json_values import exactly
 from pyspark_pyrocket.options.policies import SKIP, LossPolicy
 from pyspark_pyrocket.options.positions import (
     EARLIEST,
+    LATEST,
     NAMES,
-    Bounds,
     Committed,
     LastMessages,
     OffsetChoice,
-    QueueNumbers,
     TimeChoice,
-    bounds_at,
 )
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.data_loss import Losses, out_of_range
+from pyspark_pyrocket.source.offsets import Offsets, topics_of
+from pyspark_pyrocket.transport.interface import Bounds, MessageSource
 from pyspark_pyrocket.worker import LOG
 
-_MANY = 20
+_MAX_NAMED = 20
 
 
-def find_start(store: Store, options: ReadOptions, bounds: Bounds, losses: Losses) -> QueueNumbers:
+def find_start(
+    source: MessageSource, options: ReadOptions, bounds: Bounds, losses: Losses
+) -> Offsets:
     """Return the first offset to read of each queue, all within `bounds`.
 
-    Raises OptionError and, about messages that are gone, DataLossError or what the policy says.
+    Raises OptionError and, about lost messages, DataLossError or what the policy says.
     """
-    place = options.span.starting
-    if isinstance(place, LastMessages):
-        return _before(_end_of(store, options, bounds), bounds, place.count)
-    if isinstance(place, TimeChoice):
-        return _at_times(store, place, bounds)
-    if isinstance(place, Committed):
-        return _committed(store, place, bounds, losses)
-    return _chosen(place, place.resolve(bounds, store.broker_name), bounds, losses)
+    start = options.span.starting
+    if isinstance(start, LastMessages):
+        return _before(_end(source, options, bounds), bounds, start.count)
+    return _found(source, start, bounds, losses)
 
 
 def find_span(
-    store: Store, options: ReadOptions, bounds: Bounds, losses: Losses
-) -> tuple[QueueNumbers, QueueNumbers]:
-    """Return where each queue of a batch begins and ends; raises what `find_start` does."""
+    source: MessageSource, options: ReadOptions, bounds: Bounds, losses: Losses
+) -> tuple[Offsets, Offsets]:
+    """Return where each queue of a batch begins and ends; raises as `find_start`."""
     for note in options.span.notes:
         LOG.info("%s", note)
-    start = find_start(store, options, bounds, losses)
-    end = _end_of(store, options, bounds)
+    start = find_start(source, options, bounds, losses)
+    end = _end(source, options, bounds)
     if isinstance(options.span.starting, Committed):
         # A group that is already past the end has nothing to read.
-        end = {
-            topic: {queue: max(offset, start[topic][queue]) for queue, offset in queues.items()}
-            for topic, queues in end.items()
-        }
+        end = Offsets({queue: max(offset, start[queue]) for queue, offset in end.items()})
     _check_order(start, end)
     return start, end
 
 
-def _end_of(store: Store, options: ReadOptions, bounds: Bounds) -> QueueNumbers:
-    place = options.span.ending
-    # An end that is gone leaves its queue empty: only `fail` has something to say about it.
+def _end(source: MessageSource, options: ReadOptions, bounds: Bounds) -> Offsets:
+    # An end that was deleted leaves its queue empty: only `fail` raises.
     losses = Losses(LossPolicy() if options.loss.fails else LossPolicy(policy=SKIP), quiet=True)
+    end = options.span.ending
+    assert not isinstance(end, LastMessages)
+    return _found(source, end, bounds, losses)
+
+
+def _found(
+    source: MessageSource,
+    place: OffsetChoice | TimeChoice | Committed,
+    bounds: Bounds,
+    losses: Losses,
+) -> Offsets:
     if isinstance(place, TimeChoice):
-        return _at_times(store, place, bounds)
+        return _at_times(source, place, bounds)
     if isinstance(place, Committed):
-        return _committed(store, place, bounds, losses)
-    assert isinstance(place, OffsetChoice)
-    return _chosen(place, place.resolve(bounds, store.broker_name), bounds, losses)
+        return _committed(source, place, bounds, losses)
+    if not place.queues:
+        return Offsets.ends(bounds) if place.word == LATEST else Offsets.starts(bounds)
+    return _chosen(place, bounds, losses)
 
 
-def _chosen(
-    place: OffsetChoice, offsets: QueueNumbers, bounds: Bounds, losses: Losses
-) -> QueueNumbers:
-    """Return offsets that a user named; those that are gone are a loss, later ones a mistake."""
-    for topic, queues in offsets.items():
-        for queue, offset in queues.items():
-            limits = bounds[topic][queue]
-            where = f"Option {place.option!r}, topic {topic!r}, queue {queue}"
-            gap = out_of_range(where, offset, limits)
-            if gap is None:
-                continue
-            if offset > limits.maximum:
-                raise OffsetOutOfRangeError(
-                    gap.error.message, remedy="There is no such message yet: choose one before."
-                )
-            queues[queue] = losses.settle(topic, queue, gap, limits)
-    return offsets
-
-
-def _at_times(store: Store, place: TimeChoice, bounds: Bounds) -> QueueNumbers:
-    times = place.resolve(bounds, store.broker_name, store.now())
-    found: QueueNumbers = {}
-    for topic, queues in bounds.items():
-        found[topic] = {}
-        for queue, limits in queues.items():
-            # The queue may have grown since its bounds were taken.
-            offset = min(store.offset_by_time(topic, queue, times[topic][queue]), limits.maximum)
-            none = offset == limits.maximum and limits.minimum < limits.maximum
-            if none and place.without is None:
-                raise OptionError(
-                    f"Option {place.option!r}: topic {topic!r} queue {queue} has no message "
-                    f"from {times[topic][queue]} ms on.",
-                    remedy="Set startingOffsetsByTimestampStrategy to latest or earliest.",
-                    code="NO_MESSAGE_SINCE",
-                )
-            if none and place.without == EARLIEST:
-                offset = limits.minimum
-            found[topic][queue] = max(offset, limits.minimum)
+def _chosen(place: OffsetChoice, bounds: Bounds, losses: Losses) -> Offsets:
+    """Return offsets that a user named; deleted ones are a loss, later ones a mistake."""
+    chosen = exactly(place.option, place.queues, bounds)
+    found = Offsets()
+    for queue, limits in bounds.items():
+        offset = _number(chosen[queue], limits)
+        where = f"Option {place.option!r}, topic {queue.topic!r}, queue {queue.queue_id}"
+        gap = out_of_range(where, offset, limits)
+        if gap is not None and offset > limits.maximum:
+            raise OffsetOutOfRangeError(
+                gap.error.message, remedy="There is no such message yet: choose one before."
+            )
+        found[queue] = offset if gap is None else losses.settle(queue, gap, limits)
     return found
 
 
-def _committed(store: Store, place: Committed, bounds: Bounds, losses: Losses) -> QueueNumbers:
-    found: QueueNumbers = {}
-    for topic, queues in bounds.items():
-        known = store.groups.committed(place.group, topic)
-        # Where it has been in other queues, one without a commit is new to it.
-        word = EARLIEST if known else place.without
-        found[topic] = dict(bounds_at(word, {topic: queues})[topic])
-        fresh = sorted(set(queues) - set(known))
-        if fresh:
-            LOG.warning(
-                "group %s has committed nothing in topic %r queues %s: %s counts there",
-                place.group,
-                topic,
-                fresh,
-                NAMES[word],
-            )
-        for queue in set(queues) & set(known):
-            where = f"What group {place.group!r} has committed in topic {topic!r}, queue {queue}"
-            gap = out_of_range(where, known[queue], queues[queue])
-            found[topic][queue] = (
-                losses.settle(topic, queue, gap, queues[queue]) if gap else known[queue]
-            )
-    return found
+def _number(value: int, limits: QueueOffsets) -> int:
+    return {EARLIEST: limits.minimum, LATEST: limits.maximum}.get(value, value)
 
 
-def _before(end: QueueNumbers, bounds: Bounds, count: int) -> QueueNumbers:
-    return {
-        topic: {
-            queue: max(bounds[topic][queue].minimum, offset - count)
-            for queue, offset in queues.items()
+def _at_times(source: MessageSource, place: TimeChoice, bounds: Bounds) -> Offsets:
+    now_ms = source.now_ms()
+    times = (
+        dict.fromkeys(bounds, place.moment.at(now_ms))
+        if place.moment is not None
+        else {
+            queue: moment.at(now_ms)
+            for queue, moment in exactly(place.option, place.queues, bounds).items()
         }
-        for topic, queues in end.items()
-    }
+    )
+    offsets = source.offsets_at(times)
+    return Offsets(
+        {
+            queue: _first_since(place, queue, times[queue], offsets[queue], limits)
+            for queue, limits in bounds.items()
+        }
+    )
 
 
-def _check_order(start: QueueNumbers, end: QueueNumbers) -> None:
-    wrong = [
-        f"topic {topic!r} queue {queue}: {start[topic][queue]} > {offset}"
-        for topic, queues in end.items()
-        for queue, offset in queues.items()
-        if start[topic][queue] > offset
-    ]
+def _first_since(
+    place: TimeChoice, queue: MessageQueue, time_ms: int, offset: int, limits: QueueOffsets
+) -> int:
+    """Return the offset of the first message since a time, within the queue's bounds."""
+    if offset < limits.maximum:  # The queue may have grown since its bounds were taken.
+        return max(offset, limits.minimum)
+    if limits.minimum == limits.maximum:
+        return limits.maximum
+    if place.without is None:
+        raise OptionError(
+            f"Option {place.option!r}: topic {queue.topic!r} queue {queue.queue_id} has no message "
+            f"from {time_ms} ms on.",
+            remedy="Set startingOffsetsByTimestampStrategy to latest or earliest.",
+            code="NO_MESSAGE_SINCE",
+        )
+    return limits.minimum if place.without == EARLIEST else limits.maximum
+
+
+def _committed(source: MessageSource, place: Committed, bounds: Bounds, losses: Losses) -> Offsets:
+    known = source.committed(place.group, topics_of(bounds))
+    known_topics = topics_of(known)
+    found, fresh = Offsets(), dict[str, list[int]]()
+    for queue, limits in bounds.items():
+        # Where the group has committed in other queues, one without a commit is new to it.
+        word = EARLIEST if queue.topic in known_topics else place.without
+        if queue not in known:
+            found[queue] = _number(word, limits)
+            fresh.setdefault(queue.topic, []).append(queue.queue_id)
+            continue
+        where = (
+            f"What group {place.group!r} has committed in topic {queue.topic!r}, "
+            f"queue {queue.queue_id}"
+        )
+        gap = out_of_range(where, known[queue], limits)
+        found[queue] = known[queue] if gap is None else losses.settle(queue, gap, limits)
+    for topic, queues in fresh.items():
+        LOG.warning(
+            "group %s has committed nothing in topic %r queues %s: %s counts there",
+            place.group,
+            topic,
+            sorted(queues),
+            NAMES[EARLIEST if topic in known_topics else place.without],
+        )
+    return found
+
+
+def _before(end: Offsets, bounds: Bounds, count: int) -> Offsets:
+    return Offsets(
+        {queue: max(bounds[queue].minimum, offset - count) for queue, offset in end.items()}
+    )
+
+
+def _check_order(start: Offsets, end: Offsets) -> None:
+    wrong = [f"{queue}: {start[queue]} > {at}" for queue, at in end.items() if start[queue] > at]
     if wrong:
         raise OptionError(
-            f"The start lies beyond the end for {'; '.join(wrong[:_MANY])}.",
+            f"The start lies beyond the end for {'; '.join(wrong[:_MAX_NAMED])}.",
             remedy="Change where the read starts or ends.",
             code="START_BEYOND_END",
         )

@@ -1,25 +1,95 @@
-"""From ranges of queues to tasks: large ranges cut into pieces, small ones together.
+"""Tasks: what one reads, and how ranges, locations and parts of views are grouped into them.
 
-A function of the ranges, of the options, and of records that no longer change: a replay gives the
-same tasks.
+The grouping depends on its arguments, on options, and on records that no longer change, so a
+replay gives the same tasks.
 """
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+from pyrocket import MessageLocations
+from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.options.batching import Splitting
-from pyspark_pyrocket.source.ranges import QueueRange
-from pyspark_pyrocket.source.sizes import ALL, Sizes
+from pyspark_pyrocket.transport.interface import MessageSource, Part, QueueRange, Target
 
 SMALL_BYTES = 1024 * 1024
-"""Ranges with less share a task: a task costs Spark about 65 ms of a core."""
+"""Smaller ranges share a task: a task costs Spark about 65 ms of a core."""
 
 TASK_BYTES = 4 * SMALL_BYTES
 """About how much the small ranges of one task hold together."""
 
+NO_LIMIT = 2**63 - 1
+
+_SMALL_ROWS, _MAX_TOGETHER = 256, 256
+"""Ranges of so many messages at most are read together, and so many of them."""
+
 Task = tuple[QueueRange, ...]
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Work: ranges of queues, read in this order."""
+
+    ranges: Task
+
+
+@dataclass(frozen=True)
+class Locations:
+    """Work: single messages of some queues, read in this order."""
+
+    locations: tuple[MessageLocations, ...]
+
+
+@dataclass(frozen=True)
+class ViewParts:
+    """Work: parts of a view, read in this order; of pending messages those for `topics`."""
+
+    parts: tuple[Part, ...]
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadPartition(InputPartition):
+    """One task: where it reads, and what."""
+
+    target: Target
+    work: Ranges | Locations | ViewParts
+
+
+def group_by_weight(
+    items: Iterable[_Item], limits: Sequence[float], weigh: Callable[[_Item], Sequence[float]]
+) -> Iterator[tuple[_Item, ...]]:
+    """Yield the items in their order, as many together as stay within all limits.
+
+    `weigh` returns a weight for each limit. An item that is heavier than a limit is alone.
+    """
+    group: list[_Item] = []
+    totals = [0.0] * len(limits)
+    for item in items:
+        weights = weigh(item)
+        sums = [total + weight for total, weight in zip(totals, weights, strict=True)]
+        if group and any(total > limit for total, limit in zip(sums, limits, strict=True)):
+            yield tuple(group)
+            group, sums = [], list(weights)
+        group.append(item)
+        totals = sums
+    if group:
+        yield tuple(group)
+
+
+def small_together(ranges: Iterable[QueueRange]) -> Iterator[Task]:
+    """Yield the ranges in their order: small ones of one topic together, others alone."""
+
+    def kind(each: QueueRange) -> object:
+        return each.queue.topic if each.rows <= _SMALL_ROWS else object()  # Equal to no other.
+
+    for _, some in itertools.groupby(ranges, kind):
+        yield from group_by_weight(some, [_MAX_TOGETHER], lambda _: [1])
 
 
 @dataclass(frozen=True)
@@ -28,31 +98,34 @@ class _Weighed:
     bytes: int
 
 
-def cut(ranges: Iterable[QueueRange], splitting: Splitting, sizes: Sizes) -> list[Task]:
-    """Return the ranges of each task, in their order: first the large ones, then small together."""
-    weighed = [_Weighed(each, _bytes(each, splitting, sizes)) for each in ranges]
-    most_rows = splitting.max_rows or ALL
+def cut(ranges: Iterable[QueueRange], splitting: Splitting, source: MessageSource) -> list[Task]:
+    """Return the ranges of each task: first the pieces of large ones, then the small ones."""
+    weighed = _weighed(list(ranges), splitting, source)
+    max_rows = splitting.max_rows or NO_LIMIT
     total = sum(each.bytes for each in weighed)
     small_bytes, task_bytes = _limits(splitting, total)
     large: list[_Weighed] = []
     small: list[_Weighed] = []
     for each in weighed:
-        fits = each.bytes < small_bytes and each.range.rows <= most_rows
+        fits = each.bytes < small_bytes and each.range.rows <= max_rows
         (small if fits else large).append(each)
-    joined = list(_join(small, task_bytes, most_rows))
-    pieces = [
-        piece
-        for each, count in zip(large, _counts(large, splitting, total, len(joined)), strict=True)
-        for piece in _split(each, count, splitting, sizes)
-    ]
-    return [(piece,) for piece in pieces] + joined
+    groups = group_by_weight(
+        small, [task_bytes, max_rows], lambda each: [each.bytes, each.range.rows]
+    )
+    joined = [tuple(each.range for each in group) for group in groups]
+    counts = _counts(large, splitting, total, len(joined))
+    return [(piece,) for piece in _split(large, counts, splitting, source)] + joined
 
 
-def _bytes(each: QueueRange, splitting: Splitting, sizes: Sizes) -> int:
-    where = each.topic, each.queue_id, each.start, each.end
+def _weighed(
+    ranges: Sequence[QueueRange], splitting: Splitting, source: MessageSource
+) -> list[_Weighed]:
     if splitting.by_bytes:
-        return sizes.cut_by_bytes(*where, [ALL])[0][1]
-    return sizes.log_span(*where).bytes
+        found = source.split_at_bytes([(each, [NO_LIMIT]) for each in ranges])
+        sizes = [size for ((_, size),) in found]
+    else:
+        sizes = [span.bytes for span in source.sizes(ranges)]
+    return [_Weighed(each, size) for each, size in zip(ranges, sizes, strict=True)]
 
 
 def _limits(splitting: Splitting, total: int) -> tuple[int, int]:
@@ -67,19 +140,6 @@ def _limits(splitting: Splitting, total: int) -> tuple[int, int]:
         task = min(task, splitting.max_bytes)
         small = min(small, task)
     return small, task
-
-
-def _join(small: Iterable[_Weighed], task_bytes: int, most_rows: int) -> Iterator[Task]:
-    group: list[QueueRange] = []
-    size = rows = 0
-    for each in small:
-        if group and (size + each.bytes > task_bytes or rows + each.range.rows > most_rows):
-            yield tuple(group)
-            group, size, rows = [], 0, 0
-        group.append(each.range)
-        size, rows = size + each.bytes, rows + each.range.rows
-    if group:
-        yield tuple(group)
 
 
 def _counts(large: Sequence[_Weighed], splitting: Splitting, total: int, others: int) -> list[int]:
@@ -102,20 +162,31 @@ def _counts(large: Sequence[_Weighed], splitting: Splitting, total: int, others:
 
 def _share(size: int, splitting: Splitting, total: int) -> int:
     """Return how many pieces are due to a range by its size alone, rounded to the next."""
-    by_size = -(-size // (splitting.max_bytes or ALL))
+    by_size = -(-size // (splitting.max_bytes or NO_LIMIT))
     by_share = (2 * size * (splitting.min_tasks or 0) + total - 1) // max(2 * total, 1)
     return max(1, by_size, by_share)
 
 
-def _split(each: _Weighed, count: int, splitting: Splitting, sizes: Sizes) -> Iterator[QueueRange]:
-    """Yield the range in `count` pieces of equal bytes, those with too many messages in more."""
-    whole = each.range
-    marks = [each.bytes * at // count for at in range(1, count)]
-    where = whole.topic, whole.queue_id, whole.start, whole.end
-    cuts = sizes.cut_by_bytes(*where, marks) if marks else []
-    edges = sorted({whole.start, *(offset for offset, _ in cuts), whole.end})
+def _split(
+    large: Sequence[_Weighed], counts: Sequence[int], splitting: Splitting, source: MessageSource
+) -> Iterator[QueueRange]:
+    """Yield each range in pieces of equal bytes, those with too many messages in more."""
+    marks = [
+        [each.bytes * at // count for at in range(1, count)]
+        for each, count in zip(large, counts, strict=True)
+    ]
+    asked = [(each.range, some) for each, some in zip(large, marks, strict=True) if some]
+    found = dict(zip((whole for whole, _ in asked), source.split_at_bytes(asked), strict=True))
+    for each in large:
+        yield from _pieces(each.range, [at for at, _ in found.get(each.range, ())], splitting)
+
+
+def _pieces(
+    whole: QueueRange, offsets: Sequence[int], splitting: Splitting
+) -> Iterator[QueueRange]:
+    edges = sorted({whole.start, *offsets, whole.end})
     for start, end in itertools.pairwise(edges):
-        parts = -(-(end - start) // (splitting.max_rows or ALL))
+        parts = -(-(end - start) // (splitting.max_rows or NO_LIMIT))
         bounds = [start + (end - start) * at // parts for at in range(parts + 1)]
         for first, last in itertools.pairwise(bounds):
-            yield QueueRange(whole.topic, whole.queue_id, first, last)
+            yield QueueRange(whole.queue, first, last)

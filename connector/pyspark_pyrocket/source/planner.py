@@ -1,111 +1,121 @@
-"""From options and a store's offsets to the ranges of a batch or micro-batch.
+"""From options and what a source has now to the tasks of a batch or micro-batch.
 
-Runs on the driver and looks only at the bounds of queues: O(queues), whatever the log holds.
+Runs on the driver and reads only the bounds of queues: O(queues), whatever the log holds.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from pyrocket import QueueOffsets, Store, TopicConfig, is_system_topic
+from pyrocket import MessageQueue, QueueOffsets, TopicConfig, is_system_topic
 from pyrocket.errors import InvalidInputError, QueueNotFoundError, TopicNotFoundError
 
-from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
-from pyspark_pyrocket.source.partitions import cut
-from pyspark_pyrocket.source.ranges import QueuePartition, QueueRange
+from pyspark_pyrocket.source.offsets import Offsets, topics_of
+from pyspark_pyrocket.source.partitions import Ranges, ReadPartition, cut
+from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
-_MANY = 20
+_MAX_NAMED = 20
 
 
-def topics_to_read(store: Store, options: ReadOptions, known: Collection[str] = ()) -> list[str]:
+def topics_to_read(
+    source: MessageSource, options: ReadOptions, known: Collection[str] = ()
+) -> list[str]:
     """Return those of the topics asked for that exist, or raise about one that should.
 
-    All that are named have to be there, or one that the pattern matches, unless the query waits for
-    them or makes them itself. That one of the `known` is not is no mistake: it was there, and is a
+    All named topics have to exist, or one that the pattern matches, unless the query waits for
+    them or creates them itself. A missing topic that is `known` is no mistake: it existed, and is a
     loss.
     """
-    existing, asked = store.topics.all(), options.subscription
+    existing, asked = source.topics(), options.subscription
     if asked.pattern:
-        return _matching(store, existing, asked, known)
+        return _matching(source, existing, asked, known)
     waits = asked.wait or options.create_if_missing
     found = [name for name in asked.topics if name in existing]
     missing = [name for name in asked.topics if name not in existing and name not in known]
     if missing and not waits:
-        store.topics.get(missing[0])  # Raises, naming the nearest topic.
+        source.topic(missing[0])  # Raises, naming the nearest topic.
     for name in found:
         _check_readable(existing[name])
     return found
 
 
-def read_bounds(store: Store, options: ReadOptions, known: Collection[str] = ()) -> Bounds:
-    """Return the offsets that each queue to read has now; raises what `topics_to_read` does."""
-    topics = topics_to_read(store, options, known)
-    return {topic: _queues(store, topic, options.subscription, known) for topic in topics}
+def read_bounds(
+    source: MessageSource, options: ReadOptions, known: Collection[str] = ()
+) -> dict[MessageQueue, QueueOffsets]:
+    """Return the offsets that each queue to read has now; raises as `topics_to_read`."""
+    topics, asked = topics_to_read(source, options, known), options.subscription
+    bounds = source.bounds(topics)
+    _check_assigned(asked, bounds, [topic for topic in topics if topic not in known])
+    return {queue: limits for queue, limits in bounds.items() if is_asked(asked, queue)}
 
 
-def current_bounds(store: Store, topics: Iterable[str]) -> Bounds:
-    """Return the offsets that each queue of the topics has now."""
-    return {topic: store.offsets(topic) for topic in topics}
+def is_asked(asked: Subscription, queue: MessageQueue) -> bool:
+    """Whether a queue of a topic that is read is itself read."""
+    wanted = asked.queues.get(queue.topic)
+    return wanted is None or queue.queue_id in wanted
 
 
-def batch_partitions(store: Store, options: ReadOptions) -> list[QueuePartition]:
+def batch_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
     """Return the tasks of a batch read; where it starts and ends is decided here, once."""
     log_to_stderr()
-    bounds = read_bounds(store, options)
-    start, end = find_span(store, options, bounds, Losses(options.loss))
-    _warn_of_lost_queues(store, bounds, options.subscription)
-    return partitions(store, options, _ranges(start, end))
+    bounds = read_bounds(source, options)
+    start, end = find_span(source, options, bounds, Losses(options.loss))
+    _warn_of_retired_queues(source, bounds, options.subscription)
+    return partitions(source, options, _ranges(start, end))
 
 
 def partitions(
-    store: Store, options: ReadOptions, ranges: Iterable[QueueRange]
-) -> list[QueuePartition]:
-    """Return the tasks for these ranges.
-
-    A function of nothing but its arguments and of records that no longer change, so that a
-    replayed micro-batch is cut in the same way.
-    """
+    source: MessageSource, options: ReadOptions, ranges: Iterable[QueueRange]
+) -> list[ReadPartition]:
+    """Return the tasks for these ranges: the same for the same ranges, replayed or not."""
     kept = sorted(each for each in ranges if each.rows > 0)
-    tasks = cut(kept, options.splitting, store.raw)
-    return [QueuePartition(options.path, store.uuid, task) for task in tasks]
+    target = source.target
+    return [ReadPartition(target, Ranges(task)) for task in cut(kept, options.splitting, source)]
 
 
-def _warn_of_lost_queues(store: Store, topics: Iterable[str], asked: Subscription) -> None:
-    for topic in topics:
-        lost = {} if topic in asked.queues else store.lost_queues(topic)
-        if lost:
-            LOG.warning(
-                "topic %r has fewer read queues than before: queues %s still hold %d messages,"
-                " which a batch does not read until the topic has them again",
-                topic,
-                list(lost),
-                sum(has.maximum - has.minimum for has in lost.values()),
-            )
+def _ranges(start: Offsets, end: Offsets) -> Iterator[QueueRange]:
+    return (QueueRange(queue, start[queue], offset) for queue, offset in end.items())
 
 
-def _ranges(start: QueueNumbers, end: QueueNumbers) -> Iterator[QueueRange]:
-    for topic, queues in end.items():
-        for queue, offset in queues.items():
-            yield QueueRange(topic, queue, start[topic][queue], offset)
+def _warn_of_retired_queues(
+    source: MessageSource, bounds: Mapping[MessageQueue, QueueOffsets], asked: Subscription
+) -> None:
+    topics = [topic for topic in topics_of(bounds) if topic not in asked.queues]
+    retired = source.retired(topics)
+    for topic in topics_of(retired):
+        queues = {each: has for each, has in retired.items() if each.topic == topic}
+        LOG.warning(
+            "topic %r has fewer read queues than before: queues %s still hold %d messages,"
+            " which a batch does not read until the topic has them again",
+            topic,
+            [each.queue_id for each in queues],
+            sum(has.maximum - has.minimum for has in queues.values()),
+        )
 
 
 def _matching(
-    store: Store, existing: Mapping[str, TopicConfig], asked: Subscription, known: Collection[str]
+    source: MessageSource,
+    existing: Mapping[str, TopicConfig],
+    asked: Subscription,
+    known: Collection[str],
 ) -> list[str]:
+    brokers = source.identities()
     matching = [
         name
         for name in existing
-        if asked.covers(name) and not is_system_topic(name, store.broker_name, existing)
+        if asked.covers(name)
+        and not any(is_system_topic(name, broker, existing) for broker in brokers)
     ]
     found = [name for name in matching if existing[name].readable or name in known]
     if not found and not known and not asked.wait:
         raise TopicNotFoundError(
-            f"No topic of {store.path} has a name that {asked.pattern!r} matches as a whole.",
-            remedy=f"Topics: {', '.join(list(existing)[:_MANY]) or 'none'}. RocketMQ's own, and "
-            "those without read permission, match no pattern.",
+            f"No topic of {source.target.describe()} has a name that {asked.pattern!r} matches as "
+            "a whole.",
+            remedy=f"Topics: {', '.join(list(existing)[:_MAX_NAMED]) or 'none'}. RocketMQ's own, "
+            "and those without read permission, match no pattern.",
         )
     for name in found:
         _check_readable(existing[name])
@@ -121,14 +131,17 @@ def _check_readable(topic: TopicConfig) -> None:
         )
 
 
-def _queues(
-    store: Store, topic: str, asked: Subscription, known: Collection[str]
-) -> Mapping[int, QueueOffsets]:
-    queues = store.offsets(topic)
-    for queue in asked.queues.get(topic, ()):
-        if queue not in queues and topic not in known:
+def _check_assigned(
+    asked: Subscription, bounds: Iterable[MessageQueue], topics: Iterable[str]
+) -> None:
+    """Raise QueueNotFoundError about a queue of these topics that `assign` names in vain."""
+    for topic in topics:
+        if topic not in asked.queues:
+            continue
+        existing = [queue.queue_id for queue in bounds if queue.topic == topic]
+        missing = [queue_id for queue_id in asked.queues[topic] if queue_id not in existing]
+        if missing:
             raise QueueNotFoundError(
-                f"Option 'assign': topic {topic!r} has no queue {queue}.",
-                remedy=f"Its queues to read are {', '.join(map(str, queues))}.",
+                f"Option 'assign': topic {topic!r} has no queue {missing[0]}.",
+                remedy=f"Its queues to read are {', '.join(map(str, existing))}.",
             )
-    return {queue: queues[queue] for queue in asked.chosen(topic, queues)}

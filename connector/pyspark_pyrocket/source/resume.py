@@ -1,13 +1,13 @@
-"""Where each queue of a stream goes on: where it stopped, unless what comes there is gone.
+"""Where each queue of a stream continues: where it stopped, unless messages from there are lost.
 
-What can have happened meanwhile, and where the policies go on, by the queue's present offsets:
+What can have happened since, and where the policies continue, by the queue's present offsets:
 
     messages were deleted          skip: the first one that is left
     a crash has cut the log        skip: the cut; what was written since is new
     an older copy was restored     skip: the first message stored after the mark's store time, or
                                    the stop if that is before it
     a queue ends before the stop   skip: its end
-    a topic was created again      skip: its first message; offsets go on after the old ones
+    a topic was created again      skip: its first message; offsets continue after the old ones
     a topic was deleted            all: where it ended, until it is created again
     a topic has fewer queues       nothing is lost: the others are read to their ends
 
@@ -16,11 +16,10 @@ What can have happened meanwhile, and where the policies go on, by the queue's p
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
 
-from pyrocket import LogMark, QueueOffsets, Store
+from pyrocket import LogMark, MessageQueue, QueueOffsets
 from pyrocket.errors import (
     DataLossError,
     LogTruncatedError,
@@ -28,131 +27,125 @@ from pyrocket.errors import (
     TopicRecreatedError,
 )
 
-from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.data_loss import GO_ON, Gap, Losses, out_of_range
-from pyspark_pyrocket.source.planner import read_bounds
-from pyspark_pyrocket.source.ranges import QueueRange
+from pyspark_pyrocket.source.offsets import Offsets
+from pyspark_pyrocket.source.planner import is_asked, read_bounds
 from pyspark_pyrocket.source.stream_offset import StreamOffset
+from pyspark_pyrocket.transport.interface import Bounds, MessageSource, QueueRange
 
-_Queue = tuple[str, int]
-"""Topic and queue id."""
-
-NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to go on."
+NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to continue."
 
 
 WAITS = (
     "a process was killed while it recovered the store, and the checkpoint has read messages that"
-    " were not durable for sure. The next process that opens the store for writing recovers it."
+    " may not be durable. The next process that opens the store for writing recovers it."
 )
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where the queues of a stream go on.
+    """Where the queues of a stream continue.
 
-    begin: the first offset to read of each queue; bounds: what the queues have.
-    vanished: those of the bounds that their topics, or the store, no longer have.
-    moved: whether one goes on elsewhere than it stopped, which has to be kept.
-    stopped: up to where each queue of the start offset still holds what was read, also those that
-    are not asked for any more.
-    is_restored: whether the log is not the one that was read; no older mark or topic id counts.
+    Attributes:
+        begin: The first offset to read of each queue.
+        bounds: What the queues have.
+        vanished: Those of the bounds that their topics, or the store, no longer have.
+        moved: Whether a queue continues elsewhere than it stopped, which has to be kept.
+        stopped: Up to where each queue of the start offset still holds what was read, also those
+            that are not asked for any more.
+        is_restored: Whether the log is not the one that was read; no older mark or topic id counts.
     """
 
-    begin: QueueNumbers
+    begin: Offsets
     bounds: Bounds
     vanished: Bounds
     moved: bool
-    stopped: QueueNumbers
+    stopped: Offsets
     is_restored: bool
 
 
-def resume(store: Store, options: ReadOptions, start: StreamOffset, losses: Losses) -> Resumed:
-    """Return where the queues go on; queues that `start` does not know, at their first message.
+def resume(
+    source: MessageSource, options: ReadOptions, start: StreamOffset, losses: Losses
+) -> Resumed:
+    """Return where the queues continue; queues that `start` does not know, at their first message.
 
-    Raises DataLossError about what is gone unless the policy says otherwise.
+    Raises DataLossError about what is lost unless the policy says otherwise.
     """
-    check_store(store, start)
-    changes = Changes.since(store, start)
-    changes.name_older_copy(losses)
-    known_topics = [topic for topic, queues in start.offsets.items() if queues]
-    present = read_bounds(store, options, known=known_topics)
+    check_store(source, start)
+    changes = Changes.since(source, start)
+    changes.report_older_copy(losses)
+    present = read_bounds(source, options, known=start.offsets.topics)
     stopped = changes.still_read(start.offsets)
-    vanished = _vanished(store, options, stopped, present, losses)
-    bounds = {
-        topic: {**present.get(topic, {}), **vanished.get(topic, {})}
-        for topic in {**present, **vanished}
-    }
-    begin: QueueNumbers = {}
+    vanished = _vanished(source, options, stopped, present, losses)
+    bounds = {**present, **vanished}
+    begin = Offsets()
     moved = changes.is_restored
-    for topic, queues in bounds.items():
-        known = start.offsets.get(topic, {})
-        begin[topic] = {queue: known.get(queue, has.minimum) for queue, has in queues.items()}
-        for queue in known.keys() & queues:
-            gap = changes.gap(topic, queue, known[queue], queues[queue])
-            if gap is not None:
-                begin[topic][queue] = losses.settle(topic, queue, gap, queues[queue])
-                moved = True
+    for queue, limits in bounds.items():
+        begin[queue] = start.offsets.get(queue, limits.minimum)
+        gap = changes.gap(queue, begin[queue], limits) if queue in start.offsets else None
+        if gap is not None:
+            begin[queue] = losses.settle(queue, gap, limits)
+            moved = True
     return Resumed(begin, bounds, vanished, moved, stopped, changes.is_restored)
 
 
 def what_remains(
-    store: Store, end: StreamOffset, ranges: Iterable[QueueRange], losses: Losses
+    source: MessageSource, end: StreamOffset, ranges: Iterable[QueueRange], losses: Losses
 ) -> Iterator[QueueRange]:
     """Yield those parts of the planned ranges that hold what they were planned for.
 
     All of them, unless since then their log was cut, an older copy of it restored or their topic
-    deleted, which is seen by a replay. Raises DataLossError as `resume` does. What was deleted by
-    age is for the tasks to find out.
+    deleted, which only a replay can find. Raises DataLossError as `resume` does. What was deleted
+    by age is for the tasks to find out.
     """
-    check_store(store, end)
-    if waits_for_recovery(store, end):
+    check_store(source, end)
+    if waits_for_recovery(source, end):
         raise StoreUnavailableError(
-            f"{store.path}: {WAITS}",
+            f"{source.target.describe()}: {WAITS}",
             remedy="Open it for writing once, then start the query again.",
             code="STORE_RECOVERING",
         )
-    changes = Changes.since(store, end)
-    changes.name_older_copy(losses)
+    changes = Changes.since(source, end)
+    changes.report_older_copy(losses)
     for each in ranges:
         until = changes.still_valid(each)
         if until < each.end:
-            error = changes.error(each.topic, each.queue_id, each.end)
+            error = changes.error(each.queue, each.end)
             if losses.policy.fails:
                 raise error
             left = f"[{each.start}, {until}) of [{each.start}, {each.end}) is read"
-            losses.note(each.topic, each.queue_id, each.end - until, left, error)
-        yield QueueRange(each.topic, each.queue_id, each.start, until)
+            losses.note(each.queue, each.end - until, left, error)
+        yield replace(each, end=until)
 
 
-def waits_for_recovery(store: Store, offset: StreamOffset) -> bool:
+def waits_for_recovery(source: MessageSource, offset: StreamOffset) -> bool:
     """Whether what the offset has read is not shown until the store has been recovered.
 
     That is no loss: a recovery that was interrupted shows only what was durable.
     """
-    if not store.history.recovery_is_interrupted:
+    if not source.is_recovering():
         return False
     try:
-        return any(
-            position > store.queue_range(topic, queue).maximum
-            for topic, queues in offset.offsets.items()
-            for queue, position in queues.items()
-        )
+        bounds = source.queue_bounds(offset.offsets)
     except StoreUnavailableError as error:
         if error.code != "STORE_RECOVERING":
             raise
         return True  # A queue was cut, and not completed.
+    return any(position > bounds[queue].maximum for queue, position in offset.offsets.items())
 
 
-def check_store(store: Store, offset: StreamOffset) -> None:
+def check_store(source: MessageSource, offset: StreamOffset) -> None:
     """Raise DataLossError (STORE_CHANGED) unless the offset counts in this store."""
+    ((broker, identity),) = source.identities().items()
+    place = source.target.describe()
     for what, then, now in (
-        ("store", offset.source.store, store.uuid),
-        ("broker", offset.broker, store.broker_name),
+        ("store", offset.source.store, identity.store),
+        ("broker", offset.broker, broker),
     ):
         if then and now and then != now:
             raise DataLossError(
-                f"The checkpoint counts in {what} {then}, but {store.path} is {what} {now}.",
+                f"The checkpoint counts in {what} {then}, but {place} is {what} {now}.",
                 remedy=f"Point 'path' to the store it was made with. {NEW_CHECKPOINT}",
                 code="STORE_CHANGED",
             )
@@ -162,45 +155,45 @@ def check_store(store: Store, offset: StreamOffset) -> None:
 class Changes:
     """What happened to topics and log since an offset was taken.
 
-    deleted, recreated: topics. cuts: topic and queue → where a recovery has cut it.
-    lost_mark: the offset's mark, if the log does not hold it; then the log was cut, or the store is
-    an older copy. shared: topic and queue → the first message stored after that mark; what is
-    before it was there when the mark was taken. Empty while the mark holds.
-    path, positions: the store, and where the queues of the offset stopped.
+    Attributes:
+        deleted, recreated: Topics.
+        cuts: Where a recovery has cut queues.
+        lost_mark: The offset's mark, if the log does not hold it; then the log was cut, or the
+            store is an older copy.
+        shared: The first message of each queue stored after that mark; what is before it existed
+            when the mark was taken. Empty while the mark holds.
+        place: The target, for errors.
+        positions: Where the queues of the offset stopped.
     """
 
     deleted: frozenset[str]
     recreated: frozenset[str]
-    cuts: Mapping[_Queue, int]
+    cuts: Mapping[MessageQueue, int]
     lost_mark: LogMark | None
-    shared: Mapping[_Queue, int]
-    path: Path
-    positions: Mapping[_Queue, int]
+    shared: Mapping[MessageQueue, int]
+    place: str
+    positions: Offsets
 
     @classmethod
-    def since(cls, store: Store, offset: StreamOffset) -> "Changes":
-        """Look at the store; the topics are those of the offset."""
-        existing = store.topics.all()
-        ids = {topic: existing[topic].topic_id for topic in offset.offsets if topic in existing}
+    def since(cls, source: MessageSource, offset: StreamOffset) -> "Changes":
+        """Look at the source; the topics are those of the offset."""
+        existing = source.topics()
+        ids = {topic: existing[topic].topic_id for topic in offset.topics if topic in existing}
         recreated = {
             topic
             for topic, now in ids.items()
             if now and offset.topic_ids.get(topic) and now != offset.topic_ids[topic]
         }
         mark = offset.source.mark
-        lost_mark = mark if mark is not None and store.history.holds(mark) is False else None
+        lost_mark = mark if mark is not None and source.holds(mark) is False else None
         return cls(
-            deleted=frozenset(offset.offsets) - set(ids),
+            deleted=frozenset(offset.topics) - set(ids),
             recreated=frozenset(recreated),
-            cuts=_cuts(store, offset),
+            cuts=source.truncations({offset.broker: offset.source.epoch}, offset.offsets),
             lost_mark=lost_mark,
-            shared=_shared(store, offset, lost_mark) if lost_mark else {},
-            path=store.path,
-            positions={
-                (topic, queue): position
-                for topic, queues in offset.offsets.items()
-                for queue, position in queues.items()
-            },
+            shared=_shared(source, offset, lost_mark) if lost_mark else {},
+            place=source.target.describe(),
+            positions=offset.offsets,
         )
 
     @property
@@ -208,10 +201,10 @@ class Changes:
         """Whether the log does not hold the newest message that was read."""
         return self.lost_mark is not None
 
-    def name_older_copy(self, losses: Losses) -> None:
+    def report_older_copy(self, losses: Losses) -> None:
         """Raise LogTruncatedError, or warn, if the store is an older copy of the one that was read.
 
-        A log that a crash has cut is not: that is said of each queue that it concerns.
+        A log that a crash has cut is none: each queue that it concerns has an error of its own.
         """
         was_cut = any(cut < self.positions[queue] for queue, cut in self.cuts.items())
         if self.lost_mark is None or was_cut:
@@ -219,40 +212,39 @@ class Changes:
         error = self._older_copy(self.lost_mark)
         if losses.policy.fails:
             raise error
-        losses.say_once(error.message)
+        losses.warn_once(error.message)
 
-    def still_read(self, offsets: QueueNumbers) -> QueueNumbers:
+    def still_read(self, offsets: Offsets) -> Offsets:
         """Return the offsets, each no later than its queue holds what was read."""
-        return {
-            topic: {queue: self._until(topic, queue, at) for queue, at in queues.items()}
-            for topic, queues in offsets.items()
-        }
+        return Offsets({queue: self._until(queue, at) for queue, at in offsets.items()})
 
-    def gap(self, topic: str, queue: int, position: int, limits: QueueOffsets) -> Gap | None:
-        """Return why a queue that stopped at `position` cannot go on there, or None."""
-        if topic in self.recreated and not self.is_restored:
-            # Its offsets go on after the old ones, unless nobody knew those any more.
+    def gap(self, queue: MessageQueue, position: int, limits: QueueOffsets) -> Gap | None:
+        """Return why a queue that stopped at `position` cannot continue there, or None."""
+        if queue.topic in self.recreated and not self.is_restored:
+            # Its offsets continue after the old ones, unless those were no longer known.
             unread = position if position <= limits.maximum else limits.minimum
-            return Gap(self.error(topic, queue, position), unread, max(unread, limits.minimum))
-        until = self._until(topic, queue, position)
+            return Gap(self.error(queue, position), unread, max(unread, limits.minimum))
+        until = self._until(queue, position)
         if until < position:
             inside = min(max(until, limits.minimum), limits.maximum)
-            return Gap(self.error(topic, queue, position), until, inside)
-        if topic not in self.deleted:
-            return out_of_range(f"Topic {topic!r}, queue {queue}", position, limits)
+            return Gap(self.error(queue, position), until, inside)
+        if queue.topic not in self.deleted:
+            where = f"Topic {queue.topic!r}, queue {queue.queue_id}"
+            return out_of_range(where, position, limits)
         if position == limits.maximum:
             return None
-        return Gap(self.error(topic, queue, position), position, limits.maximum)
+        return Gap(self.error(queue, position), position, limits.maximum)
 
     def still_valid(self, each: QueueRange) -> int:
         """Return up to which offset a range holds what it was planned for."""
-        is_recreated = each.topic in self.recreated and not self.is_restored
-        if each.topic in self.deleted or is_recreated:
+        topic = each.queue.topic
+        if topic in self.deleted or (topic in self.recreated and not self.is_restored):
             return each.start
-        return max(each.start, self._until(each.topic, each.queue_id, each.end))
+        return max(each.start, self._until(each.queue, each.end))
 
-    def error(self, topic: str, queue: int, position: int) -> DataLossError:
+    def error(self, queue: MessageQueue, position: int) -> DataLossError:
         """Return the error of a queue that was read, or planned, up to `position`."""
+        topic = queue.topic
         if topic in self.recreated and not self.is_restored:
             return TopicRecreatedError(
                 f"Topic {topic!r} was deleted and created again since the checkpoint was made.",
@@ -260,57 +252,42 @@ class Changes:
             )
         if topic in self.deleted and not self.is_restored:
             return _deleted(topic)
-        cut = self.cuts.get((topic, queue), position)
+        cut = self.cuts.get(queue, position)
         if cut < position:
             return LogTruncatedError(
-                f"The log was cut for topic {topic!r} queue {queue} at offset {cut}, by a crash of "
+                f"The log was cut for {queue} at offset {cut}, by a crash of "
                 "the machine or because an older copy of the store was restored; the checkpoint "
                 f"has read up to {position}, and other messages may have those offsets now.",
                 remedy=f"{NEW_CHECKPOINT} {GO_ON}",
             )
-        if self.lost_mark is not None and self.shared[topic, queue] < position:
+        if self.lost_mark is not None and self.shared[queue] < position:
             return self._older_copy(self.lost_mark)
         return _deleted(topic)
 
-    def _until(self, topic: str, queue: int, position: int) -> int:
+    def _until(self, queue: MessageQueue, position: int) -> int:
         """Return up to where, at most `position`, the queue holds what it held."""
-        key = topic, queue
-        return min(position, self.cuts.get(key, position), self.shared.get(key, position))
+        return min(position, self.cuts.get(queue, position), self.shared.get(queue, position))
 
     def _older_copy(self, mark: LogMark) -> LogTruncatedError:
         stored = datetime.fromtimestamp(mark.store_timestamp / 1000, tz=timezone.utc)
         return LogTruncatedError(
-            f"{self.path} is an older copy of the store that the checkpoint was made with: it does "
-            "not have the newest message that was read, of "
+            f"{self.place} is an older copy of the store that the checkpoint was made with: it "
+            "does not have the newest message that was read, of "
             f"{stored.isoformat(timespec='milliseconds')} at log offset {mark.log_offset}.",
             remedy=f"Restore a newer copy. {NEW_CHECKPOINT} {GO_ON} If the store was not restored, "
             "that place is damaged: run `pyrocket verify`.",
         )
 
 
-def _cuts(store: Store, offset: StreamOffset) -> dict[_Queue, int]:
-    epoch = offset.source.epoch
-    if store.history.epoch == epoch:
-        return {}
-    found = {
-        (topic, queue): store.history.cut_since(epoch, topic, queue)
-        for topic, queues in offset.offsets.items()
-        for queue in queues
-    }
-    return {key: cut for key, cut in found.items() if cut is not None}
-
-
-def _shared(store: Store, offset: StreamOffset, mark: LogMark) -> dict[_Queue, int]:
+def _shared(source: MessageSource, offset: StreamOffset, mark: LogMark) -> dict[MessageQueue, int]:
     """Return the first offset of each queue that was stored after the mark, or its end."""
-    existing, shared = store.topics.all(), {}
-    for topic, queues in offset.offsets.items():
-        for queue in queues:
-            has = store.queue_range(topic, queue)
-            shared[topic, queue] = has.maximum
-            if topic in existing and has.minimum < has.maximum:
-                after = mark.store_timestamp + 1
-                shared[topic, queue] = store.offset_by_time(topic, queue, after)
-    return shared
+    existing, bounds = source.topics(), source.queue_bounds(offset.offsets)
+    after = {
+        queue: mark.store_timestamp + 1
+        for queue, has in bounds.items()
+        if queue.topic in existing and has.minimum < has.maximum
+    }
+    return {**Offsets.ends(bounds), **source.offsets_at(after)}
 
 
 def _deleted(topic: str) -> DataLossError:
@@ -322,25 +299,23 @@ def _deleted(topic: str) -> DataLossError:
 
 
 def _vanished(
-    store: Store, options: ReadOptions, stopped: QueueNumbers, present: Bounds, losses: Losses
-) -> dict[str, dict[int, QueueOffsets]]:
+    source: MessageSource, options: ReadOptions, stopped: Offsets, present: Bounds, losses: Losses
+) -> dict[MessageQueue, QueueOffsets]:
     """Return what queues still have that the query has read and that are no longer to be read.
 
     Raises DataLossError about a deleted topic that was asked for by name, even if all was read.
     """
-    asked, existing = options.subscription, store.topics.all()
-    vanished: dict[str, dict[int, QueueOffsets]] = {}
-    for topic, queues in stopped.items():
-        if not queues or not asked.covers(topic):
-            continue
+    asked, existing = options.subscription, source.topics()
+    covered = [topic for topic in stopped.topics if asked.covers(topic)]
+    for topic in covered:
         if topic not in existing and topic in asked.topics and not asked.wait:
             if losses.policy.fails:
                 raise _deleted(topic)
-            losses.say_once(f"topic {topic!r} is deleted; the query waits for it")
-        lost = [queue for queue in queues if queue not in present.get(topic, {})]
-        for queue in asked.chosen(topic, lost):
-            has = store.queue_range(topic, queue)
-            end = max(has.maximum, queues[queue])
-            first = min(has.minimum, end) if topic in existing else end
-            vanished.setdefault(topic, {})[queue] = QueueOffsets(first, end)
+            losses.warn_once(f"topic {topic!r} is deleted; the query waits for it")
+    lost = [queue for queue in stopped.of_topics(covered) if queue not in present]
+    vanished = {}
+    for queue, has in source.queue_bounds([each for each in lost if is_asked(asked, each)]).items():
+        end = max(has.maximum, stopped[queue])
+        first = min(has.minimum, end) if queue.topic in existing else end
+        vanished[queue] = QueueOffsets(first, end)
     return vanished

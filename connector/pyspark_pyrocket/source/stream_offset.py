@@ -12,92 +12,65 @@ offsets: the next offset of each queue, the first one *not* yet read. A topic th
     no queues.
 from: where queues begin that the batch's start offset does not have. The first batch of a query
     has all of them here, because Spark asks for the initial offset again when it replays.
-brokers, topics: what these offsets count in: for each broker which directory (`SourceIdentity`),
-    and which topics; "" is unknown, as in a directory that only Java has written.
+brokers, topics: what these offsets count in: for each broker which store (`SourceIdentity`), and
+    which topics; "" is unknown, as in a directory that only Java has written.
 initial: true in an offset that no batch has ended at; such an end reads nothing.
-lost: how many messages of a queue were gone before the query came to them, since it began.
+lost: how many messages of a queue were deleted before the query read them, since it began.
 
 Version 1 had "store" and "epoch" beside "offsets", one id a topic, and no mark. It is read, and
 never written. There is one broker: a directory is one.
 
-Spark compares the *text*: keys are sorted and nothing changes while nothing is new.
+Spark compares the *text*: keys are sorted, and nothing changes while nothing is new.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrocket import LogMark, Store
+from pyrocket import LogMark, MessageQueue
 from pyrocket.errors import DataLossError
 
-from pyspark_pyrocket.options.positions import QueueNumbers
+from pyspark_pyrocket.source.offsets import Offsets
+from pyspark_pyrocket.transport.interface import SourceIdentity
 
 _VERSION = 2
 _READ = (1, _VERSION)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceIdentity:
-    """What the offsets of one broker count in.
-
-    store: its uuid. epoch: that of the log, to notice that a recovery has cut what was read.
-    mark: the newest message before the offsets, to notice that the store was restored from an older
-    copy; None if there is none, as in version 1.
-    """
-
-    store: str
-    epoch: int
-    mark: LogMark | None = None
-
-    @classmethod
-    def of(cls, store: Store) -> "SourceIdentity":
-        """Return what a store is now, without a mark."""
-        return cls(store=store.uuid, epoch=store.history.epoch)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain, sorted values; the mark only where there is one."""
-        value: dict[str, Any] = {"epoch": self.epoch, "store": self.store}
-        if self.mark is not None:
-            value["mark"] = {
-                "headerCrc": self.mark.header_crc,
-                "logOffset": self.mark.log_offset,
-                "storeTimestamp": self.mark.store_timestamp,
-            }
-        return dict(sorted(value.items()))
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "SourceIdentity":
-        """Read what `to_json` wrote."""
-        mark = None
-        if "mark" in value:
-            names = ("logOffset", "storeTimestamp", "headerCrc")
-            mark = LogMark(*(int(value["mark"][name]) for name in names))
-        return cls(store=value["store"], epoch=value["epoch"], mark=mark)
-
-
-@dataclass(frozen=True, kw_only=True)
 class StreamOffset:
-    """A position in all queues of a query; see the module for the fields."""
+    """A position in all queues of a query; see the module for the fields.
+
+    Attributes:
+        waiting: The topics that are read and have no queues yet.
+    """
 
     broker: str
     source: SourceIdentity
-    offsets: QueueNumbers
+    offsets: Offsets
     topic_ids: Mapping[str, str]
-    first: QueueNumbers = field(default_factory=dict)
+    waiting: tuple[str, ...] = ()
+    first: Offsets = field(default_factory=Offsets)
     initial: bool = False
-    lost: QueueNumbers = field(default_factory=dict)
+    lost: Offsets = field(default_factory=Offsets)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics of the query, with queues or without."""
+        return (*self.offsets.topics, *self.waiting)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain, sorted values: equal offsets give equal text."""
         ids = {topic: {self.broker: known} for topic, known in sorted(self.topic_ids.items())}
-        value: dict[str, Any] = {"brokers": {self.broker: self.source.to_json()}}
+        value: dict[str, Any] = {"brokers": {self.broker: _identity_to_json(self.source)}}
         if self.first:
-            value["from"] = _with_broker(self.first, self.broker)
+            value["from"] = self.first.to_json()
         if self.initial:
             value["initial"] = True
         if self.lost:
-            value["lost"] = _with_broker(self.lost, self.broker)
-        value["offsets"] = _with_broker(self.offsets, self.broker)
+            value["lost"] = self.lost.to_json()
+        waiting: dict[str, Any] = {topic: {self.broker: {}} for topic in self.waiting}
+        value["offsets"] = dict(sorted((waiting | self.offsets.to_json()).items()))
         return {**value, "topics": ids, "version": _VERSION}
 
     @classmethod
@@ -109,27 +82,28 @@ class StreamOffset:
             return cls(
                 broker=broker,
                 source=source,
-                offsets=_without_broker(value["offsets"], broker),
+                offsets=_of_broker(value["offsets"], broker),
+                waiting=tuple(topic for topic, at in value["offsets"].items() if not at[broker]),
                 topic_ids=ids,
-                first=_without_broker(value.get("from", {}), broker),
+                first=_of_broker(value.get("from", {}), broker),
                 initial=value.get("initial", False),
-                lost=_without_broker(value.get("lost", {}), broker),
+                lost=_of_broker(value.get("lost", {}), broker),
             )
         except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise DataLossError(
-                f"The checkpoint's offsets are damaged ({error!r}): {value}",
+                f"The checkpoint's offsets are corrupt ({error!r}): {value}",
                 remedy="Start the query with a new checkpoint.",
                 code="CHECKPOINT_DAMAGED",
             ) from error
 
-    def begin(self, topic: str, queue: int, start: "StreamOffset") -> int | None:
+    def begin(self, queue: MessageQueue, start: "StreamOffset") -> int | None:
         """Return where a batch that ends here begins in a queue, given its start offset."""
-        begin = self.first.get(topic, {}).get(queue)
-        return start.offsets.get(topic, {}).get(queue) if begin is None else begin
+        begin = self.first.get(queue)
+        return start.offsets.get(queue) if begin is None else begin
 
 
 def is_ours(value: object) -> bool:
-    """Return whether a source's JSON in a checkpoint is an offset of ours, of any version."""
+    """Return whether a source's JSON in a checkpoint is an offset of this source."""
     return isinstance(value, dict) and any(
         {"offsets", "version", own} <= value.keys() for own in ("store", "brokers")
     )
@@ -159,22 +133,31 @@ def _identity(value: Mapping[str, Any]) -> tuple[str, SourceIdentity, dict[str, 
         return broker, source, dict(value["topics"])
     ((broker, known),) = value["brokers"].items()
     ids = {topic: by_broker[broker] for topic, by_broker in value["topics"].items()}
-    return broker, SourceIdentity.from_json(known), ids
+    return broker, _identity_from_json(known), ids
 
 
-def _with_broker(numbers: QueueNumbers, broker: str) -> dict[str, dict[str, dict[str, int]]]:
-    return {
-        topic: {broker: {str(queue): int(offset) for queue, offset in sorted(queues.items())}}
-        for topic, queues in sorted(numbers.items())
-    }
+def _identity_to_json(identity: SourceIdentity) -> dict[str, Any]:
+    value: dict[str, Any] = {"epoch": identity.epoch}
+    if identity.mark is not None:
+        value["mark"] = {
+            "headerCrc": identity.mark.header_crc,
+            "logOffset": identity.mark.log_offset,
+            "storeTimestamp": identity.mark.store_timestamp,
+        }
+    return {**value, "store": identity.store}
 
 
-def _without_broker(value: Mapping[str, Mapping[str, Any]], broker: str) -> QueueNumbers:
+def _identity_from_json(value: Mapping[str, Any]) -> SourceIdentity:
+    mark = None
+    if "mark" in value:
+        names = ("logOffset", "storeTimestamp", "headerCrc")
+        mark = LogMark(*(int(value["mark"][name]) for name in names))
+    return SourceIdentity(store=value["store"], epoch=value["epoch"], mark=mark)
+
+
+def _of_broker(value: Mapping[str, Mapping[str, Any]], broker: str) -> Offsets:
     """Return the numbers of the only broker. Raises ValueError if there are those of another."""
-    found: QueueNumbers = {}
-    for topic, by_broker in value.items():
-        if by_broker.keys() - {broker}:
-            raise ValueError(f"more than the broker {broker!r}: {sorted(by_broker)}")
-        queues = by_broker[broker]
-        found[topic] = {int(queue): int(offset) for queue, offset in queues.items()}
-    return found
+    for by_broker in value.values():
+        if set(by_broker) != {broker}:
+            raise ValueError(f"not of the broker {broker!r}: {sorted(by_broker)}")
+    return Offsets.from_json(value)

@@ -5,11 +5,10 @@ lives as long as the query and answers everything about offsets; and in a planne
 is pickled to the tasks, which only `read`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyrocket import Position, Store
 from pyrocket.errors import StoreUnavailableError
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -23,11 +22,11 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.columns.projection import Projection
-from pyspark_pyrocket.options.positions import QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.admission import Intake
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.group_follower import GroupFollower
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import partitions, read_bounds
 from pyspark_pyrocket.source.resume import waits_for_recovery, what_remains
 from pyspark_pyrocket.source.source_creation import prepare_source
@@ -35,18 +34,14 @@ from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import (
     initial_offset,
     latest_offset,
-    maxima,
     next_offset,
     planned_ranges,
 )
 from pyspark_pyrocket.source.task import read_partition
-from pyspark_pyrocket.transport.path import forget, shared_store, shared_store_or_none
+from pyspark_pyrocket.transport.path import PathSource, PathTarget, forget
 from pyspark_pyrocket.worker import LOG
 
 Json = dict[str, Any]
-
-_Look = tuple[Store, Position]
-"""One look at a store: nothing has changed as long as the next one is equal."""
 
 
 @called_by_spark
@@ -56,22 +51,22 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, projection: Projection) -> None:
         self._options, self._projection = options, projection
         self._intake = Intake(options.admission)
-        self._follower = GroupFollower(options)
+        self._target = PathTarget(options.path)
+        self._follower = GroupFollower(self._target, options)
         self._losses = Losses(options.loss)
         self._topics: tuple[str, ...] | None = None
         self._initial: Json | None = None
-        self._target: QueueNumbers | None = None
-        self._idle: tuple[_Look, Json] | None = None
-        self._latest: tuple[_Look, Json] | None = None
+        self._last_ends: Offsets | None = None
+        self._idle: tuple[Hashable, Json] | None = None
+        self._latest: tuple[Hashable, Json] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the offsets at which `Trigger.AvailableNow` will end: those of this moment."""
-        options = self._options
-        if options.create_if_missing and shared_store_or_none(options.path) is None:
-            self._target = {}  # A new query creates the store; for a restarted one it is missing.
+        if self._options.create_if_missing and self._target.find_source() is None:
+            self._last_ends = Offsets()  # A new query creates the store; a restarted one misses it.
             return
-        self._advance()
-        self._target = maxima(read_bounds(self._store, self._options))
+        self._deliver_due()
+        self._last_ends = Offsets.ends(read_bounds(self._source, self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return one of the limits; Spark hands it back to `latestOffset`, which uses them all."""
@@ -89,8 +84,8 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._initial is None:
             if self._options.create_if_missing:
-                prepare_source(self._options, may_create_store=True)
-            offset = initial_offset(self._store, self._options)
+                prepare_source(self._target, self._options, may_create_store=True)
+            offset = initial_offset(self._source, self._options)
             self._log_start(offset)
             self._initial = offset.to_json()
         return self._initial
@@ -98,45 +93,45 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """Return where the next micro-batch ends; `start` itself if there is nothing to read.
 
-        Asked 85 times a second when idle, so it costs one look at the store's words then. Where
-        nobody writes, delayed messages are delivered from here.
+        Asked 85 times a second when idle, so it costs one read of the source's version then. Where
+        no process writes, delayed messages are delivered from here.
         """
-        self._advance()
-        look = self._look()
-        if self._idle == (look, start) and not self._intake.is_over(look[0]):
+        self._deliver_due()
+        source, version = self._source, self._source.version()
+        if self._idle == (version, start) and not self._intake.is_over(source):
             self._follower.retry()
             return start
         since = StreamOffset.from_json(start)
         is_resumed = self._topics is None and start != self._initial
-        if is_resumed and not waits_for_recovery(self._store, since):
+        if is_resumed and not waits_for_recovery(source, since):
             self._log_resumption(since)
-        self._topics = tuple(since.offsets)
+        self._topics = since.topics
         end = next_offset(
-            self._store,
+            source,
             self._options,
             since,
             take=None if isinstance(limit, ReadAllAvailable) else self._take,
-            target=self._target,
+            target=self._last_ends,
             losses=self._losses,
         )
-        # Under AvailableNow nobody asks again when nothing is left.
-        self._follower.follow(start, last=end is None and self._target is not None)
+        # With AvailableNow Spark does not ask again when nothing is left.
+        self._follower.follow(start, last=end is None and self._last_ends is not None)
         if end is not None:
             return end.to_json()
-        self._idle = (look, start)
+        self._idle = (version, start)
         return start
 
     def reportLatestOffset(self) -> Json:
         """Return the end of all queues, for the progress: its distance to endOffset is the lag."""
-        look = self._look()
-        if self._latest is None or self._latest[0] != look:
-            self._latest = (look, self._ends())
+        version = self._source.version()
+        if self._latest is None or self._latest[0] != version:
+            self._latest = (version, self._ends())
         return self._latest[1]
 
     def _ends(self) -> Json:
         """Return the end of all queues; where the query is if it waits for a recovery."""
         try:
-            return latest_offset(self._store, self._options, self._topics or ()).to_json()
+            return latest_offset(self._source, self._options, self._topics or ()).to_json()
         except StoreUnavailableError as error:
             if error.code != "STORE_RECOVERING" or self._idle is None:
                 raise
@@ -146,52 +141,41 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the tasks of a micro-batch: the same for the same offsets, replayed or not."""
         until = StreamOffset.from_json(end)
         ranges = planned_ranges(StreamOffset.from_json(start), until)
-        remaining = what_remains(self._store, until, ranges, Losses(self._options.loss))
-        return partitions(self._store, self._options, remaining)
+        remaining = what_remains(self._source, until, ranges, Losses(self._options.loss))
+        return partitions(self._source, self._options, remaining)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the ranges of one task."""
-        return read_partition(
-            partition,
-            self._projection,
-            verify_crc=self._options.verify_crc,
-            selection=self._options.selection,
-            bad_topic=self._options.payload.bad_topic,
-            loss=self._options.loss,
-        )
+        return read_partition(partition, self._projection, self._options)
 
     def commit(self, end: Json) -> None:
         """Do nothing: Spark calls this one batch late, and never for the last batch of a run.
 
-        A group that follows the query is told in `latestOffset` instead.
+        A group that follows the query is committed in `latestOffset` instead.
         """
 
     def stop(self) -> None:
-        """Tell the group that follows the query, and close the store."""
+        """Commit for the group that follows the query, and close the source."""
         self._follower.stop()
         forget(self._options.path)
 
     @property
-    def _store(self) -> Store:
-        return shared_store(self._options.path)
+    def _source(self) -> PathSource:
+        return self._target.open_source()
 
-    def _advance(self) -> None:
+    def _deliver_due(self) -> None:
         if not self._options.progress.read_only:
-            self._store.deliver_due()
+            self._source.deliver_due()
 
-    def _take(self, start: QueueNumbers, end: QueueNumbers) -> QueueNumbers:
-        return self._intake.take(self._store, start, end, waits=self._target is None)
-
-    def _look(self) -> _Look:
-        store = self._store
-        return store, store.position()
+    def _take(self, start: Offsets, end: Offsets) -> Offsets:
+        return self._intake.take(self._source, start, end, waits=self._last_ends is None)
 
     def _log_start(self, offset: StreamOffset) -> None:
         for note in self._options.span.notes:
             LOG.info("%s", note)
         LOG.info(
             "a new query on %s in %s starts at %s: %d existing messages will be read, %s",
-            ", ".join(offset.offsets),
+            ", ".join(offset.topics),
             self._options.path,
             self._options.span.starting.describe(),
             self._behind(offset),
@@ -202,7 +186,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         LOG.info(
             "resuming from the checkpoint on %s in %s; where to start (%s) is ignored: %d "
             "messages are to be read, %s",
-            ", ".join(offset.offsets),
+            ", ".join(offset.topics),
             self._options.path,
             self._options.span.starting.describe(),
             self._behind(offset),
@@ -210,10 +194,6 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _behind(self, offset: StreamOffset) -> int:
-        """Return how many messages lie behind an offset, in topics that are still there."""
-        bounds = maxima(read_bounds(self._store, self._options, known=offset.offsets))
-        return sum(
-            max(0, end - offset.offsets.get(topic, {}).get(queue, 0))
-            for topic, queues in bounds.items()
-            for queue, end in queues.items()
-        )
+        """Return how many messages lie after an offset, in topics that still exist."""
+        bounds = read_bounds(self._source, self._options, known=offset.topics)
+        return Offsets.ends(bounds).minus(offset.offsets).total()

@@ -17,6 +17,7 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.source_creation import prepare_source
 from pyspark_pyrocket.source.stream_reader import Json, RocketStreamReader
+from pyspark_pyrocket.transport.path import PathTarget
 from pyspark_pyrocket.worker import exit_on_sigterm, in_source_runner, log_to_stderr
 
 
@@ -56,7 +57,7 @@ def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReade
         require_value_schema(options.payload, schema)
         check_columns(options.view, projection.scan)
         reader = RocketStreamReader(options, projection)
-        prepare_source(options)
+        prepare_source(PathTarget(options.path), options)
     except PyrocketError as error:
         if not in_source_runner():
             raise

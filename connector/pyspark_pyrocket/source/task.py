@@ -1,92 +1,156 @@
-"""What an executor does with its ranges: scan, re-wrap, hand to Spark."""
+"""What an executor does with a partition: take raw slices, decode them, hand Spark the columns.
+
+The only place of the connector that decodes records, for whatever transport.
+"""
 
 from collections.abc import Iterator
-from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyrocket import ScanTally
+from pyrocket import MessageFilter, MessageLocations, ScanTally, decode_slices
 from pyrocket.errors import PyrocketError
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.policies import LossPolicy
-from pyspark_pyrocket.options.selection import EVERY_MESSAGE, Selection
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.selection import Selection
 from pyspark_pyrocket.source.bad_records import sender
-from pyspark_pyrocket.source.ranges import QueuePartition, together
-from pyspark_pyrocket.source.tolerant_scan import read_range
-from pyspark_pyrocket.transport.path import store_of_driver
+from pyspark_pyrocket.source.partitions import (
+    Locations,
+    Ranges,
+    ReadPartition,
+    Task,
+    ViewParts,
+    small_together,
+)
+from pyspark_pyrocket.source.tolerant_scan import Batches, read_locations, read_range
+from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
 from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 
-_FAIL = LossPolicy()
+EVERY_MESSAGE = MessageFilter()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns to decode, of which messages, and whether bodies are compared with their CRC."""
+
+    names: tuple[str, ...]
+    where: MessageFilter = EVERY_MESSAGE
+    verify_crc: bool = False
+
+    def of_range(self, source: MessageSource, each: QueueRange, tally: ScanTally) -> Batches:
+        """Yield exactly the messages of a range that are wanted."""
+        slices = source.slices([each], where=self.where, tally=tally)
+        join = not self.where.wants_all
+        return decode_slices(slices, self.names, verify_crc=self.verify_crc, join=join)
+
+    def of_locations(
+        self, source: MessageSource, locations: MessageLocations, tally: ScanTally
+    ) -> Batches:
+        """Yield the messages at these locations that are wanted."""
+        slices = source.slices_at(locations, where=self.where, tally=tally)
+        return decode_slices(slices, self.names, verify_crc=self.verify_crc)
+
+    def of_small_ranges(
+        self, source: MessageSource, ranges: Task, tally: ScanTally
+    ) -> list[pa.RecordBatch] | None:
+        """Return the messages of small ranges of one topic; None if each has to be read alone.
+
+        A message that is damaged or deleted is for the loss policy, which counts by range.
+        """
+        counted, batches = ScanTally(), []
+        try:
+            for each in source.slices(ranges, where=self.where, tally=counted):
+                if each.order is None:  # More than the transport reads together.
+                    return None
+                batch = each.decode_in_order(self.names, verify_crc=self.verify_crc)
+                if batch is None:
+                    return None
+                batches.append(batch)
+        except PyrocketError:
+            return None
+        tally.add(counted)
+        return batches
 
 
 def read_partition(
-    partition: InputPartition,
-    projection: Projection,
-    *,
-    verify_crc: bool,
-    selection: Selection = EVERY_MESSAGE,
-    bad_topic: str = "",
-    loss: LossPolicy = _FAIL,
+    partition: InputPartition, projection: Projection, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield exactly the messages of the partition's ranges that are wanted, in their order.
+    """Yield exactly the rows of one task, in their order.
 
-    A retry and a replay read the same offsets again, as far as `loss` lets them miss what is gone.
+    A retry and a replay read the same offsets again, as far as `onDataLoss` lets them miss what is
+    deleted. Raises StoreNotSharedError.
     """
     freeze_imports()
     # Spark makes up a partition of its own when there are none.
-    if not isinstance(partition, QueuePartition):
+    if not isinstance(partition, ReadPartition):
         return iter(())
-    batches = _scan(partition, projection.scan, verify_crc, selection, loss)
-    return projection.apply_all(batches, sender(partition.path, partition.store, bad_topic))
+    batches = rows_of(partition, projection.scan, options)
+    return projection.apply_all(batches, sender(partition.target, options.payload.bad_topic))
 
 
-def _scan(
-    partition: QueuePartition,
-    columns: tuple[str, ...],
-    verify_crc: bool,
-    selection: Selection,
-    loss: LossPolicy,
+def rows_of(
+    partition: ReadPartition, names: tuple[str, ...], options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    store = store_of_driver(partition.path, partition.store)
+    """Yield the columns of one task's rows, as the source has them."""
+    source, work = partition.target.open_source(), partition.work
+    columns = Columns(names, options.selection.where, options.verify_crc)
+    if isinstance(work, Ranges):
+        yield from _read_ranges(source, work.ranges, columns, options.loss, options.selection)
+    elif isinstance(work, Locations):
+        for some in work.locations:
+
+            def scan(locations: MessageLocations, tally: ScanTally) -> Batches:
+                return columns.of_locations(source, locations, tally)
+
+            yield from read_locations(source, some, options.loss, scan)
+    else:
+        yield from _read_view(source, work, columns)
+
+
+def _read_ranges(
+    source: MessageSource,
+    ranges: Task,
+    columns: Columns,
+    loss: LossPolicy,
+    selection: Selection,
+) -> Iterator[pa.RecordBatch]:
     tally = ScanTally()
-    where = selection.where
-    scan = partial(store.scan, verify_crc=verify_crc, where=where)
-    for few in together(partition.ranges):
-        places = [(each.queue_id, each.start, each.end) for each in few]
-        batch = None
-        # A damaged record is for the policy, which goes by the range it is in.
-        with suppress(PyrocketError):
-            counted = ScanTally()
-            found = (
-                store.raw.slice_of_ranges(few[0].topic, places, where=where, tally=counted)
-                if len(few) > 1
-                else None
-            )
-            if found is not None:
-                batch = found.decode_in_order(columns, verify_crc=verify_crc)
-            if batch is not None:
-                tally.add(counted)
-        if batch is not None:
-            yield batch
+
+    def scan(each: QueueRange, counted: ScanTally) -> Batches:
+        return columns.of_range(source, each, counted)
+
+    for few in small_together(ranges):
+        batches = columns.of_small_ranges(source, few, tally) if len(few) > 1 else None
+        if batches is not None:
+            yield from batches
             continue
         for each in few:
-            of_queue = partial(scan, each.topic, each.queue_id)
-            yield from read_range(store, each, columns, loss, of_queue, tally)
-    if not selection.where.wants_all:
-        _log_tally(partition, selection, tally)
+            yield from read_range(source, each, loss, scan, tally)
+    if not columns.where.wants_all:
+        _log_tally(ranges, selection, tally)
 
 
-def _log_tally(partition: QueuePartition, selection: Selection, tally: ScanTally) -> None:
+def _read_view(
+    source: MessageSource, work: ViewParts, columns: Columns
+) -> Iterator[pa.RecordBatch]:
+    for part in work.parts:
+        yield from source.read_view(
+            part, columns.names, topics=work.topics, verify_crc=columns.verify_crc
+        )
+
+
+def _log_tally(ranges: Task, selection: Selection, tally: ScanTally) -> None:
     log_to_stderr()
+    queues = (f"{each.queue.topic}/{each.queue.queue_id}" for each in ranges)
     LOG.info(
         "%s chose %d of %d messages of %s: %d were passed over by the hash of their tags, %d when"
         " their properties had been read",
         selection.describe(),
         tally.messages,
         tally.entries,
-        ", ".join(dict.fromkeys(f"{each.topic}/{each.queue_id}" for each in partition.ranges)),
+        ", ".join(dict.fromkeys(queues)),
         tally.entries - tally.records,
         tally.records - tally.messages,
     )

@@ -1,15 +1,14 @@
-"""Reading a range, or single messages, of which some may be gone by the time a task comes there.
+"""Reading ranges or single messages of which some may be deleted by the time a task reads them.
 
 Log files are cleaned while tasks read, and a micro-batch may be replayed long after it was planned.
 What it reads is fixed; with `onDataLoss` other than `fail` what is left of it is read.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from typing import Protocol
 
 import pyarrow as pa
-from pyrocket import MessageLocations, QueueOffsets, ScanTally
+from pyrocket import MessageLocations, MessageQueue, ScanTally
 from pyrocket.errors import (
     DataLossError,
     OffsetOutOfRangeError,
@@ -20,65 +19,41 @@ from pyrocket.errors import (
 
 from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.source.data_loss import GO_ON, Losses
-from pyspark_pyrocket.source.ranges import QueueRange
+from pyspark_pyrocket.transport.interface import Bounds, MessageSource, QueueRange
 from pyspark_pyrocket.worker import log_to_stderr
 
-_EVER = 2**63 - 1
+_NO_END = 2**63 - 1
 
+Batches = Iterator[pa.RecordBatch]
+Scan = Callable[[QueueRange, ScanTally], Batches]
+"""Yields the messages of a range that are wanted, and counts how far it has come."""
 
-class Scan(Protocol):
-    """Scans some of the range's messages, [start, end), for some columns."""
-
-    def __call__(
-        self, start: int, end: int, columns: Sequence[str], *, tally: ScanTally
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield those that are wanted; count in `tally` how far it has come."""
-        ...
-
-
-class PlacesScan(Protocol):
-    """Scans the messages at some places."""
-
-    def __call__(self, places: MessageLocations, tally: ScanTally) -> Iterator[pa.RecordBatch]:
-        """Yield those that are wanted; count in `tally` how far it has come."""
-        ...
-
-
-class Ranges(Protocol):
-    """A store, or what stands for one in tests."""
-
-    def queue_range(self, topic: str, queue_id: int) -> QueueOffsets:
-        """Return what a queue has now."""
-        ...
+ScanLocations = Callable[[MessageLocations, ScanTally], Batches]
+"""The same for single messages of one queue."""
 
 
 def read_range(
-    store: Ranges,
-    each: QueueRange,
-    columns: Sequence[str],
-    loss: LossPolicy,
-    scan: Scan,
-    tally: ScanTally,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of the range, or raise what `scan` does about those that are gone.
+    source: MessageSource, each: QueueRange, loss: LossPolicy, scan: Scan, tally: ScanTally
+) -> Batches:
+    """Yield the messages of the range, or raise the error of `scan` about those that are deleted.
 
-    Unless the policy is to go on: then they are passed over, counted and warned of, as are single
+    Unless the policy is to continue: then they are skipped, counted and warned of, as are single
     messages whose records are damaged. Other damage is raised all the same. `tally` counts what
     `scan` does.
     """
     if loss.fails:
-        yield from _all_or_nothing(each, columns, scan, tally)
+        yield from _all_or_nothing(each, scan, tally)
         return
     left = [each]
     while left:
-        left = (yield from _read_on(store, left[0], columns, Losses(loss), scan, tally)) + left[1:]
+        left = (yield from _continue(source, left[0], Losses(loss), scan, tally)) + left[1:]
 
 
-def read_places(
-    store: Ranges, places: MessageLocations, loss: LossPolicy, scan: PlacesScan
-) -> Iterator[pa.RecordBatch]:
-    """Do what `read_range` does with the messages of one queue at single places."""
-    left = [places] if len(places) else []
+def read_locations(
+    source: MessageSource, locations: MessageLocations, loss: LossPolicy, scan: ScanLocations
+) -> Batches:
+    """Do what `read_range` does with single messages of one queue."""
+    left = [locations] if len(locations) else []
     while left:
         now = left.pop(0)
         tally = ScanTally()
@@ -86,15 +61,16 @@ def read_places(
             yield from scan(now, tally)
         except OffsetOutOfRangeError as error:
             if loss.fails:
-                raise _with_way_out(error) from error
+                raise _with_remedy(error) from error
             ahead = now[slice(tally.entries, len(now))]
-            rest = ahead.within(store.queue_range(now.topic, now.queue_id).minimum, _EVER)
+            queue, has = _bounds_now(source, ahead)
+            rest = ahead.within(has[queue].minimum, _NO_END)
             gone = len(ahead) - len(rest)
             if not gone:
                 raise
             log_to_stderr()
             outcome = f"reads the {len(rest)} left of those that were found"
-            Losses(loss).note(ahead.topic, ahead.queue_id, gone, outcome, error)
+            Losses(loss).note(queue, gone, outcome, error)
             left = [rest, *left] if len(rest) else left
         except RecordDamagedError as error:
             ahead = now[slice(tally.entries, len(now))]
@@ -104,42 +80,42 @@ def read_places(
             if half:
                 left = [ahead[slice(0, half)], ahead[slice(half, len(ahead))], *left]
             else:
-                _note_damaged(Losses(loss), ahead.topic, ahead.queue_id, error)
+                queue, _ = _bounds_now(source, ahead)
+                _note_damaged(Losses(loss), queue, error)
 
 
-def _all_or_nothing(
-    each: QueueRange, columns: Sequence[str], scan: Scan, tally: ScanTally
-) -> Iterator[pa.RecordBatch]:
+def _bounds_now(source: MessageSource, locations: MessageLocations) -> tuple[MessageQueue, Bounds]:
+    (broker,) = source.identities()
+    queue = MessageQueue(locations.topic, broker, locations.queue_id)
+    return queue, source.queue_bounds([queue])
+
+
+def _all_or_nothing(each: QueueRange, scan: Scan, tally: ScanTally) -> Batches:
     try:
-        yield from scan(each.start, each.end, columns, tally=tally)
+        yield from scan(each, tally)
     except OffsetOutOfRangeError as error:
-        raise _with_way_out(error) from error
+        raise _with_remedy(error) from error
 
 
-def _with_way_out(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:
-    os_error_remedy = f"{error.remedy} {GO_ON}".lstrip()
-    return OffsetOutOfRangeError(error.message, remedy=os_error_remedy, code=error.code)
+def _with_remedy(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:
+    remedy = f"{error.remedy} {GO_ON}".lstrip()
+    return OffsetOutOfRangeError(error.message, remedy=remedy, code=error.code)
 
 
-def _read_on(
-    store: Ranges,
-    each: QueueRange,
-    columns: Sequence[str],
-    losses: Losses,
-    scan: Scan,
-    tally: ScanTally,
+def _continue(
+    source: MessageSource, each: QueueRange, losses: Losses, scan: Scan, tally: ScanTally
 ) -> Generator[pa.RecordBatch, None, list[QueueRange]]:
-    """Yield messages up to some that are gone or damaged; return what is left to read after them.
+    """Yield messages up to some that are deleted or damaged; return what is left to read.
 
-    A slice with a damaged record cannot be read: it is cut in two until that is alone.
+    A slice with a damaged record cannot be read: it is halved until that record is alone.
     """
     before = tally.entries
     try:
-        yield from scan(each.start, each.end, columns, tally=tally)
+        yield from scan(each, tally)
     except (OffsetOutOfRangeError, TopicNotFoundError, QueueNotFoundError) as error:
-        # Not the last message's offset: a filter passes over messages that are not lost.
+        # Not the last message's offset: a filter skips messages that are not lost.
         at = each.start + tally.entries - before
-        has = store.queue_range(each.topic, each.queue_id)
+        has = source.queue_bounds([each.queue])[each.queue]
         end = min(each.end, max(at, has.maximum))
         begin = min(max(at, has.minimum), end)
         gone = begin - at + each.end - end
@@ -147,20 +123,20 @@ def _read_on(
             raise
         log_to_stderr()
         outcome = f"reads what is left of [{at}, {each.end}): [{begin}, {end})"
-        losses.note(each.topic, each.queue_id, gone, outcome, _as_loss(error))
+        losses.note(each.queue, gone, outcome, _as_loss(error))
         return [replace(each, start=begin, end=end)] if begin < end else []
     except RecordDamagedError as error:
         at = each.start + tally.entries - before
         half = at + (each.end - at) // 2
         if at < half:
             return [replace(each, start=at, end=half), replace(each, start=half)]
-        _note_damaged(losses, each.topic, each.queue_id, error)
+        _note_damaged(losses, each.queue, error)
     return []
 
 
-def _note_damaged(losses: Losses, topic: str, queue_id: int, error: RecordDamagedError) -> None:
+def _note_damaged(losses: Losses, queue: MessageQueue, error: RecordDamagedError) -> None:
     log_to_stderr()
-    losses.note(topic, queue_id, 1, "reads what follows", _as_loss(error))
+    losses.note(queue, 1, "reads what follows", _as_loss(error))
 
 
 def _as_loss(

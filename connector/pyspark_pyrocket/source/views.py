@@ -1,71 +1,37 @@
-"""Batch reads of what is there besides the messages of topics, and nothing waits for."""
+"""Batch reads of views: pending messages, and what there is besides the messages of topics."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import cast
+from pyrocket import PendingRange
 
-import pyarrow as pa
-from pyrocket import Store, ViewName, ViewPart
-from pyspark.sql.datasource import InputPartition
-
-from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.transport.path import store_of_driver
-from pyspark_pyrocket.worker import freeze_imports
+from pyspark_pyrocket.options.selection import WAITING
+from pyspark_pyrocket.source.partitions import ReadPartition, ViewParts, group_by_weight
+from pyspark_pyrocket.source.planner import topics_to_read
+from pyspark_pyrocket.transport.interface import MessageSource, Part
 
 TASK_BYTES = 64 * 1024 * 1024
-"""About how much of the log one task looks at; a file of the log is not divided."""
+"""About how much of the log one task reads; a file of the log is not divided."""
+
+TASK_MESSAGES = 32_768
+"""Pending messages of one task."""
 
 
-@dataclass(frozen=True)
-class ViewPartition(InputPartition):
-    """One task: parts of a view, read in this order."""
-
-    path: str
-    store: str
-    parts: tuple[ViewPart, ...]
-
-
-def view_partitions(store: Store, options: ReadOptions) -> list[ViewPartition]:
+def view_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
     """Return the tasks that read a view as it is now."""
-    parts = store.views.plan(
-        cast("ViewName", options.view),
-        topics=options.subscription.topics,
+    is_pending = options.view in WAITING
+    # Messages for other topics wait in the same queues: tasks leave them out.
+    topics = topics_to_read(source, options) if is_pending else options.subscription.topics
+    parts = source.plan_view(
+        options.view,
+        topics=topics,
         group=options.progress.group,
         skips_damage=options.skips_damage,
     )
-    return [ViewPartition(options.path, store.uuid, group) for group in _grouped(parts)]
+    groups = group_by_weight(parts, [1], lambda part: [_share_of_task(part)])
+    kept = tuple(topics) if is_pending else ()
+    return [ReadPartition(source.target, ViewParts(group, kept)) for group in groups]
 
 
-def read_view(
-    partition: InputPartition, projection: Projection, *, verify_crc: bool
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task."""
-    freeze_imports()
-    # Spark makes up a partition of its own when there are none.
-    if not isinstance(partition, ViewPartition):
-        return iter(())
-    batches = view_batches(partition, projection.scan, verify_crc=verify_crc)
-    return projection.apply_all(batches)
-
-
-def view_batches(
-    partition: ViewPartition, columns: tuple[str, ...], *, verify_crc: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task as the store has them."""
-    store = store_of_driver(partition.path, partition.store)
-    for part in partition.parts:
-        yield from store.views.scan(part, columns, verify_crc=verify_crc)
-
-
-def _grouped(parts: list[ViewPart]) -> Iterator[tuple[ViewPart, ...]]:
-    group: list[ViewPart] = []
-    weight = 0
-    for part in parts:
-        if group and weight + part.weight > TASK_BYTES:
-            yield tuple(group)
-            group, weight = [], 0
-        group.append(part)
-        weight += part.weight
-    if group:
-        yield tuple(group)
+def _share_of_task(part: Part) -> float:
+    if isinstance(part, PendingRange):
+        return part.messages / TASK_MESSAGES
+    return part.weight / TASK_BYTES

@@ -4,7 +4,7 @@ Spark tells a batch source neither that a query has ended nor that its result wa
 run more than once, and `count()` or `show()` run them, too. So a batch read cannot commit by
 itself. Whoever knows that the result is safe says so:
 
-    from pyspark_pyrocket import BatchCommit
+    from pyspark_pyrocket.tools.groups import BatchCommit
 
     with BatchCommit.plan("export", path="/data/store", subscribe="flights") as batch:
         rows = spark.read.format("pyrocket").options(**batch.options).load()
@@ -22,18 +22,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from pyrocket import Store, check_group_name
+from pyrocket import check_group_name
 from pyrocket.errors import TopicNotFoundError, TopicRecreatedError
 
 from pyspark_pyrocket.options.option import BATCH, rows_of
-from pyspark_pyrocket.options.positions import QueueNumbers
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.data_loss import Losses
-from pyspark_pyrocket.source.group_follower import commit_existing
 from pyspark_pyrocket.source.offset_range import find_span
+from pyspark_pyrocket.source.offsets import Offsets, topics_of
 from pyspark_pyrocket.source.planner import read_bounds
+from pyspark_pyrocket.transport.path import opened_source
 
 _FIXED = {row.name.lower() for row in rows_of(Span)} | {
     *("topic", "subscribe", "subscribepattern", "missingtopic", "group")
@@ -45,14 +45,14 @@ class BatchCommit:
     """A range of every queue, and the group that is moved to its end by `commit`.
 
     options: all that a read of this range needs, `spark.read.format("pyrocket").options(**…)`.
-    start, end: topic → queue → offset, inclusive and exclusive.
+    start, end: offsets, inclusive and exclusive.
     topic_ids: which topics these offsets count in.
     """
 
     group: str
     path: str
-    start: QueueNumbers
-    end: QueueNumbers
+    start: Offsets
+    end: Offsets
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -73,49 +73,45 @@ class BatchCommit:
             given["group"] = group
         default_store = os.environ.get("PYROCKET_STORE", "")
         parsed = ReadOptions.parse(Request(given, os.getcwd(), default_store), BATCH)
-        with Store.open(parsed.path, read_only=True) as store:
-            bounds = read_bounds(store, parsed)
+        with opened_source(parsed.path) as source:
+            bounds = read_bounds(source, parsed)
             if not bounds:
                 raise TopicNotFoundError(
                     f"None of the topics to read exists in {parsed.path}.",
                     remedy="Plan when there is one: `missingTopic=wait` lets others come later.",
                 )
-            start, end = find_span(store, parsed, bounds, Losses(parsed.loss))
-            ids = {topic: store.topics.get(topic).topic_id for topic in bounds}
+            start, end = find_span(source, parsed, bounds, Losses(parsed.loss))
+            ids = {topic: source.topic(topic).topic_id for topic in topics_of(bounds)}
         kept = {name: value for name, value in given.items() if name.lower() not in _FIXED}
         if "assign" not in map(str.lower, kept):
-            kept["subscribe"] = ",".join(start)
+            kept["subscribe"] = ",".join(start.topics)
         kept |= {
             "path": parsed.path,
-            "startingOffsets": _json(start),
-            "endingOffsets": _json(end),
+            "startingOffsets": json.dumps(start.by_topic()),
+            "endingOffsets": json.dumps(end.by_topic()),
         }
         return cls(group=group, path=parsed.path, start=start, end=end, topic_ids=ids, options=kept)
 
     @property
     def messages(self) -> int:
         """How many messages the range has; there may be fewer, if some are deleted before."""
-        return sum(
-            offset - self.start[topic][queue]
-            for topic, queues in self.end.items()
-            for queue, offset in queues.items()
-        )
+        return self.end.minus(self.start).total()
 
     def commit(self) -> None:
         """Move the group to the end of the range, durably; never back.
 
         Queues that a topic has lost since the plan are left out; one that a crash has cut is
         committed up to its end. Raises StoreLockedError where another process holds the store
-        alone, and TopicRecreatedError, and then nothing is committed in that topic.
+        alone, and TopicRecreatedError; then nothing is committed.
         """
-        with Store.open(self.path) as store:
-            for topic, offsets in self.end.items():
-                if store.topics.get(topic).topic_id != self.topic_ids.get(topic, ""):
+        with opened_source(self.path) as source:
+            for topic in self.end.topics:
+                if source.topic(topic).topic_id != self.topic_ids.get(topic, ""):
                     raise TopicRecreatedError(
                         f"Topic {topic!r} was deleted and created again since the plan.",
                         remedy=f"Group {self.group!r} has no offsets in it now: plan again.",
                     )
-                commit_existing(store, self.group, topic, offsets)
+            source.commit(self.group, self.end)
 
     def __enter__(self) -> "BatchCommit":
         return self
@@ -137,12 +133,3 @@ def _has_no_start(options: Mapping[str, object]) -> bool:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _json(offsets: QueueNumbers) -> str:
-    return json.dumps(
-        {
-            topic: {str(queue): at for queue, at in queues.items()}
-            for topic, queues in offsets.items()
-        }
-    )

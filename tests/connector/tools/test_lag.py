@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark_pyrocket import DefaultSource, LagListener, lag_of, watch_lag
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.tools.lag.metrics import LagMetrics
-from pyspark_pyrocket.transport.path import forget
+from pyspark_pyrocket.transport.path import PathSource, forget, opened_source
 from pyspark_pyrocket.worker import LOG
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
@@ -63,7 +63,7 @@ def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
     box.send("b" * 100, "c" * 100, queue=0)
     clock.advance(5_000)
     (source,) = progress(1)["sources"]
-    with Store.open(box.path, read_only=True) as store:
+    with opened_source(box.path) as store:
         (found,) = lag_of(source, store)
         sizes = pa.concat_arrays(
             [part.column("storeSize") for part in store.scan("t", 0, 1, 3, ["storeSize"])]
@@ -99,7 +99,7 @@ def test_another_store_adds_no_bytes_and_time(box, progress, tmp_path):
     box.send("a", "b")
     (source,) = progress(1)["sources"]
     with Store.open(tmp_path / "other", create=True) as store:
-        (found,) = lag_of(source, store)
+        (found,) = lag_of(source, PathSource(store))
     assert found.bytes_left is None
 
 
@@ -117,7 +117,7 @@ def test_a_query_that_has_read_everything_is_not_behind(box, progress):
     box.create(queues=1)
     box.send("a")
     (source,) = progress(1)["sources"]
-    with Store.open(box.path, read_only=True) as store:
+    with opened_source(box.path) as store:
         (found,) = lag_of(source, store)
     assert (found.messages, found.bytes_left, found.latency_ms) == (0, 0, 0)
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
-from pyrocket import Store, check_group_name
+from pyrocket import check_group_name
 from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, StoreUnavailableError
 from pyrocket.tools.cli.frame import (
     FOUND,
@@ -20,7 +20,7 @@ from pyrocket.tools.cli.frame import (
 )
 from pyrocket.tools.cli.frame import agreed as ask
 
-from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
+from pyspark_pyrocket.source.offsets import Offsets, topics_of
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
 from pyspark_pyrocket.tools.checkpoints.reset import (
@@ -32,6 +32,8 @@ from pyspark_pyrocket.tools.checkpoints.reset import (
 )
 from pyspark_pyrocket.tools.checkpoints.running import still_running
 from pyspark_pyrocket.tools.checkpoints.show import document, show_checkpoint, show_table
+from pyspark_pyrocket.transport.interface import Bounds
+from pyspark_pyrocket.transport.path import opened_source
 
 _store = click.option("--store", help="The store's directory; else that of PYROCKET_STORE.")
 _topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
@@ -96,10 +98,10 @@ def reset(
     """
     found = read_checkpoint(directory)
     place = place_options(to) | ({"group": group} if group else {})
-    with Store.open(_store_path(store), read_only=True) as opened:
-        _refuse_running(opened, force=force or dry_run)
+    with opened_source(_store_path(store)) as opened:
+        _refuse_running(opened.target.path, force=force or dry_run)
         move = plan_reset(found, opened, place, topics=topics, source=source)
-        return _do(move, opened.now(), dry_run=dry_run, yes=yes, as_json=as_json)
+        return _do(move, opened.now_ms(), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @checkpoint.command("from-group")
@@ -122,8 +124,8 @@ def from_group(
 
     A query that is given it as checkpointLocation, with these topics, goes on from there.
     """
-    with Store.open(_store_path(store), read_only=True) as opened:
-        known = opened.groups.topics(group)
+    with opened_source(_store_path(store)) as opened:
+        known = topics_of(opened.committed(group))
         for topic in topics:
             if topic not in known:
                 raise InvalidInputError(
@@ -132,8 +134,8 @@ def from_group(
                     code="GROUP_NOT_COMMITTED",
                 )
         options = {"subscribe": ",".join(topics), "startingOffsets": "committed", "group": group}
-        move = plan_new(checkpoint_path(directory), opened, options, opened.now())
-        return _do(move, opened.now(), dry_run=dry_run, yes=True, as_json=as_json)
+        move = plan_new(checkpoint_path(directory), opened, options, opened.now_ms())
+        return _do(move, opened.now_ms(), dry_run=dry_run, yes=True, as_json=as_json)
 
 
 @checkpoint.command("to-group")
@@ -162,32 +164,33 @@ def to_group(
     """
     check_group_name(group)
     offset = _committed(read_checkpoint(directory), source)
-    known = {name: queues for name, queues in offset.offsets.items() if queues}
-    wanted = {name: queues for name, queues in known.items() if not topics or name in topics}
-    with Store.open(_store_path(store), read_only=dry_run) as opened:
+    wanted = offset.offsets.of_topics(topics) if topics else offset.offsets
+    with opened_source(_store_path(store)) as opened:
         counts_in = offset.source.store
-        if counts_in and opened.uuid and counts_in != opened.uuid:
+        if counts_in and opened.store_id and counts_in != opened.store_id:
             raise InvalidInputError(
-                f"The checkpoint counts in store {counts_in}, not in {opened.uuid}.",
+                f"The checkpoint counts in store {counts_in}, not in {opened.store_id}.",
                 remedy="Name the directory that the query reads with --store.",
                 code="STORE_CHANGED",
             )
-        before = {topic: opened.groups.committed(group, topic) for topic in wanted}
-        after = before if dry_run else _commit(opened, group, wanted, backwards=backwards)
+        before = Offsets(opened.committed(group, wanted.topics))
+        after = before
+        if not dry_run:
+            for topic in wanted.topics:
+                opened.topic(topic)  # Raises if it does not exist.
+            after = Offsets(opened.commit(group, wanted, backwards=backwards))
     if as_json:
-        show_json({"group": group, "done": not dry_run, "offsets": wanted, "committed": after})
+        show_json(
+            {
+                "group": group,
+                "done": not dry_run,
+                "offsets": wanted.by_topic(),
+                "committed": {topic: {} for topic in wanted.topics} | after.by_topic(),
+            }
+        )
     else:
         show_table(_group_table(before, wanted if dry_run else after))
     return OK
-
-
-def _commit(
-    store: Store, group: str, offsets: QueueNumbers, *, backwards: bool
-) -> dict[str, dict[int, int]]:
-    return {
-        topic: dict(store.groups.commit(group, topic, queues, backwards=backwards))
-        for topic, queues in offsets.items()
-    }
 
 
 def _committed(found: Checkpoint, source: int | None) -> StreamOffset:
@@ -216,8 +219,8 @@ def _do(move: Move, now_ms: int, *, dry_run: bool, yes: bool, as_json: bool) -> 
                 "batch": move.batch,
                 "replaces": list(move.replaces),
                 "backup": str(kept) if kept else None,
-                "before": move.before.offsets if move.before else None,
-                "after": move.after.offsets,
+                "before": _shown(move.before) if move.before else None,
+                "after": _shown(move.after),
             }
         )
     elif agreed:
@@ -227,7 +230,7 @@ def _do(move: Move, now_ms: int, *, dry_run: bool, yes: bool, as_json: bool) -> 
 
 
 def _show_move(move: Move) -> None:
-    before = move.before.offsets if move.before else {}
+    before = move.before.offsets if move.before else Offsets()
     show_table(_group_table(before, move.after.offsets))
     for number in move.replaces:
         click.echo(
@@ -238,12 +241,16 @@ def _show_move(move: Move) -> None:
         click.echo(f"{name} keeps Spark from reading the checkpoint: it is moved away.")
 
 
-def _group_table(before: QueueNumbers, after: QueueNumbers) -> Iterator[tuple[str, ...]]:
+def _shown(offset: StreamOffset) -> dict[str, dict[int, int]]:
+    """Return the offsets by topic, those that are waited for without queues."""
+    return {topic: {} for topic in offset.topics} | offset.offsets.by_topic()
+
+
+def _group_table(before: Offsets, after: Offsets) -> Iterator[tuple[str, ...]]:
     yield ("topic", "queue", "from", "to")
-    for topic, queues in after.items():
-        for queue, offset in queues.items():
-            known = before.get(topic, {}).get(queue, "-")
-            yield (topic, str(queue), str(known), str(offset))
+    for queue, offset in after.items():
+        known = before.get(queue, "-")
+        yield (queue.topic, str(queue.queue_id), str(known), str(offset))
 
 
 def _bounds(found: Checkpoint, store: str | None) -> Bounds | None:
@@ -251,10 +258,9 @@ def _bounds(found: Checkpoint, store: str | None) -> Bounds | None:
     path = store or os.environ.get("PYROCKET_STORE", "")
     if not path:
         return None
-    topics = {topic for offset in _ours(found) for topic in offset.offsets}
-    with suppress(PyrocketError), Store.open(path, read_only=True) as opened:
-        existing = opened.topics.all()
-        return {topic: opened.offsets(topic) for topic in topics if topic in existing}
+    topics = {topic for offset in _ours(found) for topic in offset.topics}
+    with suppress(PyrocketError), opened_source(path) as opened:
+        return opened.bounds([topic for topic in topics if topic in opened.topics()])
     return None
 
 
@@ -273,11 +279,11 @@ def _store_path(store: str | None) -> str:
     return str(Path(path).absolute())
 
 
-def _refuse_running(store: Store, *, force: bool) -> None:
-    processes = [] if force else still_running(store.path)
+def _refuse_running(path: str, *, force: bool) -> None:
+    processes = [] if force else still_running(Path(path))
     if processes:
         raise StoreUnavailableError(
-            f"A streaming query reads {store.path} just now (process {processes[0]}).",
+            f"A streaming query reads {path} at the moment (process {processes[0]}).",
             remedy="Stop it if it is the one with this checkpoint; otherwise give --force.",
             code="QUERY_RUNNING",
         )

@@ -17,7 +17,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from uuid import uuid4
 
-from pyrocket import Store
 from pyrocket.errors import InvalidInputError
 
 from pyspark_pyrocket.options.option import STREAM
@@ -36,6 +35,7 @@ from pyspark_pyrocket.tools.checkpoints.files import (
     crc_path,
     read_checkpoint,
 )
+from pyspark_pyrocket.transport.interface import MessageSource
 
 _WORDS = ("earliest", "latest", "committed")
 
@@ -82,7 +82,7 @@ def place_options(to: str) -> dict[str, str]:
 
 def plan_reset(
     checkpoint: Checkpoint,
-    store: Store,
+    reads: MessageSource,
     place: dict[str, str],
     *,
     topics: Sequence[str] = (),
@@ -104,8 +104,8 @@ def plan_reset(
         )
     index = _source(newest, source)
     before = newest.ours()[index]
-    moved = _moved_topics(store, before, topics)
-    after = _elsewhere(store, before, moved, place)
+    moved = _moved_topics(reads, before, topics)
+    after = _elsewhere(reads, before, moved, place)
     lines = list(newest.sources)
     lines[index] = json.dumps(after.to_json())
     first = newest.number + 1 if newest.committed else newest.number
@@ -121,7 +121,7 @@ def plan_reset(
     )
 
 
-def plan_new(path: Path, store: Store, options: dict[str, str], now_ms: int) -> Move:
+def plan_new(path: Path, reads: MessageSource, options: dict[str, str], now_ms: int) -> Move:
     """Return how to make a checkpoint whose query starts where `options` say.
 
     Raises InvalidInputError (CHECKPOINT_EXISTS) unless the directory is missing or empty.
@@ -133,7 +133,7 @@ def plan_new(path: Path, store: Store, options: dict[str, str], now_ms: int) -> 
             " committed`, or name an empty or a new directory.",
             code="CHECKPOINT_EXISTS",
         )
-    after = initial_offset(store, _options(store, options))
+    after = initial_offset(reads, _options(reads, options))
     settings = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": _SETTINGS}
     content = "\n".join(["v1", json.dumps(settings), json.dumps(after.to_json())])
     return Move(path, 0, content, None, after, query_id=str(uuid4()))
@@ -176,9 +176,9 @@ def _source(newest: PlannedBatch, wanted: int | None) -> int:
     )
 
 
-def _moved_topics(store: Store, before: StreamOffset, topics: Sequence[str]) -> list[str]:
+def _moved_topics(reads: MessageSource, before: StreamOffset, topics: Sequence[str]) -> list[str]:
     # A topic that the query waits for has no queues, and so no place to be moved from.
-    known = [topic for topic, queues in before.offsets.items() if queues]
+    known = before.offsets.topics
     unknown = [topic for topic in topics if topic not in known]
     if unknown:
         raise InvalidInputError(
@@ -186,43 +186,44 @@ def _moved_topics(store: Store, before: StreamOffset, topics: Sequence[str]) -> 
             remedy=f"It reads {', '.join(known)}.",
             code="CHECKPOINT_TOPIC",
         )
-    existing = store.topics.all()
+    existing = reads.topics()
     return [topic for topic in topics or known if topic in existing or topic in topics]
 
 
 def _elsewhere(
-    store: Store, before: StreamOffset, moved: Sequence[str], place: dict[str, str]
+    reads: MessageSource, before: StreamOffset, moved: Sequence[str], place: dict[str, str]
 ) -> StreamOffset:
-    stays = _staying_topics(store, before, moved)
-    assigned = {topic: _queues(store, before, topic) for topic in moved}
-    there = initial_offset(store, _options(store, {"assign": json.dumps(assigned), **place}))
-    offsets = {
-        topic: {**queues, **there.offsets.get(topic, {})}
-        for topic, queues in before.offsets.items()
-        if topic in moved or topic in stays
-    }
-    ids = {topic: known for topic, known in before.topic_ids.items() if topic in offsets}
+    kept = {*moved, *_staying_topics(reads, before, moved)}
+    assigned = {"assign": _assigned(reads, before, moved)}
+    there = initial_offset(reads, _options(reads, assigned | place))
+    offsets = before.offsets.of_topics(kept).merge(there.offsets)
+    waiting = tuple(topic for topic in before.waiting if topic in kept)
+    ids = {topic: known for topic, known in before.topic_ids.items() if topic in kept}
     ids |= there.topic_ids
-    source = replace(there.source, mark=store.history.mark(offsets))
-    return replace(there, source=source, offsets=offsets, topic_ids=ids, lost=before.lost)
+    source = replace(there.source, mark=reads.mark(offsets))
+    return replace(
+        there, source=source, offsets=offsets, waiting=waiting, topic_ids=ids, lost=before.lost
+    )
 
 
-def _staying_topics(store: Store, before: StreamOffset, moved: Sequence[str]) -> list[str]:
+def _staying_topics(reads: MessageSource, before: StreamOffset, moved: Sequence[str]) -> list[str]:
     """Return the topics that are not moved and whose offsets are kept.
 
     In another store, or an older copy, offsets of topics that it does not have mean nothing, and
     are dropped. Raises InvalidInputError (CHECKPOINT_TOPIC) about others that no longer count.
     """
-    changes, counted_in = Changes.since(store, before), before.source.store
-    is_other = changes.is_restored or bool(counted_in and store.uuid and counted_in != store.uuid)
-    stays = [topic for topic in before.offsets if topic not in moved]
+    changes, counted_in = Changes.since(reads, before), before.source.store
+    ((_, now),) = reads.identities().items()
+    is_other = changes.is_restored or bool(counted_in and now.store and counted_in != now.store)
+    stays = [topic for topic in before.topics if topic not in moved]
     if is_other:
         stays = [topic for topic in stays if topic not in changes.deleted]
     for topic in stays:
-        cut = [queue for name, queue in changes.cuts if name == topic]
+        cut = [queue for queue in changes.cuts if queue.topic == topic]
         if is_other or cut or topic in changes.recreated:
             raise InvalidInputError(
-                f"The checkpoint's offsets of topic {topic!r} do not count in {store.path} any"
+                f"The checkpoint's offsets of topic {topic!r} do not count in "
+                f"{reads.target.describe()} any"
                 " more, which moving the others would hide.",
                 remedy=f"Move it, too: add --topic {topic}, or leave --topic out.",
                 code="CHECKPOINT_TOPIC",
@@ -230,13 +231,18 @@ def _staying_topics(store: Store, before: StreamOffset, moved: Sequence[str]) ->
     return stays
 
 
-def _queues(store: Store, before: StreamOffset, topic: str) -> list[int]:
-    existing = store.offsets(topic)
-    return [queue for queue in before.offsets[topic] if queue in existing]
+def _assigned(reads: MessageSource, before: StreamOffset, moved: Sequence[str]) -> str:
+    """Return the queues of the moved topics that exist, as the option `assign`."""
+    existing = reads.bounds(moved)
+    queues: dict[str, list[int]] = {topic: [] for topic in moved}
+    for queue in before.offsets:
+        if queue in existing:
+            queues[queue.topic].append(queue.queue_id)
+    return json.dumps(queues)
 
 
-def _options(store: Store, options: dict[str, str]) -> ReadOptions:
-    return ReadOptions.parse(Request({"path": str(store.path), **options}, "/"), STREAM)
+def _options(reads: MessageSource, options: dict[str, str]) -> ReadOptions:
+    return ReadOptions.parse(Request({"path": reads.target.describe(), **options}, "/"), STREAM)
 
 
 def _has_gone_on(move: Move) -> bool:

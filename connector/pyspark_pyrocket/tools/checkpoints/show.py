@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from pyspark_pyrocket.options.positions import Bounds, QueueNumbers
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, PlannedBatch
+from pyspark_pyrocket.transport.interface import Bounds
 
 _MAX_BATCHES = 10
 
@@ -53,30 +54,28 @@ def rows_of(batch: PlannedBatch, before: PlannedBatch | None) -> int | None:
     total = 0
     for source, end in batch.ours().items():
         start = starts.get(source, end)
-        for topic, queues in end.offsets.items():
-            for queue, offset in queues.items():
-                begin = None if end.initial else end.begin(topic, queue, start)
-                if begin is None and not end.initial:
-                    return None
-                total += 0 if begin is None else offset - begin
+        for queue, offset in [] if end.initial else end.offsets.items():
+            begin = end.begin(queue, start)
+            if begin is None:
+                return None
+            total += offset - begin
     return total
 
 
-def offset_table(offsets: QueueNumbers, bounds: Bounds | None) -> Iterator[tuple[str, ...]]:
+def offset_table(offsets: Offsets, bounds: Bounds | None) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a table, its heading first."""
     yield ("topic", "queue", "next offset", *(("first", "end", "left") if bounds else ()))
-    for topic, queues in offsets.items():
-        for queue, offset in queues.items():
-            limits = (bounds or {}).get(topic, {}).get(queue)
-            numbers: tuple[object, ...] = ()
-            if limits is not None:
-                left = limits.maximum - max(offset, limits.minimum)
-                lost = limits.minimum - offset
-                told = left if lost <= 0 else f"{left} ({lost} are gone)"
-                numbers = (limits.minimum, limits.maximum, told)
-            elif bounds:
-                numbers = ("-", "-", "no such queue")
-            yield (topic, str(queue), str(offset), *map(str, numbers))
+    for queue, offset in offsets.items():
+        limits = (bounds or {}).get(queue)
+        numbers: tuple[object, ...] = ()
+        if limits is not None:
+            left = limits.maximum - max(offset, limits.minimum)
+            lost = limits.minimum - offset
+            shown = left if lost <= 0 else f"{left} ({lost} are gone)"
+            numbers = (limits.minimum, limits.maximum, shown)
+        elif bounds:
+            numbers = ("-", "-", "no such queue")
+        yield (queue.topic, str(queue.queue_id), str(offset), *map(str, numbers))
 
 
 def show_table(rows: Iterator[tuple[str, ...]]) -> None:
@@ -101,8 +100,8 @@ def _show_offset(
     counts_in = f"store {offset.source.store or 'unknown'}, epoch {offset.source.epoch}"
     click.echo(f"\n{which}{when} ({counts_in}):")
     show_table(offset_table(offset.offsets, bounds))
-    for topic, queues in offset.lost.items():
-        click.echo(f"  lost in {topic}: {sum(queues.values())} messages")
+    for topic in offset.lost.topics:
+        click.echo(f"  lost in {topic}: {offset.lost.of_topics([topic]).total()} messages")
 
 
 def _with_earlier(

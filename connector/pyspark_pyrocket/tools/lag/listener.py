@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyrocket import Store
 from pyrocket.errors import PyrocketError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_pyrocket.tools.lag.measure import TopicLag, lag_of
+from pyspark_pyrocket.transport.path import PathSource, open_source
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -70,7 +70,7 @@ class LagListener(StreamingQueryListener):
     ) -> None:
         """Make one; `store`, a directory, adds bytes and time; None for `log_seconds` is quiet."""
         self._path, self._targets, self._log_seconds = store, targets, log_seconds
-        self._store: Store | None = None
+        self._source: PathSource | None = None
         self._logged: dict[str, float] = {}
         self._names: dict[str, str] = {}
 
@@ -98,8 +98,8 @@ class LagListener(StreamingQueryListener):
 
     def report(self, progress: dict[str, Any]) -> None:
         """Tell the lag of a query whose progress this is, as JSON has it."""
-        store = self._opened()
-        lags = [lag for source in progress["sources"] for lag in lag_of(source, store)]
+        source = self._opened()
+        lags = [lag for each in progress["sources"] for lag in lag_of(each, source)]
         if not lags:
             return
         query = progress["id"]
@@ -110,18 +110,18 @@ class LagListener(StreamingQueryListener):
 
     def close(self) -> None:
         """Close the store, if it is open."""
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
 
-    def _opened(self) -> Store | None:
-        if self._store is None and self._path:
+    def _opened(self) -> PathSource | None:
+        if self._source is None and self._path:
             try:
-                self._store = Store.open(self._path, read_only=True)
+                self._source = open_source(self._path)
             except PyrocketError as error:
                 _LOG.warning("lag is told in messages only: %s", error)
                 self._path = None
-        return self._store
+        return self._source
 
     def _log(self, query: str, name: str, lags: list[TopicLag]) -> None:
         if self._log_seconds is None:

@@ -8,10 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyrocket import QueueOffsets, Store
+from pyrocket import QueueOffsets
 from pyrocket.errors import DataLossError, PyrocketError
 
 from pyspark_pyrocket.source.stream_offset import StreamOffset
+from pyspark_pyrocket.transport.interface import Bounds, MessageSource, QueueRange
+
+_NO_BOUNDS = QueueOffsets(0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +41,17 @@ class TopicLag:
         return f"{self.topic} by {self.messages:,} messages{size}{age}{lost}"
 
 
-def lag_of(source: Mapping[str, Any], store: Store | None = None) -> list[TopicLag]:
+def lag_of(progress: Mapping[str, Any], source: MessageSource | None = None) -> list[TopicLag]:
     """Return the lags of one source of a query's progress, by topic; none if it is not pyrocket's.
 
-    source: an entry of `sources` in Spark's progress. Without the store, or with another one than
-    the source reads, they are in messages only.
+    progress: an entry of `sources` in Spark's progress. Without the source, or with another one
+    than the query reads, lags are in messages only.
     """
-    end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
+    end, latest = _offset(progress.get("endOffset")), _offset(progress.get("latestOffset"))
     if end is None or latest is None:
         return []
-    known = store if store is not None and store.uuid == end.source.store else None
-    return [_topic_lag(topic, end, latest, known) for topic in latest.offsets]
+    ours = source is not None and _store_id(source) == end.source.store
+    return [_topic_lag(topic, end, latest, source if ours else None) for topic in latest.topics]
 
 
 def _offset(value: object) -> StreamOffset | None:
@@ -61,56 +64,50 @@ def _offset(value: object) -> StreamOffset | None:
 
 
 def _topic_lag(
-    topic: str, end: StreamOffset, latest: StreamOffset, store: Store | None
+    topic: str, end: StreamOffset, latest: StreamOffset, source: MessageSource | None
 ) -> TopicLag:
     # A queue that the query does not know yet is read from its first message on; 0 if unknown.
-    unread = {
-        queue: (end.offsets.get(topic, {}).get(queue, 0), until)
-        for queue, until in latest.offsets[topic].items()
-    }
-    bounds = _bounds(store, topic)
+    bounds = _bounds(source, topic)
     left = [
-        (queue, max(begin, bounds[queue].minimum if queue in bounds else 0), until)
-        for queue, (begin, until) in unread.items()
+        QueueRange(queue, max(end.offsets.get(queue, 0), bounds.get(queue, _NO_BOUNDS).minimum), at)
+        for queue, at in latest.offsets.of_topics([topic]).items()
     ]
-    left = [each for each in left if each[1] < each[2]]
-    measured = store is not None and topic in end.topic_ids
+    left = [each for each in left if each.rows > 0]
+    measured = source is not None and topic in end.topic_ids
     return TopicLag(
         topic=topic,
         broker=latest.broker,
-        messages=sum(until - begin for _, begin, until in left),
-        bytes_left=_bytes(store, topic, left) if store and measured else None,
-        latency_ms=_latency(store, topic, left) if store and measured else None,
-        lost=sum(end.lost.get(topic, {}).values()),
+        messages=sum(each.rows for each in left),
+        bytes_left=sum(span.bytes for span in source.sizes(left)) if source and measured else None,
+        latency_ms=_latency(source, left) if source and measured else None,
+        lost=end.lost.of_topics([topic]).total(),
     )
 
 
-def _bounds(store: Store | None, topic: str) -> Mapping[int, QueueOffsets]:
-    if store is None:
+def _store_id(source: MessageSource) -> str:
+    ((_, identity),) = source.identities().items()
+    return identity.store
+
+
+def _bounds(source: MessageSource | None, topic: str) -> Bounds:
+    if source is None:
         return {}
     try:
-        return store.offsets(topic)
+        return source.bounds([topic])
     except PyrocketError:
         return {}
 
 
-_Left = list[tuple[int, int, int]]
-"""(queue, first unread, end)"""
+def _latency(source: MessageSource, left: list[QueueRange]) -> int:
+    oldest = min(_first_stored(source, left), default=None)
+    return 0 if oldest is None else max(0, source.now_ms() - oldest)
 
 
-def _bytes(store: Store, topic: str, left: _Left) -> int:
-    return sum(store.raw.log_span(topic, queue, begin, until).bytes for queue, begin, until in left)
-
-
-def _latency(store: Store, topic: str, left: _Left) -> int:
-    oldest = min(_first_stored(store, topic, left), default=None)
-    return 0 if oldest is None else max(0, store.now() - oldest)
-
-
-def _first_stored(store: Store, topic: str, left: _Left) -> Iterator[int]:
-    for queue, begin, _ in left:
+def _first_stored(source: MessageSource, left: list[QueueRange]) -> Iterator[int]:
+    for each in left:
+        first = QueueRange(each.queue, each.start, each.start + 1)
         try:
-            messages = store.read(topic, queue, begin, 1)
-        except PyrocketError:  # Deleted just now.
+            for some in source.slices([first]):
+                yield from some.records.store_timestamp.tolist()
+        except PyrocketError:  # Deleted since.
             continue
-        yield from (message.store_timestamp for message in messages)
