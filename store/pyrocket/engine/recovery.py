@@ -19,8 +19,7 @@ from pyrocket.engine.hooks import Recovered, RecoveryHooks
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.index.queues.reached import ends_in_log
-from pyrocket.index.queues.rebuild import recover
+from pyrocket.index.queues.rebuild import expected_ends, recover
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import keep_tail
@@ -119,5 +118,5 @@ def queues_agree(
             return False
         noted = SavedEnds(log.first_offset())
     if 0 < end - noted.log_end <= _LOOKED_THROUGH:
-        noted = noted.and_later(ends_in_log(log, noted.log_end, end))
+        noted = noted.and_later(expected_ends(log, noted.log_end, end))
     return ends.are_reached(noted, topics.ended_at, queues.file_bytes, log.until(end))

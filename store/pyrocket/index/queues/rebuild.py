@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import SyncError
+from pyrocket.disk.layout import file_name
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.shared_state import (
     CHECKPOINTED,
@@ -28,11 +29,13 @@ from pyrocket.errors import (
     StoreFailedError,
 )
 from pyrocket.formats.checkpoint import Checkpoint
-from pyrocket.index.queues.clean_end import check_no_file_missing
+from pyrocket.formats.queue_entry import ENTRY_BYTES
+from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.density import OffsetContinuity
-from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher
+from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, queue_rows
+from pyrocket.index.queues.missing_files import missing_log_file
 from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.index.queues.settling import settle_queue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
 from pyrocket.log.salvage import check_tail
@@ -45,6 +48,7 @@ from pyrocket.log.valid_end import (
     valid_end,
 )
 
+_HEAD_BYTES = 96
 _log = logging.getLogger(__name__)
 
 QueueEnds = dict[tuple[str, int], int]
@@ -142,7 +146,7 @@ class _Recovery:
         self._drop_ended_queues()
         self.log.run.sync(start, end)
         for key in self.queues.on_disk():
-            settle_queue(self.log, self.queues.get(*key), begin, end)
+            restore_mtimes(self.log, self.queues.get(*key), begin, end)
         self._set_words(end, stored, begin)
         ends = {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
         return Recovered(ends, missing)
@@ -159,7 +163,7 @@ class _Recovery:
         end, stored = valid_end(self.log, start, self._density(), self.durable)
         missing = check_tail(self.log, end, replace(self.durable, since_ms=stored))
         if self.clean:
-            check_no_file_missing(self.log, self.queues, end)
+            check_clean_end(self.log, self.queues, end)
         return start, end, stored, missing
 
     def _is_one_short(self) -> bool:
@@ -292,3 +296,60 @@ class _Recovery:
         page[CHECKPOINTED] = begin
         page[STORE_TIME] = stored
         page[STRUCTURE] = (page[STRUCTURE] + 1) % _STRUCTURES
+
+
+def check_clean_end(log: CommitLog, queues: QueueTable, end: int) -> None:
+    """Raise StoreDamagedError if a queue goes on in the file that would be the log's next."""
+    for topic, queue_id in queues.on_disk():
+        gone = missing_log_file(queues.get(topic, queue_id), log.run, end)
+        if gone is None:
+            continue
+        folder, name = log.run.folder, file_name(gone)
+        is_there = (folder / name).exists()
+        what = f"{folder / name} is empty" if is_there else f"{folder} lacks the file {name}"
+        raise StoreDamagedError(
+            f"{what}: queue {queue_id} of {topic!r} goes on in it.",
+            remedy="Restore it from a backup; nothing has been changed. To give up what it"
+            " held, make an empty file `abort` in the store.",
+            code="STORE_FILE_MISSING",
+        )
+
+
+def expected_ends(log: CommitLog, start: int, end: int) -> dict[tuple[str, int], int]:
+    """Return, by topic and queue id, one past the last queue offset in [start, end) of the log.
+
+    Nothing for a log that cannot be followed: that is for whoever reads it.
+    """
+    ends: dict[tuple[str, int], int] = {}
+    try:
+        for run in walk_all(log, start, end):
+            run.check_structure()
+            for queue, rows in queue_rows(run):
+                ends[queue] = int(run.queue_offset[rows[-1]]) + 1
+    except (StoreDamagedError, FileNotFoundError):
+        return {}
+    return ends
+
+
+def restore_mtimes(log: CommitLog, queue: ConsumeQueue, begin: int, end: int) -> None:
+    """Make the entries of the log's [begin, end) durable, and give their files the right times.
+
+    Each gets the store time of its last message. Raises SyncError, OSError.
+    """
+    low, high = queue.max_offset(begin), queue.max_offset(end)
+    if low == high:
+        return
+    queue.run.sync(low * ENTRY_BYTES, high * ENTRY_BYTES)
+    for start in queue.run.starts():
+        first = start // ENTRY_BYTES
+        behind = min(high, first + queue.run.file_bytes // ENTRY_BYTES)
+        if low < behind and first < behind:
+            _set_time_of(log, queue, start, behind - 1)
+
+
+def _set_time_of(log: CommitLog, queue: ConsumeQueue, start: int, offset: int) -> None:
+    """Give a file the time of one of its messages."""
+    place = int(queue.entries(offset, offset + 1)[0]["physical_offset"])
+    stored = read_store_timestamp(log.read(place, _HEAD_BYTES))
+    if stored > 0:
+        queue.run.set_time(start, stored)

@@ -22,7 +22,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, QueuePart, underivable
 from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.index.queues.settling import settle_queue
+from pyrocket.index.queues.rebuild import restore_mtimes
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
 from pyrocket.log.salvage import keep_cut, written_after
@@ -195,7 +195,7 @@ class Steps:
                 keep_due_times=partial(_with_due_times, kept),
             )
             for key in keys:
-                settle_queue(self._log, self._queues.get(*key), first, end)
+                restore_mtimes(self._log, self._queues.get(*key), first, end)
         except PyrocketError:
             self._queues.close()
             for key, target in targets.items():
