@@ -1,6 +1,86 @@
-"""A recovery of everything: log, queues, key index, words and the services' cursors."""
+"""Recovery: makes log, queues, key index, shared state and the services' cursors agree.
+
+A writer that opens the store decides whether to recover, under the write lock and from cheap signs
+(`WriterSession.state_is_valid`, `queues_agree`). "Clean" means that the last shutdown was: there is
+no file `abort`, and the shared state does not say that an fsync failed.
+
+    what the writer finds                                      what is done
+    ---------------------------------------------------------  -----------------------------------
+    state valid in this boot, other writers present            join them: no recovery
+        test_other_writers_are_not_looked_at
+    state valid in this boot, alone, queues agree              no recovery
+        test_deleted_and_empty_topics_are_no_lost_queues
+    state valid in this boot, alone, queues lack entries       recover, unclean
+        test_all_queues_deleted_after_a_kill
+    next boot, clean, log and queues end where the state says  validate the state: no recovery
+        test_after_a_clean_end_the_next_boot_has_nothing_to_recover
+    next boot, clean, but a queue or the log differs           recover, clean
+        test_a_queue_that_lost_its_last_file_is_rebuilt
+        test_a_log_that_goes_on_behind_the_end_is_looked_at
+    next boot, `abort` present                                 recover, unclean
+        test_an_unclean_end_in_the_next_boot_is_recovered
+        test_an_abort_file_is_believed_before_the_words
+    a Java broker had the store, or it is a copy               recover; clean if there is no `abort`
+        test_a_java_broker_that_ran_since_is_noticed
+        test_a_copy_is_looked_at_first
+    an fsync failed                                            drop cached pages, recover, unclean
+        test_failed_fsync_stops_every_writer_until_recovery
+    recovery is necessary, but other writers are present       refuse: STORE_NEEDS_RECOVERY
+        test_recovery_waits_until_all_others_are_gone
+
+What a recovery does with the log depends on its files, on where its valid records end, and on what
+was durable: everything after a clean shutdown; else what lies below the end in `ends.json`, or was
+stored before the checkpoint's time. Where it refuses, it has changed nothing.
+
+    what recovery finds                                        what is done
+    ---------------------------------------------------------  -----------------------------------
+    a log file missing between others, or of another length    refuse: STORE_FILE_MISSING, _LENGTH
+        test_missing_log_file_is_never_papered_over
+        test_log_file_of_another_length_is_named
+    a foreign file in a folder                                 refuse: STORE_FOREIGN_FILE
+        test_foreign_file_in_the_log_stops_recovery
+    clean, and a queue continues in a missing last log file    refuse: STORE_FILE_MISSING
+        test_nothing_is_appended_to_a_log_that_lost_something
+    last files without a length or of zeros                    delete them
+        test_stray_next_file_of_zeros_is_dropped
+    a record invalid, whole durable records after it           refuse: LOG_DAMAGED
+        test_damage_below_the_durable_end_costs_no_other_message
+        test_damage_in_the_middle_after_a_clean_shutdown_is_never_truncated
+    a record invalid or torn, nothing durable after it         truncate there, keep the tail's whole
+                                                               records as `cut-…`, begin an epoch
+        test_torn_tail_is_truncated_at_every_byte_of_the_last_record
+        test_damage_after_the_durable_end_is_truncated_and_what_follows_is_kept
+    the log ends below its durable end                         log an error, begin an epoch
+        test_missing_durable_bytes_are_logged_and_begin_an_epoch
+    queues missing, short, torn or ahead of the log            truncate, and dispatch the log again
+        test_all_queues_deleted
+        test_queue_is_short
+        test_queue_is_ahead_of_the_log
+        test_tail_of_a_queue_is_garbage
+    unclean                                                    begin an epoch
+        test_epochs_count_unclean_shutdowns_and_keep_the_lowest_truncation
+    clean, nothing missing                                     begin no epoch
+        test_clean_end_begins_no_epoch
+    an fsync fails                                             refuse, state FAILED: recover again
+        test_failed_fsync_of_queues_is_not_a_clean_shutdown
+    killed at any step                                         the next writer recovers again
+        test_restarted_recovery_ends_the_same
+        test_power_loss_at_every_point_of_a_long_recovery
+
+While it runs, and after it was killed, the state says so: readers wait for it, or show what was
+durable.
+
+        test_a_reader_sees_whole_queues_before_and_after_a_recovery
+        test_a_reader_shows_what_was_durable_after_a_writer_was_killed_in_a_recovery
+
+After the queues, each service makes its own files and cursors agree (`RecoveryHooks`): timers are
+indexed again, cursors move past messages that were delivered.
+
+        test_delivered_since_checkpoint_is_not_delivered_again
+"""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from pyrocket.disk import io
@@ -33,28 +113,33 @@ _LOOKED_THROUGH = 1 << 20
 """Bytes of log that are gone through to see that all queues have them."""
 
 
-def recover_alone(
-    layout: Layout,
-    log: CommitLog,
-    queues: QueueTable,
-    dispatcher: Dispatcher,
-    keys: IndexBuilder,
-    page: SharedState,
-    now_ms: int,
-    topics: Topics,
-    hooks: RecoveryHooks,
-) -> None:
-    """Make the words say what the files hold; the caller has the store alone, and vouches then.
+@dataclass(frozen=True)
+class Recoverable:
+    """What a recovery makes agree: the files of a store, its shared state, and its services."""
+
+    layout: Layout
+    log: CommitLog
+    queues: QueueTable
+    dispatcher: Dispatcher
+    keys: IndexBuilder
+    page: SharedState
+    topics: Topics
+    hooks: RecoveryHooks
+
+
+def recover_alone(store: Recoverable, now_ms: int) -> None:
+    """Recover the store. The caller holds it exclusively, and validates the state afterwards.
 
     Raises StoreDamagedError, StoreFailedError, StoreUnavailableError.
     """
+    layout, log, queues, page = store.layout, store.log, store.queues, store.page
     noted, checkpoint = QueueEnds(layout).read(), read_checkpoint(layout)
     clean = not layout.abort.exists() and not page[FAILED]
     try:
         recovered = recover(
-            *(log, queues, dispatcher, page, checkpoint),
+            *(log, queues, store.dispatcher, page, checkpoint),
             clean=clean,
-            topics=topics.all(),
+            topics=store.topics.all(),
             known=noted.ranges(log.first_offset()) if noted else None,
             durable_end=QueueEnds(layout).durable_end(),
             before_change=partial(_begin, layout, page),
@@ -62,11 +147,11 @@ def recover_alone(
         )
         if not clean or recovered.missing:
             Epochs(layout).begin(recovered.ends)
-        keys.after_recovery(clean=clean)
+        store.keys.after_recovery(clean=clean)
         restore_cursors(layout, page, queues)
-        for hook in hooks.after_recovery:
+        for hook in store.hooks.after_recovery:
             hook(Recovered(log, queues, page, clean))
-        QueueEnds(layout).note(queues, topics.ended_at, log.until(page[PUBLISHED]))
+        QueueEnds(layout).note(queues, store.topics.ended_at, log.until(page[PUBLISHED]))
     except BaseException:
         # Readers must not wait for a recovery that is over.
         if page.is_recovering():
@@ -84,11 +169,7 @@ def _begin(layout: Layout, page: SharedState) -> None:
 
 
 def note_progress(
-    layout: Layout,
-    log: CommitLog,
-    queues: QueueTable,
-    topics: Topics,
-    hooks: RecoveryHooks,
+    store: Recoverable,
     end: int,
     cursors: Mapping[int, int],
     changed: Collection[tuple[str, int]] | None,
@@ -97,21 +178,21 @@ def note_progress(
 
     Only the queues `changed` have changed since this was done last; None if any may have.
     """
-    save_cursors(layout, cursors, hooks.before_cursor_save)
-    QueueEnds(layout).note_changed(queues, topics.ended_at, log.until(end), changed)
+    save_cursors(store.layout, cursors, store.hooks.before_cursor_save)
+    ends, log = QueueEnds(store.layout), store.log.until(end)
+    ends.note_changed(store.queues, store.topics.ended_at, log, changed)
 
 
-def queues_agree(
-    layout: Layout, log: CommitLog, queues: QueueTable, page: SharedState, topics: Topics
-) -> bool:
+def queues_agree(store: Recoverable) -> bool:
     """Whether the queues look as if they had what was dispatched; the caller is alone.
 
     Takes about a stat for each queue. Where a writer was killed, what came after the last
     checkpoint is gone through, unless that is much. Raises StoreDamagedError where the log's last
     file is gone: its queues must not be cut for it.
     """
+    log, page = store.log, store.page
     log.check_holds(page[PUBLISHED])
-    ends, end = QueueEnds(layout), page[DISPATCHED]
+    ends, end = QueueEnds(store.layout), page[DISPATCHED]
     noted = ends.read()
     if noted is None:
         if page[RESTED] == end:
@@ -119,4 +200,5 @@ def queues_agree(
         noted = SavedEnds(log.first_offset())
     if 0 < end - noted.log_end <= _LOOKED_THROUGH:
         noted = noted.and_later(expected_ends(log, noted.log_end, end))
-    return ends.are_reached(noted, topics.ended_at, queues.file_bytes, log.until(end))
+    until = log.until(end)
+    return ends.are_reached(noted, store.topics.ended_at, store.queues.file_bytes, until)

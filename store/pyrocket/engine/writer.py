@@ -19,7 +19,7 @@ from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
-from pyrocket.engine.recovery import note_progress, queues_agree, recover_alone
+from pyrocket.engine.recovery import Recoverable, note_progress, queues_agree, recover_alone
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.store_files import StoreFiles
 from pyrocket.engine.writer_session import WriterSession, last_holder, make_folders
@@ -72,9 +72,9 @@ class Writer:
             self.identity = create_identity(layout, config, clock())
             topics = Topics(layout, clock)
             self._wire(topics)
-            agree = partial(queues_agree, layout, self._log, self._queues, self.page, topics)
+            agree = partial(queues_agree, self._recoverable)
             if not self._presence.state_is_valid(self.identity.key, self._log.ends_at, agree):
-                self._recover(topics)
+                self._recover()
             else:
                 self._log.check_whole(self.page[PUBLISHED])
                 self._keys.attach()
@@ -90,6 +90,16 @@ class Writer:
         self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock, config)
         self._keys = IndexBuilder(layout, self._log, self.page, config, self._clock)
+        self._recoverable = Recoverable(
+            layout=layout,
+            log=self._log,
+            queues=self._queues,
+            dispatcher=self._dispatcher,
+            keys=self._keys,
+            page=self.page,
+            topics=topics,
+            hooks=self._recovery_hooks,
+        )
         self._checkpointer = Checkpointer(
             layout,
             self._queues,
@@ -98,7 +108,7 @@ class Writer:
             self._clock,
             config.log_file_bytes,
             self._keys.sync_full,
-            partial(note_progress, layout, self._log, self._queues, topics, self._recovery_hooks),
+            partial(note_progress, self._recoverable),
             partial(save_levels, layout),
         )
         self._flusher = Flusher(
@@ -113,7 +123,7 @@ class Writer:
         )
         self._flush_service = FlushService(FlushPolicy.of(config), self.page, flush)
 
-    def _recover(self, topics: Topics) -> None:
+    def _recover(self) -> None:
         """Make the words true; only for whoever has the store alone."""
         if not self._presence.claim():
             raise StoreLockedError(
@@ -126,17 +136,7 @@ class Writer:
             now = max(self._clock(), self.page[STORE_TIME])
             for hook in self._recovery_hooks.after_unclean_end:
                 hook(now)
-        recover_alone(
-            self._layout,
-            self._log,
-            self._queues,
-            self._dispatcher,
-            self._keys,
-            self.page,
-            self._clock(),
-            topics,
-            self._recovery_hooks,
-        )
+        recover_alone(self._recoverable, self._clock())
         self._presence.validate_state(self.identity.key)
         self._presence.share()
 
