@@ -1,11 +1,12 @@
-"""What is read, from where to where, and in which tasks: settled on the driver.
+"""Reads: planned on the driver, done by tasks.
 
-checkpoint            what Spark remembers of a stream
-ranges, sizes         runs of queues, and how many bytes they are
-cutting, rate_limit   how much is in a task, and in a micro-batch
-losses                messages that are gone: what is done about them, and their count
-planner, places       the queues, and where a read begins and ends in them
-resuming              where a stream goes on
-stream_planner        how far it goes
-intake                all limits of a micro-batch together
+offsets, stream_offset      numbers by queue; what Spark keeps of a stream
+planner, offset_range       the queues, and where a read begins and ends in them
+resume, data_loss           where a stream continues; what happens about lost messages
+stream_planner, admission   how far a micro-batch reads
+partitions                  the work of a task, and how it is grouped
+key_lookup, views           tasks that read single messages, or views
+batch_reader, stream_reader, stream_start, source_creation   what Spark calls
+task, tolerant_scan         what a task does; infer_schema reads a few messages
+bad_records, group_follower messages that cannot be decoded; a group that follows a stream
 """
