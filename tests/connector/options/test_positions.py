@@ -3,13 +3,22 @@
 import pytest
 from pyrocket.errors import OptionError
 from pyrocket.message import QueueOffsets
+from pyspark_pyrocket.options.json_values import exactly
 from pyspark_pyrocket.options.positions import OffsetChoice
+from pyspark_pyrocket.source.offset_range import _number
+from support.offsets import by_queue
 
-BOUNDS = {"t": {0: QueueOffsets(5, 20), 1: QueueOffsets(0, 7)}}
+BOUNDS = by_queue({"t": {0: QueueOffsets(5, 20), 1: QueueOffsets(0, 7)}})
 
 
-def resolve(text, bounds=BOUNDS):
-    return OffsetChoice.parse("startingOffsets", text).resolve(bounds, "broker-a")
+def resolve(text):
+    """Topic → queue id → offset, as a read resolves them before it looks for lost messages."""
+    choice = OffsetChoice.parse("startingOffsets", text)
+    named = dict.fromkeys(BOUNDS, choice.word)
+    if choice.queues:
+        named = exactly(choice.option, choice.queues, BOUNDS)
+    offsets = {queue.queue_id: _number(named[queue], BOUNDS[queue]) for queue in BOUNDS}
+    return {"t": offsets}
 
 
 def test_earliest_and_latest_are_the_bounds_of_each_queue():
