@@ -178,11 +178,11 @@ def test_a_thread_of_services_removes_what_was_staged_in_vain(left_over, path, m
 def test_cleaning_by_hand_removes_and_counts_what_was_staged_in_vain(left_over, path):
     """However short ago anybody has looked."""
     before = staged_files(path)
-    with Store.open(path, read_only=True, clock=left_over._clock) as reader:
+    with Store.open(path, read_only=True, clock=left_over._engine.clock) as reader:
         planned = reader.clean(hours=1000, dry_run=True)
     assert (planned.staged_files, staged_files(path)) == (1, before)
     (path / "pyrocket" / "staging" / "cleaned").touch()
-    os.utime(path / "pyrocket" / "staging" / "cleaned", (left_over._clock() / 1000,) * 2)
+    os.utime(path / "pyrocket" / "staging" / "cleaned", (left_over._engine.clock() / 1000,) * 2)
     done = left_over.clean(hours=1000)
     assert (done.staged_files, done.staged_bytes) == (1, planned.staged_bytes)
     assert done.staged_bytes > 0

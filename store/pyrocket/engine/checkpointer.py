@@ -10,19 +10,19 @@ change again. The last one, which still grows, is built anew after a crash.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from pyrocket.clock import Clock
 from pyrocket.disk.io import SyncError, replace_file
-from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED, SharedState
+from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED
+from pyrocket.engine.recovery import StoreParts, note_progress
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
-from pyrocket.index.queues.changed_queues import ChangedQueues, Queue
-from pyrocket.index.queues.queue_table import QueueTable
+from pyrocket.index.queues.changed_queues import Queue
 from pyrocket.log.checkpoint_file import read_checkpoint
+from pyrocket.metadata.service_cursors import save_levels
 
 _log = logging.getLogger(__name__)
 
@@ -33,34 +33,13 @@ LEVELS_INTERVAL_MS = 10_000
 """RocketMQ's flushDelayOffsetInterval."""
 
 
-Save = Callable[[int, Mapping[int, int], Collection[Queue] | None], None]
-"""Keeps cursors and the ends of queues, durably: see `Checkpointer`."""
-
-
 class Checkpointer:
     """Moves one store's checkpoint. Its callers hold the flush lock, or have the store alone."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        queues: QueueTable,
-        changed: ChangedQueues,
-        page: SharedState,
-        clock: Clock,
-        log_file_bytes: int,
-        sync_index: Callable[[int], int],
-        save: "Save",
-        save_levels: Callable[[Mapping[int, int]], None],
-    ) -> None:
-        """Make one; `sync_index` is `IndexBuilder.sync_full`.
-
-        `save` keeps cursors, and where queues end below an offset of the log, durably; of the
-        queues only those given may have changed since it was called last, None for any.
-        """
-        self._save, self._save_levels, self._levels_ms = save, save_levels, 0
-        self._layout, self._queues, self._page, self._clock = layout, queues, page, clock
-        self._changed = changed
-        self._log_file_bytes, self._sync_index = log_file_bytes, sync_index
+    def __init__(self, store: StoreParts, clock: Clock) -> None:
+        self._store, self._clock, self._levels_ms = store, clock, 0
+        self._layout, self._queues, self._page = store.layout, store.queues, store.page
+        self._changed, self._log_file_bytes = store.dispatcher.changed, store.log.file_bytes
 
     def after_flush(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
         """Advance to `end` if a log file has been filled since, or a minute has passed.
@@ -103,8 +82,8 @@ class Checkpointer:
             index = read_checkpoint(self._layout).index_timestamp
             # A damaged file is the next writer's to drop.
             with suppress(StoreDamagedError):
-                index = self._sync_index(index)
-        self._save(end, cursors, changed)
+                index = self._store.keys.sync_full(index)
+        note_progress(self._store, end, cursors, changed)
         content = encode_checkpoint(Checkpoint(stored, stored, index))
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
             replace_file(path, content, self._layout.scratch)
@@ -116,7 +95,7 @@ class Checkpointer:
         """Save how far the delay levels are delivered, for a broker that comes after a crash."""
         now = self._clock()
         if not 0 <= now - self._levels_ms < LEVELS_INTERVAL_MS:
-            self._save_levels(cursors)
+            save_levels(self._layout, cursors)
             self._levels_ms = now
 
     def _sync_queues(self, queues: Collection[Queue]) -> None:

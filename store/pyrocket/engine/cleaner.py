@@ -20,9 +20,9 @@ from pathlib import Path
 from pyrocket.arguments import format_size
 from pyrocket.clock import Clock
 from pyrocket.config import Retention
-from pyrocket.disk.layout import Layout
 from pyrocket.disk.machine import DiskUsage, disk_usage, free_bytes
 from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.recovery import StoreParts
 from pyrocket.engine.removable import damaged_index_stays, log_files, planned_by_hand
 from pyrocket.engine.retention_rules import (
     CleaningPlan,
@@ -33,11 +33,7 @@ from pyrocket.engine.retention_rules import (
     plan_cleaning,
 )
 from pyrocket.errors import PyrocketError, StoreUnavailableError
-from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.log.commit_log import CommitLog
-from pyrocket.metadata.topics import Topics
 
 INTERVAL_MS = 10_000
 """RocketMQ's cleanResourceInterval: how often a writer looks at most."""
@@ -60,25 +56,16 @@ class Cleaner:
 
     def __init__(
         self,
-        layout: Layout,
-        log: CommitLog,
-        queues: QueueTable,
-        keys: IndexBuilder,
-        topics: Topics,
+        store: StoreParts,
         clock: Clock,
         retention: Callable[[], Retention | None],
-        tell: Callable[[], None],
         flush: Callable[[], None],
         hooks: Callable[[], Hooks],
     ) -> None:
-        """Make one; `retention` returns the policy that holds now.
-
-        `tell` tells every reader that files have gone, `flush` flushes the log.
-        """
-        self._hooks = hooks
-        self._layout, self._log, self._queues = layout, log, queues
-        self._keys, self._topics = keys, topics
-        self._clock, self._retention, self._tell = clock, retention, tell
+        """Make one; `retention` returns the policy in effect, `flush` flushes the log."""
+        self._hooks, self._clock, self._retention = hooks, clock, retention
+        self._layout, self._log, self._queues = store.layout, store.log, store.queues
+        self._keys, self._topics, self._tell = store.keys, store.topics, store.structure_changed
         self._policy = retention()
         self._flush = flush
         self._next_look_ms: int | None = None

@@ -93,6 +93,7 @@ from pyrocket.disk.shared_state import (
     PUBLISHED,
     RESTED,
     STORE_TIME,
+    STRUCTURE,
     SharedState,
 )
 from pyrocket.engine.hooks import Recovered, RecoveryHooks
@@ -114,8 +115,8 @@ _LOOKED_THROUGH = 1 << 20
 
 
 @dataclass(frozen=True)
-class Recoverable:
-    """What a recovery makes agree: the files of a store, its shared state, and its services."""
+class StoreParts:
+    """What recovery makes agree, a checkpoint makes durable, and the cleaner deletes from."""
 
     layout: Layout
     log: CommitLog
@@ -126,8 +127,12 @@ class Recoverable:
     topics: Topics
     hooks: RecoveryHooks
 
+    def structure_changed(self) -> None:
+        """Tell every reader that topics or files have come or gone."""
+        self.page[STRUCTURE] = self.page[STRUCTURE] + 1
 
-def recover_alone(store: Recoverable, now_ms: int) -> None:
+
+def recover_alone(store: StoreParts, now_ms: int) -> None:
     """Recover the store. The caller holds it exclusively, and validates the state afterwards.
 
     Raises StoreDamagedError, StoreFailedError, StoreUnavailableError.
@@ -169,7 +174,7 @@ def _begin(layout: Layout, page: SharedState) -> None:
 
 
 def note_progress(
-    store: Recoverable,
+    store: StoreParts,
     end: int,
     cursors: Mapping[int, int],
     changed: Collection[tuple[str, int]] | None,
@@ -183,7 +188,7 @@ def note_progress(
     ends.note_changed(store.queues, store.topics.ended_at, log, changed)
 
 
-def queues_agree(store: Recoverable) -> bool:
+def queues_agree(store: StoreParts) -> bool:
     """Whether the queues look as if they had what was dispatched; the caller is alone.
 
     Takes about a stat for each queue. Where a writer was killed, what came after the last

@@ -19,7 +19,7 @@ from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
-from pyrocket.engine.recovery import Recoverable, note_progress, queues_agree, recover_alone
+from pyrocket.engine.recovery import StoreParts, queues_agree, recover_alone
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.store_files import StoreFiles
 from pyrocket.engine.writer_session import WriterSession, last_holder, make_folders
@@ -30,7 +30,7 @@ from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_on_sync_error
 from pyrocket.metadata.identity import SealedLog, create_identity
 from pyrocket.metadata.retention import RetentionFile
-from pyrocket.metadata.service_cursors import save_levels, save_transaction_cursors
+from pyrocket.metadata.service_cursors import save_transaction_cursors
 from pyrocket.metadata.topics import Topics
 
 
@@ -72,7 +72,7 @@ class Writer:
             self.identity = create_identity(layout, config, clock())
             topics = Topics(layout, clock)
             self._wire(topics)
-            agree = partial(queues_agree, self._recoverable)
+            agree = partial(queues_agree, self._parts)
             if not self._presence.state_is_valid(self.identity.key, self._log.ends_at, agree):
                 self._recover()
             else:
@@ -90,7 +90,7 @@ class Writer:
         self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._appender = Appender(self._log, self._dispatcher, self.page, self._clock, config)
         self._keys = IndexBuilder(layout, self._log, self.page, config, self._clock)
-        self._recoverable = Recoverable(
+        self._parts = StoreParts(
             layout=layout,
             log=self._log,
             queues=self._queues,
@@ -100,27 +100,14 @@ class Writer:
             topics=topics,
             hooks=self._recovery_hooks,
         )
-        self._checkpointer = Checkpointer(
-            layout,
-            self._queues,
-            self._dispatcher.changed,
-            self.page,
-            self._clock,
-            config.log_file_bytes,
-            self._keys.sync_full,
-            partial(note_progress, self._recoverable),
-            partial(save_levels, layout),
-        )
+        self._checkpointer = Checkpointer(self._parts, self._clock)
         self._flusher = Flusher(
             self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync
         )
-        indexes = self._queues, self._keys
         own, self._kept = config.retention, RetentionFile(layout)
         keep = self._kept.read if own is None else lambda: own
-        tell, flush = self.structure_changed, self._flusher.flush
-        self._cleaner = Cleaner(
-            layout, self._log, *indexes, topics, self._clock, keep, tell, flush, self._hooks
-        )
+        flush = self._flusher.flush
+        self._cleaner = Cleaner(self._parts, self._clock, keep, flush, self._hooks)
         self._flush_service = FlushService(FlushPolicy.of(config), self.page, flush)
 
     def _recover(self) -> None:
@@ -136,7 +123,7 @@ class Writer:
             now = max(self._clock(), self.page[STORE_TIME])
             for hook in self._recovery_hooks.after_unclean_end:
                 hook(now)
-        recover_alone(self._recoverable, self._clock())
+        recover_alone(self._parts, self._clock())
         self._presence.validate_state(self.identity.key)
         self._presence.share()
 
@@ -260,7 +247,7 @@ class Writer:
 
     def structure_changed(self) -> None:
         """Tell every reader that topics or files came or went."""
-        self.page[STRUCTURE] = self.page[STRUCTURE] + 1
+        self._parts.structure_changed()
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return where a queue ends; the caller is in a section."""
