@@ -75,6 +75,18 @@ def test_operations_on_one_open_store_leave_no_descriptor(path, tmp_path):
         assert len(descriptors()) <= before
 
 
+def test_a_queue_in_use_while_a_reader_notices_other_topics_leaves_none(tmp_path):
+    """The reader closes the files of all queues then, and a thread that appends uses one."""
+    before = descriptors()
+    with filled(tmp_path / "store") as store:
+        queue = store._engine.writer.files.queues.get("t", 0)
+        store.topics.create("new")
+        store.position()
+        assert len(queue.entries(0, 1))
+        assert store._reader.files.queues.get("t", 0) is queue
+    assert descriptors() == before
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.ENOSPC])
 @pytest.mark.parametrize("name", ["fstat", "pread", "pwrite", "fsync", "rename", "set_blocking"])
 def test_an_operation_that_fails_leaves_none_either(path, monkeypatch, name, number):

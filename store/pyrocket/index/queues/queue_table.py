@@ -74,12 +74,18 @@ class QueueTable:
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def close(self) -> None:
-        """Close all files; queues that were returned open theirs again when used."""
+        """Close all files; queues that were returned open theirs again when used.
+
+        The queues stay in the table: another thread may be using one, and two objects that write
+        the same files would not know of each other, nor would anything close the first one's.
+        """
         with self._lock:
             for queue in (*self._open.values(), *self._closed.values()):
                 queue.run.close()
+            self._closed.update(self._open)
             self._open.clear()
-            self._closed.clear()
+            while len(self._closed) > _MAX_CLOSED:
+                self._closed.popitem(last=False)
 
 
 def _check_folder_name(topic: str) -> None:
