@@ -351,7 +351,12 @@ class FileQueue:
             self._open[start] = known
             return known[0], links
         path = f"{self.folder}/{file_name(start)}"
-        there = os.stat(path)
+        try:
+            there = os.stat(path)
+        except OSError:
+            if known is not None:
+                os.close(known[0])
+            raise
         place = there.st_dev, there.st_ino
         if known is not None and known[1] != place:
             os.close(known[0])
