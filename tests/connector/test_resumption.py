@@ -31,6 +31,6 @@ def test_latest_is_not_ignored_in_silence_when_a_query_is_started_again(box, sta
     assert [(each.start, each.end) for each in task.work.ranges] == [(2, 5)]
     (line,) = [line for line in caplog.messages if "resuming" in line]
     assert line.startswith(
-        f"resuming from the checkpoint on t in {box.path}; where to start (latest) is ignored: "
-        "3 messages are to be read, at most 256 MiB"
+        f"resuming from the checkpoint on t in {box.path}; the configured start (latest) is "
+        "ignored: 3 messages will be read, at most 256 MiB"
     )

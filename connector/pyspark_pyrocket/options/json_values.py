@@ -10,12 +10,12 @@ from pyrocket.errors import OptionError
 
 
 def parse_json(option: str, text: str, example: str) -> object:
-    """Return the value of `text`; an object that names a key twice is refused too.
+    """Return the value of `text`. Raises OptionError, also if an object repeats a key.
 
-    example: a value of this option, for the error about text that is not JSON.
+    example: a valid value of this option, shown in the error about text that is not JSON.
     """
 
-    def refuse_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
         keys = [key for key, _ in pairs]
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
@@ -23,7 +23,7 @@ def parse_json(option: str, text: str, example: str) -> object:
         return dict(pairs)
 
     try:
-        return json.loads(text, object_pairs_hook=refuse_twice)
+        return json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise OptionError(
             f"Option {option!r} is not JSON: {error}: {text!r}.",
@@ -37,14 +37,14 @@ _Name = TypeVar("_Name", str, int)
 _Value = TypeVar("_Value")
 
 ByQueue = Mapping[str, Mapping[str, Mapping[int, _Value]]]
-"""Topic → broker → queue → value; the broker is an empty string where the user left it out."""
+"""Topic → broker → queue → value; the broker is an empty string if the user omitted it."""
 
 Read = Callable[[str, object], _Value]
-"""Reads one value; the text says where it stands, for an error."""
+"""Parses one value; the first argument is its place in the JSON, for errors."""
 
 
 def parse_by_queue(option: str, text: str, read: Read[_Value], example: str) -> ByQueue[_Value]:
-    """Return what `text`, a JSON object, says. Raises OptionError, which shows the example."""
+    """Return the values of `text`, a JSON object. Raises OptionError, which shows the example."""
     return {
         topic: _brokers(f"Option {option!r}, topic {topic!r}", value, read)
         for topic, value in parse_topics(option, text, example).items()
@@ -52,7 +52,7 @@ def parse_by_queue(option: str, text: str, read: Read[_Value], example: str) -> 
 
 
 def parse_topics(option: str, text: str, example: str) -> dict[str, object]:
-    """Return topic → what a JSON object says of it, which names one topic at least."""
+    """Return topic → its value in a JSON object. Raises OptionError unless a topic is named."""
     topics = parse_json(option, text, example)
     if not isinstance(topics, dict) or not topics:
         raise OptionError(f"Option {option!r} names no topic: {text}", remedy='Write {"topic":…}.')
@@ -62,7 +62,7 @@ def parse_topics(option: str, text: str, example: str) -> dict[str, object]:
 def exactly(
     option: str, given: ByQueue[_Value], queues: Iterable[MessageQueue]
 ) -> dict[MessageQueue, _Value]:
-    """Return one value for each of these queues; raise OptionError if others are named."""
+    """Return one value for each of these queues. Raises OptionError if the names differ."""
     real: dict[str, dict[str, dict[int, MessageQueue]]] = {}
     for queue in queues:
         real.setdefault(queue.topic, {}).setdefault(queue.broker, {})[queue.queue_id] = queue
@@ -70,7 +70,7 @@ def exactly(
     chosen: dict[MessageQueue, _Value] = {}
     for topic, brokers in real.items():
         named, where = given[topic], f"Option {option!r}, topic {topic!r}"
-        if "" in named:  # Without a broker level: the same for each.
+        if "" in named:  # Without a broker level: the same values for every broker.
             named = dict.fromkeys(brokers, named[""])
         _check_names(where, "brokers", set(named), set(brokers))
         for broker, wanted in brokers.items():
@@ -80,7 +80,7 @@ def exactly(
 
 
 def queue_number(where: str, text: str) -> int:
-    """Return a queue id, written as JSON's names of objects are."""
+    """Return the queue id of a JSON key, which is always text. Raises OptionError."""
     if _QUEUE.fullmatch(text) is None:
         raise OptionError(f"{where}: {text!r} is not a queue id.", remedy='Write "0", "1", ...')
     return int(text)

@@ -1,4 +1,4 @@
-"""Where a read begins or ends, as users say it: words, offsets, times, a group, a count. Pure."""
+"""Where a read begins or ends, as given in options: a name, offsets, times, a group or a count."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from pyspark_pyrocket.options.json_values import ByQueue, parse_by_queue
 from pyspark_pyrocket.options.timestamps import Timestamp, parse_timestamp
 
 EARLIEST, LATEST = -2, -1
-"""What Kafka's source writes for them in its JSON."""
+"""The numbers of Kafka's source for `earliest` and `latest` in JSON."""
 
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 NAMES = {number: word for word, number in WORDS.items()}
@@ -19,7 +19,7 @@ _TIMES_EXAMPLE = '{"topic":{"0":"-1h","1":1767225600000}}'
 
 @dataclass(frozen=True)
 class OffsetChoice:
-    """What `option` says: one word for all queues, or offsets by topic, broker and queue."""
+    """The value of `option`: one name for all queues, or offsets by topic, broker and queue."""
 
     option: str
     word: int = EARLIEST
@@ -27,7 +27,7 @@ class OffsetChoice:
 
     @classmethod
     def parse(cls, option: str, text: str) -> "OffsetChoice":
-        """Read a word or a JSON object."""
+        """Parse `earliest`, `latest` or a JSON object. Raises OptionError."""
         word = WORDS.get(text.strip().lower())
         if word is not None:
             return cls(option, word)
@@ -40,7 +40,7 @@ class OffsetChoice:
         return cls(option, queues=parse_by_queue(option, text, _offset, _OFFSETS_EXAMPLE))
 
     def uses(self, word: int) -> bool:
-        """Tell whether this word, or its number, occurs anywhere."""
+        """Return whether EARLIEST or LATEST, as given, is used for any queue."""
         if not self.queues:
             return self.word == word
         return any(
@@ -58,7 +58,7 @@ class OffsetChoice:
 class TimeChoice:
     """The first messages stored at or after a time, one for all queues or one for each.
 
-    without: the word that stands for a queue which has no such message; None to refuse it.
+    without: EARLIEST or LATEST, for a queue that has no such message; None raises an error then.
     """
 
     option: str
@@ -68,12 +68,12 @@ class TimeChoice:
 
     @classmethod
     def parse(cls, option: str, text: str, *, without: int | None = LATEST) -> "TimeChoice":
-        """Read one time."""
+        """Parse one time for all queues. Raises OptionError."""
         return cls(option, parse_timestamp(f"Option {option!r}", text), without=without)
 
     @classmethod
     def parse_queues(cls, option: str, text: str, *, without: int | None = LATEST) -> "TimeChoice":
-        """Read a JSON object with a time for each queue."""
+        """Parse a JSON object with a time for each queue. Raises OptionError."""
         return cls(
             option,
             queues=parse_by_queue(option, text, parse_timestamp, _TIMES_EXAMPLE),
@@ -81,7 +81,7 @@ class TimeChoice:
         )
 
     def moments(self) -> list[Timestamp]:
-        """Return all times that are named."""
+        """Return all given times."""
         if self.moment is not None:
             return [self.moment]
         brokers = [each for by_broker in self.queues.values() for each in by_broker.values()]
@@ -89,14 +89,14 @@ class TimeChoice:
 
     def describe(self) -> str:
         """Return what the user wrote, for a log line."""
-        return f"what {self.option} says"
+        return f"the given {self.option}"
 
 
 @dataclass(frozen=True)
 class Committed:
-    """What a consumer group has committed.
+    """The committed offsets of a consumer group.
 
-    without: the word that stands for the queues of a topic in which it has committed nothing.
+    without: EARLIEST or LATEST, for the queues of a topic in which it has committed nothing.
     """
 
     option: str
@@ -105,12 +105,12 @@ class Committed:
 
     def describe(self) -> str:
         """Return what the user wrote, for a log line."""
-        return f"what group {self.group} has committed"
+        return f"the committed offsets of group {self.group}"
 
 
 @dataclass(frozen=True)
 class LastMessages:
-    """So many messages of each queue, the last ones before the end."""
+    """The last `count` messages of each queue, before the end of the read."""
 
     count: int
 

@@ -1,8 +1,8 @@
-"""`createIfMissing` on a source, and what else a query needs besides its options.
+"""`createIfMissing` on a source, and the checks of the store, the topics and the group.
 
-A query that is restarted must not create its store: it would be an empty one, beside the real one
-on a disk that is not mounted. Spark asks a new query for its initial offset, and a restarted one
-only if it has to replay its first micro-batch; so that is when a store is created.
+A restarted query must not create its store: if a disk is not mounted, that would be an empty store
+in place of the real one. Spark requests the initial offset of a new query, and of a restarted one
+only to replay its first micro-batch, so the store is created at that call.
 """
 
 from pyrocket.config import DEFAULT_QUEUES
@@ -18,10 +18,10 @@ from pyspark_pyrocket.transport.path import PathTarget
 def prepare_source(
     target: PathTarget, options: ReadOptions, *, may_create_store: bool = False
 ) -> None:
-    """Check the store, its topics and what the query writes to, and create what it may create.
+    """Check the store, its topics, the group and the topic for bad records; create what is missing.
 
-    With `createIfMissing` a missing store is no error: it is created if it may be, and otherwise
-    nothing is checked until then. Raises PyrocketError.
+    With `createIfMissing` a missing store is not an error: it is created if `may_create_store`;
+    otherwise the checks are left to the call that creates it. Raises PyrocketError.
     """
     if options.create_if_missing:
         if not may_create_store and target.find_source() is None:
@@ -33,7 +33,7 @@ def prepare_source(
 
 
 def _create_missing(target: PathTarget, options: ReadOptions) -> None:
-    """Create the store and the named topics that are missing; open it for writing only then."""
+    """Create the store and the named topics; open it for writing only if one is missing."""
     asked, known = options.subscription, target.find_source()
     if known is not None and known.topics().keys() >= set(asked.topics):
         return
@@ -46,5 +46,5 @@ def _create_missing(target: PathTarget, options: ReadOptions) -> None:
 
 
 def _queues(asked: Subscription, topic: str) -> int:
-    """Return how many queues a new topic gets: as many as usual, or all that are assigned."""
+    """Return the number of queues of a new topic: the default, or more if more are assigned."""
     return max(DEFAULT_QUEUES, *(queue + 1 for queue in asked.queues.get(topic, (0,))))

@@ -1,8 +1,8 @@
-"""Streaming reads: what Spark asks of a source between micro-batches, and the traps in it.
+"""Streaming reads: the offsets that Spark requests between micro-batches, and the tasks.
 
-Spark makes this object twice: in the source runner, a process of its own on the driver, where it
-lives as long as the query and answers everything about offsets; and in a planner, from where it
-is pickled to the tasks, which only `read`.
+Spark creates the reader twice: in the source runner, a separate process on the driver that lives as
+long as the query and answers every call about offsets; and in a planner, which pickles it to the
+tasks, where only `read` is called.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -61,15 +61,15 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: tuple[Hashable, Json] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the offsets at which `Trigger.AvailableNow` will end: those of this moment."""
+        """Fix the offsets at which `Trigger.AvailableNow` ends: the current end of every queue."""
         if self._options.create_if_missing and self._target.find_source() is None:
-            self._last_ends = Offsets()  # A new query creates the store; a restarted one misses it.
+            self._last_ends = Offsets()  # A new query creates the store; a restarted one fails.
             return
         self._deliver_due()
         self._last_ends = Offsets.ends(read_bounds(self._source, self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return one of the limits; Spark hands it back to `latestOffset`, which uses them all."""
+        """Return one of the limits; Spark passes it to `latestOffset`, which applies them all."""
         limits = self._options.admission
         if limits.max_rows is not None:
             return ReadMaxRows(limits.max_rows)
@@ -78,9 +78,9 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.min_rows is None else ReadMinRows(limits.min_rows)
 
     def initialOffset(self) -> Json:
-        """Return where a new query starts: the same each time this query asks.
+        """Return where a new query starts: the same offset at every call.
 
-        Only a new query is asked, so with `createIfMissing` this creates the store.
+        Spark calls this for a new query only, so with `createIfMissing` it creates the store.
         """
         if self._initial is None:
             if self._options.create_if_missing:
@@ -91,10 +91,10 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Return where the next micro-batch ends; `start` itself if there is nothing to read.
+        """Return where the next micro-batch ends; `start` if there is nothing to read.
 
-        Asked 85 times a second when idle, so it costs one read of the source's version then. Where
-        no process writes, delayed messages are delivered from here.
+        Spark calls this 85 times a second while the query is idle, so an idle call only reads the
+        source's version. It also delivers due delayed messages, for stores without a writer.
         """
         self._deliver_due()
         source, version = self._source, self._source.version()
@@ -114,7 +114,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             target=self._last_ends,
             losses=self._losses,
         )
-        # With AvailableNow Spark does not ask again when nothing is left.
+        # With AvailableNow, this is Spark's last call once nothing is left to read.
         self._follower.follow(start, last=end is None and self._last_ends is not None)
         if end is not None:
             return end.to_json()
@@ -122,14 +122,17 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def reportLatestOffset(self) -> Json:
-        """Return the end of all queues, for the progress: its distance to endOffset is the lag."""
+        """Return the end of all queues; Spark's progress shows it as latestOffset.
+
+        Its distance to endOffset is the lag.
+        """
         version = self._source.version()
         if self._latest is None or self._latest[0] != version:
             self._latest = (version, self._ends())
         return self._latest[1]
 
     def _ends(self) -> Json:
-        """Return the end of all queues; where the query is if it waits for a recovery."""
+        """Return the end of all queues; the query's own offset while the store is recovering."""
         try:
             return latest_offset(self._source, self._options, self._topics or ()).to_json()
         except StoreUnavailableError as error:
@@ -138,7 +141,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._idle[1]
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Return the tasks of a micro-batch: the same for the same offsets, replayed or not."""
+        """Return the tasks of a micro-batch; a replay of the same offsets gets the same tasks."""
         until = StreamOffset.from_json(end)
         ranges = planned_ranges(StreamOffset.from_json(start), until)
         remaining = what_remains(self._source, until, ranges, Losses(self._options.loss))
@@ -151,11 +154,11 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Json) -> None:
         """Do nothing: Spark calls this one batch late, and never for the last batch of a run.
 
-        A group that follows the query is committed in `latestOffset` instead.
+        `latestOffset` commits the offsets of the group that follows the query instead.
         """
 
     def stop(self) -> None:
-        """Commit for the group that follows the query, and close the source."""
+        """Commit the offsets of the group that follows the query, and close the source."""
         self._follower.stop()
         forget(self._options.path)
 
@@ -178,22 +181,22 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ", ".join(offset.topics),
             self._options.path,
             self._options.span.starting.describe(),
-            self._behind(offset),
+            self._messages_after(offset),
             self._options.admission.describe(),
         )
 
     def _log_resumption(self, offset: StreamOffset) -> None:
         LOG.info(
-            "resuming from the checkpoint on %s in %s; where to start (%s) is ignored: %d "
-            "messages are to be read, %s",
+            "resuming from the checkpoint on %s in %s; the configured start (%s) is ignored: %d "
+            "messages will be read, %s",
             ", ".join(offset.topics),
             self._options.path,
             self._options.span.starting.describe(),
-            self._behind(offset),
+            self._messages_after(offset),
             self._options.admission.describe(),
         )
 
-    def _behind(self, offset: StreamOffset) -> int:
-        """Return how many messages lie after an offset, in topics that still exist."""
+    def _messages_after(self, offset: StreamOffset) -> int:
+        """Return the number of messages after an offset, in topics that still exist."""
         bounds = read_bounds(self._source, self._options, known=offset.topics)
         return Offsets.ends(bounds).minus(offset.offsets).total()

@@ -1,4 +1,4 @@
-"""How a streaming read begins: everything is checked before Spark asks for an offset."""
+"""Creates the reader of a streaming query, checking everything before Spark requests an offset."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ from pyspark_pyrocket.worker import exit_on_sigterm, in_source_runner, log_to_st
 
 @called_by_spark
 class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises what was wrong with a query at the first question about it."""
+    """Raises the error of an invalid query at Spark's first call."""
 
     def __init__(self, error: PyrocketError) -> None:
         self._error = error
@@ -46,10 +46,10 @@ class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReader:
-    """Return the reader of a query whose options, columns, store and topics have been checked.
+    """Check the options, columns, store and topics of a query, and return its reader.
 
-    Where Spark's source runner asks, an error must not be raised at once: Spark would fail on its
-    own unbound variable and show that instead.
+    In Spark's source runner an invalid query gets a `FailedReader`: if this function raised, the
+    runner would fail with an UnboundLocalError of its own and hide the error.
     """
     try:
         options = ReadOptions.parse(request, STREAM)

@@ -1,8 +1,8 @@
-"""Batch reads that a consumer group keeps the place of: commit what was read, once it is safe.
+"""Batch reads whose end is committed for a consumer group after the result is written.
 
-Spark tells a batch source neither that a query has ended nor that its result was written: tasks
-run more than once, and `count()` or `show()` run them, too. So a batch read cannot commit by
-itself. Whoever knows that the result is safe says so:
+A batch source does not learn from Spark that a query has ended or that its result was written:
+tasks run more than once, and `count()` or `show()` run them, too. So a batch read cannot commit by
+itself; the program commits after it has written the result:
 
     from pyspark_pyrocket.tools.groups import BatchCommit
 
@@ -10,10 +10,10 @@ itself. Whoever knows that the result is safe says so:
         rows = spark.read.format("pyrocket").options(**batch.options).load()
         rows.write.mode("append").parquet("/data/flights")
 
-The plan is made of offsets, from where the group stands to what there is now, so that the
-DataFrame reads the same however often it is used. If the block ends without an exception, the
-group stands where the plan ends; if the process dies before, the next plan begins at the same
-place again: at least once, and exactly once if the writing of a range can be repeated.
+The plan fixes the offsets, from the group's committed offsets to the current ends of the queues, so
+the DataFrame reads the same messages however often it is used. If the block ends without an
+exception, the end of the plan is committed for the group; if the process dies before, the next plan
+begins at the same offsets: at least once, and exactly once if writing a range is idempotent.
 """
 
 import json
@@ -42,11 +42,11 @@ _FIXED = {row.name.lower() for row in rows_of(Span)} | {
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCommit:
-    """A range of every queue, and the group that is moved to its end by `commit`.
+    """A range of every queue, and the group for which `commit` commits its end.
 
-    options: all that a read of this range needs, `spark.read.format("pyrocket").options(**…)`.
+    options: all options of a read of this range, `spark.read.format("pyrocket").options(**…)`.
     start, end: offsets, inclusive and exclusive.
-    topic_ids: which topics these offsets count in.
+    topic_ids: the ids of the topics; a topic that is deleted and created again has another one.
     """
 
     group: str
@@ -58,13 +58,13 @@ class BatchCommit:
 
     @classmethod
     def plan(cls, group: str, **options: object) -> "BatchCommit":
-        """Return the read from where the group stands to what there is now.
+        """Return a plan from the group's committed offsets to the current ends of the queues.
 
-        `options` are those of a batch read: the store, the topics and, if need be, where to end
-        and what to do about a loss. Queues in which the group has committed nothing begin with
-        their first message, or where `startingOffsets` says. Needs no Spark, and writes nothing.
-        Raises what such a read does: OptionError, GroupNameError, TopicNotFoundError,
-        DataLossError.
+        `options` are those of a batch read: the store, the topics and, optionally, where to end and
+        the policy for lost messages. Queues in which the group has committed nothing begin at
+        their first message, or at `startingOffsets`. Needs no Spark session and writes nothing.
+        Raises OptionError, GroupNameError, TopicNotFoundError and DataLossError, as such a read
+        does.
         """
         given = {"startingOffsets": "committed"} if _has_no_start(options) else {}
         given |= {name: _text(value) for name, value in options.items()}
@@ -78,7 +78,7 @@ class BatchCommit:
             if not bounds:
                 raise TopicNotFoundError(
                     f"None of the topics to read exists in {parsed.path}.",
-                    remedy="Plan when there is one: `missingTopic=wait` lets others come later.",
+                    remedy="Plan when one exists; with `missingTopic=wait` others may be missing.",
                 )
             start, end = find_span(source, parsed, bounds, Losses(parsed.loss))
             ids = {topic: source.topic(topic).topic_id for topic in topics_of(bounds)}
@@ -94,22 +94,22 @@ class BatchCommit:
 
     @property
     def messages(self) -> int:
-        """How many messages the range has; there may be fewer, if some are deleted before."""
+        """The number of messages in the range; a read finds fewer if some are deleted before it."""
         return self.end.minus(self.start).total()
 
     def commit(self) -> None:
-        """Move the group to the end of the range, durably; never back.
+        """Commit the end of the range for the group, durably; never moves the group backwards.
 
-        Queues that a topic has lost since the plan are left out; one that a crash has cut is
-        committed up to its end. Raises StoreLockedError where another process holds the store
-        alone, and TopicRecreatedError; then nothing is committed.
+        Queues that a topic has lost since the plan are skipped; a queue that was truncated by a
+        crash is committed up to its end. Raises StoreLockedError if another process holds the store
+        exclusively, and TopicRecreatedError; then nothing is committed.
         """
         with opened_source(self.path) as source:
             for topic in self.end.topics:
                 if source.topic(topic).topic_id != self.topic_ids.get(topic, ""):
                     raise TopicRecreatedError(
                         f"Topic {topic!r} was deleted and created again since the plan.",
-                        remedy=f"Group {self.group!r} has no offsets in it now: plan again.",
+                        remedy=f"Group {self.group!r} has no offsets in the new topic: plan again.",
                     )
             source.commit(self.group, self.end)
 

@@ -1,4 +1,4 @@
-"""What Spark tells of streaming queries, passed on as lag."""
+"""A Spark listener that reports the lag of streaming queries."""
 
 import json
 import logging
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     )
 
 LOG_SECONDS = 10.0
-"""Between two log lines of one query."""
+"""The minimum time between two log lines of one query."""
 
 _LOG = logging.getLogger("pyspark_pyrocket.lag")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFacts:
-    """What else Spark tells of a micro-batch."""
+    """The number, rows and duration of a micro-batch, from Spark's progress."""
 
     number: int
     rows: int
@@ -37,28 +37,28 @@ class BatchFacts:
 
     @classmethod
     def of(cls, progress: dict[str, Any]) -> "BatchFacts":
-        """Read a progress as JSON."""
+        """Return the facts of a progress, parsed from its JSON."""
         duration = progress.get("durationMs", {}).get("triggerExecution", 0)
         return cls(number=progress["batchId"], rows=progress["numInputRows"], duration_ms=duration)
 
 
 class Target(Protocol):
-    """Where lags go besides the log."""
+    """Receives lags, in addition to the log."""
 
     def report(self, query: str, lags: Iterable[TopicLag], batch: BatchFacts) -> None:
-        """Take the lags of a query after a micro-batch."""
+        """Receive the lags of a query after a micro-batch."""
         ...
 
     def forget(self, query: str) -> None:
-        """Take note that a query has ended."""
+        """Drop the lags of a query that has ended."""
         ...
 
 
 class LagListener(StreamingQueryListener):
-    """Tells the lag of each streaming query that reads pyrocket, after each micro-batch.
+    """Reports the lag of each streaming query that reads pyrocket, after each micro-batch.
 
-    A query goes by its name, or by its id if it has none. Nothing here ever raises: a query does
-    not suffer from being watched.
+    A query is identified by its name, or by its id if it has none. The callbacks never raise, so
+    the listener cannot disturb a query.
     """
 
     def __init__(
@@ -68,7 +68,11 @@ class LagListener(StreamingQueryListener):
         targets: Sequence[Target] = (),
         log_seconds: float | None = LOG_SECONDS,
     ) -> None:
-        """Make one; `store`, a directory, adds bytes and time; None for `log_seconds` is quiet."""
+        """Create a listener.
+
+        store: the store's directory; adds lag in bytes and in time. log_seconds: the minimum time
+        between two log lines of one query; None disables them.
+        """
         self._path, self._targets, self._log_seconds = store, targets, log_seconds
         self._source: PathSource | None = None
         self._logged: dict[str, float] = {}
@@ -78,17 +82,17 @@ class LagListener(StreamingQueryListener):
         """Do nothing: there is no lag before the first micro-batch."""
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:
-        """Tell the lag."""
+        """Report the lag; log an error instead of raising it."""
         try:
             self.report(json.loads(event.progress.json))
-        except Exception:  # Whatever it is: Spark would show it as a fault of the query's.
-            _LOG.exception("the lag of a query could not be told")
+        except Exception:  # Spark would report any exception as an error of the query.
+            _LOG.exception("could not measure the lag of a query")
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:
-        """Do nothing: nothing has come since the last micro-batch."""
+        """Do nothing: no message has been read since the last micro-batch."""
 
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:
-        """Forget what was told of the query."""
+        """Drop the state of the query, here and in the targets."""
         query = str(event.id)
         name = self._names.pop(query, None)
         self._logged.pop(query, None)
@@ -97,7 +101,7 @@ class LagListener(StreamingQueryListener):
                 target.forget(name)
 
     def report(self, progress: dict[str, Any]) -> None:
-        """Tell the lag of a query whose progress this is, as JSON has it."""
+        """Report the lag of a query from its progress, parsed from JSON."""
         source = self._opened()
         lags = [lag for each in progress["sources"] for lag in lag_of(each, source)]
         if not lags:
@@ -119,7 +123,7 @@ class LagListener(StreamingQueryListener):
             try:
                 self._source = open_source(self._path)
             except PyrocketError as error:
-                _LOG.warning("lag is told in messages only: %s", error)
+                _LOG.warning("lag is measured in messages only: %s", error)
                 self._path = None
         return self._source
 

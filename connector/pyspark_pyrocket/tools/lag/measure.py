@@ -1,6 +1,6 @@
-"""How far a query is behind: what lies between where a micro-batch has ended and the queues' ends.
+"""Measures the lag of a query: from the end of a micro-batch to the ends of the queues.
 
-Spark tells both with each micro-batch; the store adds what offsets do not say.
+Spark's progress holds both for each micro-batch; the store adds bytes and latency.
 """
 
 import json
@@ -19,12 +19,12 @@ _NO_BOUNDS = QueueOffsets(0, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class TopicLag:
-    """How far a query is behind in one topic.
+    """The lag of a query in one topic.
 
-    bytes_left: in the log, estimated from a few records of each queue. latency_ms: the age of the
-    oldest message that is not read, 0 where there is none, as RocketMQ's ConsumerLagCalculator has
-    it. Both are None without the store.
-    lost: messages that were gone before the query came to them, since it began.
+    bytes_left: unread bytes in the log, estimated from a few records of each queue. latency_ms: the
+    age of the oldest unread message, 0 if there is none, as in RocketMQ's ConsumerLagCalculator.
+    Both are None without the store.
+    lost: messages that were deleted before the query read them, since its start.
     """
 
     topic: str
@@ -42,10 +42,10 @@ class TopicLag:
 
 
 def lag_of(progress: Mapping[str, Any], source: MessageSource | None = None) -> list[TopicLag]:
-    """Return the lags of one source of a query's progress, by topic; none if it is not pyrocket's.
+    """Return the lag in each topic of one source of a query; an empty list for other sources.
 
-    progress: an entry of `sources` in Spark's progress. Without the source, or with another one
-    than the query reads, lags are in messages only.
+    progress: an entry of `sources` in Spark's progress. Without `source`, or if the query reads
+    another store, lags are in messages only.
     """
     end, latest = _offset(progress.get("endOffset")), _offset(progress.get("latestOffset"))
     if end is None or latest is None:
@@ -55,7 +55,7 @@ def lag_of(progress: Mapping[str, Any], source: MessageSource | None = None) -> 
 
 
 def _offset(value: object) -> StreamOffset | None:
-    """Return an offset of ours; the listener's is text, that of a progress as JSON is not."""
+    """Accept an offset either as JSON text (listener) or as a dict (progress JSON)."""
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
         return StreamOffset.from_json(parsed) if isinstance(parsed, dict) else None
@@ -66,7 +66,7 @@ def _offset(value: object) -> StreamOffset | None:
 def _topic_lag(
     topic: str, end: StreamOffset, latest: StreamOffset, source: MessageSource | None
 ) -> TopicLag:
-    # A queue that the query does not know yet is read from its first message on; 0 if unknown.
+    # A queue that is new to the query is read from its first message; 0 if that is unknown.
     bounds = _bounds(source, topic)
     left = [
         QueueRange(queue, max(end.offsets.get(queue, 0), bounds.get(queue, _NO_BOUNDS).minimum), at)
@@ -109,5 +109,5 @@ def _first_stored(source: MessageSource, left: list[QueueRange]) -> Iterator[int
         try:
             for some in source.slices([first]):
                 yield from some.records.store_timestamp.tolist()
-        except PyrocketError:  # Deleted since.
+        except PyrocketError:  # Deleted since the progress was made.
             continue
