@@ -58,16 +58,19 @@ class RecoveryHooks:
 class Hooks:
     """Lists of calls, made in the order in which they were registered.
 
-    after_section: outside any turn, when this process has had one; must not wait, never raises.
-    holds: in a turn, or by whoever only looks; by what is held, the lowest log offset that has to
-        stay when old files are removed.
-    before_removal: in a turn, before files go; told where the log will begin. What is still needed
-        of what lies before is appended again here, or the removal stopped by an error.
-    would_move: by whoever only looks; told the same, which queues (topic, queue id) those calls
-        would append to.
-    before_rest: in a turn, alone in the directory, before the store ends cleanly.
-    leftovers: in a turn or outside, now and then, whatever the retention: what nobody will use any
-        more is removed here; told whether the disk is too full for appends.
+    after_section: outside the write lock, when this process has held it; must not wait, never
+        raises.
+    holds: the lowest log offset that has to stay when old files are deleted, by what is held
+        there; called under the write lock, or by a preview without it.
+    before_removal: under the write lock, before log files are deleted; given where the log will
+        begin. What is still needed of the messages before is appended again here, or the deletion
+        stopped by an error.
+    queues_touched_by_cleanup: given the same by a preview, the queues (topic, queue id) to which
+        `before_removal` would append.
+    before_clean_shutdown: under the write lock, with no other writer present, before the store is
+        shut down cleanly.
+    leftovers: with the write lock or without, at intervals, whatever the retention: deletes what
+        is no longer used; given whether the disk is too full for appends.
     """
 
     after_section: list[Callable[[], None]] = field(default_factory=list)
