@@ -220,6 +220,14 @@ def test_the_tally_says_how_far_a_scan_came_before_a_loss(tagged, path, monkeypa
     assert tally.messages == len(found) > 0
 
 
+def test_slices_in_which_nothing_matches_are_not_yielded(tagged, monkeypatch):
+    """A caller resumes after a slice at its `next_offset`."""
+    monkeypatch.setattr(scanner, "SLICE_ROWS", 2)
+    tally, where = ScanTally(), MessageFilter.parse(sql="price > 1000000")
+    assert [*tagged.raw.slices("t", 0, 0, 40, where=where, tally=tally)] == []
+    assert (tally.entries, tally.messages) == (40, 0)
+
+
 def test_few_messages_of_many_slices_come_in_one_batch(tagged, monkeypatch):
     monkeypatch.setattr(scanner, "SLICE_ROWS", 2)
     parts = [*tagged.scan("t", 0, 0, 40, where=MessageFilter.parse(tags="A"))]

@@ -92,7 +92,8 @@ def slices_at(
             all_of_it = RecordSlice(queue, records.part(slice(start, start + SLICE_ROWS)))
             part, count = matching(all_of_it, where), len(all_of_it)
             tally.messages += len(part)
-            yield part
+            if len(part):
+                yield part
             tally.entries, tally.records = tally.entries + count, tally.records + count
     if seen < len(wanted):
         raise _missing(log, locations, seen)

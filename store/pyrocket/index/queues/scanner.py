@@ -78,8 +78,8 @@ class Scanner:
     ) -> Iterator[RecordSlice]:
         """Yield exactly the messages [start, end) of `queue`, those that match `where`.
 
-        With `in_place` the records lie in their buffers as in the log. Raises OffsetOutOfRangeError
-        if entries or records were deleted, StoreDamagedError.
+        No slice is empty. With `in_place` the records lie in their buffers as in the log. Raises
+        OffsetOutOfRangeError if entries or records were deleted, StoreDamagedError.
         """
         place = MessageQueue(queue.topic, self._broker_name, queue.queue_id)
         where, tally = where or _EVERYTHING, tally or ScanTally()
@@ -95,7 +95,8 @@ class Scanner:
                 records.check_places(queue.topic, queue.queue_id, some.queue_offsets)
                 part = matching(RecordSlice(place, records, some.tags_codes), where)
                 tally.messages += len(part)
-                yield part
+                if len(part):
+                    yield part
                 start = last + 1
                 tally.entries += start - first
                 tally.records += len(some.offsets)
