@@ -117,7 +117,7 @@ def build_from_log(store):
     builder = writer._keys
     builder._enabled = True
     while writer.page[INDEXED] < writer.page[DISPATCHED]:
-        with writer._turn(1000):
+        with writer._locked(1000):
             builder._build_slice()
     building = time.process_time() - start
     built = sum(known.maximum for known in store.offsets("T").values())

@@ -169,7 +169,7 @@ def test_wherever_a_sender_dies_its_messages_wait_whole_or_not_at_all(tmp_path, 
             store.close()
             break
         except DeathError:
-            store._engine.writer._let_go()
+            store._engine.writer._release()
         with Store.open(path, clock=clock) as after:
             after.append(message(b"next"))
             places = (("t", 0), (SCHEDULE, 18), (SCHEDULE, 1), (TIMER, 0))

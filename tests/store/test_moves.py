@@ -49,7 +49,7 @@ def test_words_move_exactly_if_the_message_is_there_wherever_the_writer_dies(tmp
             store.close()
             break
         except DeathError:
-            store._engine.writer._let_go()
+            store._engine.writer._release()
         with Store.open(path) as after:
             after.append(message(b"next"))
             there = b"moved" in bodies(after)[0]

@@ -73,7 +73,7 @@ def test_cleaning_waits_for_nobody(aged, path, clock, monkeypatch):
         count = len(log_files(path))
         writer = store._engine.writer
         with aged_turn(path):
-            writer._cleaner.run_if_due(lambda: writer._turn(0))
+            writer._cleaner.run_if_due(lambda: writer._locked(0))
         assert len(log_files(path)) == count
         clock.now += 1001
         store.topics.create("other")

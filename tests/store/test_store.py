@@ -166,14 +166,14 @@ def test_store_that_closes_is_not_in_the_way_of_the_next(open_store, monkeypatch
     """It has the store alone while it ends cleanly; that is over before the next may come in."""
     first, opened = open_store(), []
     first.append(message())
-    let_go = Writer._let_go
+    release = Writer._release
 
     def open_another_first(writer):
         if not opened:
             opened.append(open_store())
-        let_go(writer)
+        release(writer)
 
-    monkeypatch.setattr(Writer, "_let_go", open_another_first)
+    monkeypatch.setattr(Writer, "_release", open_another_first)
     first.close()
     opened[0].append(message())
     assert bodies(opened[0])[0] == [b"x", b"x"]

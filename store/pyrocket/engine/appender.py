@@ -1,16 +1,16 @@
 """The exclusive section in which messages enter the log.
 
-    take the turn
-    roll forward   erase what a dead writer left unpublished, dispatch what it left undispatched
-    reserve        say how far the bytes to come will reach
-    write          records behind `published`: nobody sees them
-    publish        one word: the records exist; a service's cursors move with it
-    dispatch       their queue entries
-    reveal         one word: readers see them
-    give the turn back
+    acquire the write lock
+    roll forward   erase what a killed writer left unpublished, dispatch what it left undispatched
+    reserve        set `reserved` to the end of the records about to be written
+    write          the records after `published`: no reader sees them
+    publish        move `published`: the records exist; service cursors move with it
+    dispatch       write their ConsumeQueue entries
+    reveal         move `dispatched`: readers see them
+    release the write lock
 
-A writer killed anywhere in between harms nobody: the next turn begins by rolling forward. Queue
-offsets come from the queues themselves, never from memory that another process made stale.
+A writer may be killed at any of these steps: the next holder of the lock rolls forward first. Queue
+offsets are read from the queues, never from memory that another process may have made stale.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,9 +44,9 @@ from pyrocket.log.record_walk import walk_all
 
 @dataclass(frozen=True)
 class Streamed:
-    """What has been appended in a stream: [start, end) of the log.
+    """The result of a streamed append: [start, end) of the log.
 
-    `appended` is None where there were too many keys to remember them.
+    `appended` is None if there were too many keys to keep in memory.
     """
 
     start: int
@@ -55,21 +55,21 @@ class Streamed:
 
 
 Preface = Callable[[int, int], EncodedBatch]
-"""Returns what goes before a stream that takes [start, end) of the log, always of one size."""
+"""Returns the batch to write before a stream at [start, end) of the log; its size is constant."""
 
 
 class Appender:
-    """Appends encoded batches, one section a call."""
+    """Appends encoded batches. Every method requires the write lock."""
 
     def __init__(
         self,
         log: CommitLog,
         dispatcher: Dispatcher,
-        page: SharedState,
+        state: SharedState,
         clock: Clock,
         config: StoreConfig,
     ) -> None:
-        self._log, self._dispatcher, self._page, self._clock = log, dispatcher, page, clock
+        self._log, self._dispatcher, self._state, self._clock = log, dispatcher, state, clock
         self.property_crc = bool(config.property_crc)
 
     def append(
@@ -79,19 +79,19 @@ class Appender:
         whole: bool = False,
         moves: Mapping[int, int] | None = None,
     ) -> list[Appended]:
-        """Append the batches as one: all become visible together. The caller is in a section.
+        """Append the batches as one: all become visible together.
 
-        The first eight bytes of the first record are written last: until then every scanner, of a
-        Java broker too, ends before them. With `whole` they are written between two fsyncs, so
-        that a loss of power also leaves all, durably, or none. The words of `moves` get their
-        values with the publication, whoever dies.
+        The first eight bytes of the first record are written last: until then every scan of the
+        log, a Java broker's too, ends before them. With `whole` they are written between two
+        fsyncs, so that a power loss, too, leaves either all records or none. `moves` (field →
+        value) are set atomically with the publication, even if the process is killed.
         """
-        start, store_time = self._page[PUBLISHED], self._store_time()
+        start, store_time = self._state[PUBLISHED], self._store_time()
         placer = self._placer(start)
         plan = [placer.place(batch) for batch in map(self._with_room, batches)]
-        self._page[RESERVED] = placer.end
+        self._state[RESERVED] = placer.end
         if plan:
-            with self._erasing_on_failure():
+            with self._erase_on_failure():
                 self._write_head_last(plan, placer.end, store_time, whole=whole)
         self._publish(placer.end, store_time, len(batches), moves)
         self._reveal(plan, store_time)
@@ -100,22 +100,22 @@ class Appender:
     def append_streamed(self, chunks: Iterable[Chunk], preface: Preface | None = None) -> Streamed:
         """Append chunks as one whole batch, as `append` does, without holding them in memory.
 
-        `chunks` yields the same three times: to find out where the batch ends, to write its
-        records, and to write their queue entries. The caller is in a section.
+        `chunks` is iterated three times and must yield the same each time: to find the end of the
+        batch, to write its records, and to dispatch them.
         """
-        start, store_time = self._page[PUBLISHED], self._store_time()
+        start, store_time = self._state[PUBLISHED], self._store_time()
         end = self._end_of(chunks, start, preface)
         first: list[Chunk] = [self._with_room(preface(start, end))] if preface else []
-        self._page[RESERVED] = end
-        with self._erasing_on_failure():
+        self._state[RESERVED] = end
+        with self._erase_on_failure():
             plan = map(self._placer(start).place, chain(first, chunks))
             self._write_head_last(plan, end, store_time, whole=True)
         self._publish(end, store_time, 1, None)
-        known = _Known()
+        known = _Collected()
         plan = map(self._placer(start).place, chain(first, chunks))
         try:
             self._reveal(map(known.note, plan), store_time)
-        except SinkError:  # A chunk cannot be read again, but the log has it.
+        except SinkError:  # A chunk cannot be read again, but it is in the log.
             self._dispatch_from_log()
             return Streamed(start, end, None)
         return Streamed(start, end, known.appended)
@@ -133,58 +133,58 @@ class Appender:
         return start
 
     def roll_forward(self) -> None:
-        """Undo what was reserved but not published, dispatch what was published.
+        """Erase what was reserved but not published, dispatch what was published.
 
-        The caller holds the turn. Raises StoreFailedError after a failed write or fsync.
+        Raises StoreFailedError after a failed write or fsync.
         """
-        page = self._page
-        if page[FAILED]:
+        state = self._state
+        if state[FAILED]:
             raise failed_before()
         self._erase_unpublished()
-        page.apply_intent()
-        if page[DISPATCHED] < page[PUBLISHED]:
+        state.apply_intent()
+        if state[DISPATCHED] < state[PUBLISHED]:
             self._dispatch_from_log()
 
     def _dispatch_from_log(self) -> None:
-        page = self._page
-        dispatched, published = page[DISPATCHED], page[PUBLISHED]
+        state = self._state
+        dispatched, published = state[DISPATCHED], state[PUBLISHED]
         self._dispatcher.changed.begin(dispatched, published)
         runs = walk_all(self._log, dispatched, published)
         self._dispatcher.dispatch(runs, dispatched=dispatched)
-        page[DISPATCHED] = published
+        state[DISPATCHED] = published
 
     def _with_room(self, batch: EncodedBatch) -> EncodedBatch:
-        """Return a batch with room for checksums: the store's own come without."""
+        """Return a batch with room for checksums, which the store's own batches lack."""
         if not self.property_crc or batch.crc_room:
             return batch
         return with_crc_room(batch, self._log.file_bytes)
 
     def _store_time(self) -> int:
-        return max(self._clock(), self._page[STORE_TIME])
+        return max(self._clock(), self._state[STORE_TIME])
 
     def _placer(self, start: int) -> OffsetAllocator:
         return OffsetAllocator(self._log, self._dispatcher.next_offset, start)
 
     @contextmanager
-    def _erasing_on_failure(self) -> Iterator[None]:
-        """Erase what was written if not all was.
+    def _erase_on_failure(self) -> Iterator[None]:
+        """Erase what was written if the write fails.
 
-        Whole records may be there: after a reboot a recovery would take them for the log's.
+        Some records may be complete: after a reboot, recovery would take them for published ones.
         """
         try:
             yield
         except StoreFailedError:
             raise
-        except Exception:  # A chunk that cannot be loaded, too; told on as it is.
+        except Exception:  # Includes a chunk that cannot be loaded.
             with suppress(OSError):
                 self._erase_unpublished()
             raise
 
     def _erase_unpublished(self) -> None:
-        page = self._page
-        if page[RESERVED] > page[PUBLISHED]:
-            self._log.truncate(page[PUBLISHED], page[RESERVED])
-            page[RESERVED] = page[PUBLISHED]
+        state = self._state
+        if state[RESERVED] > state[PUBLISHED]:
+            self._log.truncate(state[PUBLISHED], state[RESERVED])
+            state[RESERVED] = state[PUBLISHED]
 
     def _write_head_last(
         self, plan: Iterable[Placed], end: int, store_time: int, *, whole: bool
@@ -198,39 +198,39 @@ class Appender:
                 offset, head = int(offsets[0]), batch.withhold_head()
             self._log.write(placed.placement, batch.data, batch.bounds)
         if whole:
-            self._sync(self._page[FLUSHED], end)
+            self._sync(self._state[FLUSHED], end)
         self._log.run.write(offset, head)
         if whole:
             self._sync(offset, offset + len(head))
 
     def _note_due(self, batch: EncodedBatch, store_time: int) -> None:
-        """Tell services of what is due before it is there: too early does no harm."""
+        """Lower the next due time before the records exist: a service that checks early is fine."""
         due = batch.earliest_due(store_time)
         if due is not None:
-            self._page.lower_due(due)
+            self._state.lower_due(due)
 
     def _sync(self, start: int, end: int) -> None:
         try:
             self._log.run.sync(start, end)
         except SyncError as error:
-            self._page[FAILED] = 1
+            self._state[FAILED] = 1
             raise fsync_failed(error) from error
 
     def _publish(
         self, end: int, store_time: int, count: int, moves: Mapping[int, int] | None
     ) -> None:
-        page = self._page
-        page[STORE_TIME] = store_time
+        state = self._state
+        state[STORE_TIME] = store_time
         if moves:
-            page.record_intent(end, moves)
-        page[PUBLISHED] = end
-        page.apply_intent()
-        page[APPENDS] += count
+            state.record_intent(end, moves)
+        state[PUBLISHED] = end
+        state.apply_intent()
+        state[APPENDS] += count
 
     def _reveal(self, plan: Iterable[Placed], store_time: int) -> None:
-        """Write the queue entries of what has been published, then let readers see it."""
-        end = self._page[PUBLISHED]
-        self._dispatcher.changed.begin(self._page[DISPATCHED], end)
+        """Dispatch what has been published, then move `dispatched`, so that readers see it."""
+        end = self._state[PUBLISHED]
+        self._dispatcher.changed.begin(self._state[DISPATCHED], end)
         try:
             for placed in plan:
                 self._dispatch(placed, store_time)
@@ -240,10 +240,10 @@ class Appender:
                 remedy="They become visible with the next write that succeeds; don't send again.",
                 code="QUEUES_NOT_WRITTEN",
             ) from error
-        self._page[DISPATCHED] = end
+        self._state[DISPATCHED] = end
 
     def _dispatch(self, placed: Placed, store_time: int) -> None:
-        """Write the queue entries of records that we have just made: no need to read them."""
+        """Write the queue entries of new records from memory, without reading the log."""
         chunk = placed.chunk
         codes = chunk.tags_codes if chunk.delays is None else store_time + chunk.delays
         entries = build_entries(placed.placement.offsets, chunk.sizes, codes)
@@ -252,15 +252,15 @@ class Appender:
             self._dispatcher.put(chunk.topic, queue_id, offset, entries[first:last])
 
 
-class _Known:
-    """What has been appended, remembered as long as it is not too much."""
+class _Collected:
+    """Collects what has been appended, up to MAX_NOTES keys."""
 
     def __init__(self) -> None:
         self.appended: list[Appended] | None = []
         self._keys = 0
 
     def note(self, placed: Placed) -> Placed:
-        """Remember a chunk, and return it."""
+        """Collect a chunk, and return it."""
         keys = placed.chunk.keys
         self._keys += MAX_NOTES + 1 if keys is None else len(keys)
         if self._keys > MAX_NOTES:

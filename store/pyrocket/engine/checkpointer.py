@@ -1,12 +1,12 @@
-"""Moving the checkpoint after flushes, so that a recovery, Java's too, has little to read.
+"""Advances the checkpoint after flushes, so that a recovery, Java's too, has little to read.
 
-A checkpoint may claim a store time T only when every record older than T, and its queue entry, is
-durable: recovery begins at the newest log file whose first record is older than T by three
-seconds, and believes all before it. The flusher hands over a T that was read before the end it
-made durable; an append that was then in progress has records of time T, none older.
+A checkpoint may contain a store time T only when every record older than T, and its queue entry,
+is durable: recovery starts at the newest log file whose first record is older than T by three
+seconds, and trusts everything before it. The flusher passes a T that it read before the end it
+flushed to; an append in progress at that time has records of time T, none older.
 
-Its third time says which files of the key index are durable: those that were full, which never
-change again. The last one, which still grows, is built anew after a crash.
+The checkpoint's third time covers the durable files of the key index: the full ones, which never
+change again. The last one, which still grows, is rebuilt after a crash.
 """
 
 import logging
@@ -34,33 +34,33 @@ LEVELS_INTERVAL_MS = 10_000
 
 
 class Checkpointer:
-    """Moves one store's checkpoint. Its callers hold the flush lock, or have the store alone."""
+    """Advances one store's checkpoint. Callers hold the flush lock, or the store exclusively."""
 
     def __init__(self, store: StoreParts, clock: Clock) -> None:
         self._store, self._clock, self._levels_ms = store, clock, 0
-        self._layout, self._queues, self._page = store.layout, store.queues, store.page
+        self._layout, self._queues, self._state = store.layout, store.queues, store.page
         self._changed, self._log_file_bytes = store.dispatcher.changed, store.log.file_bytes
 
     def after_flush(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
         """Advance to `end` if a log file has been filled since, or a minute has passed.
 
-        Records without entries, left by a dead writer, put it off to the next time. Raises
+        Postponed while there are records that are not dispatched, left by a killed writer. Raises
         SyncError.
         """
-        page = self._page
-        if page[DISPATCHED] < end or end <= page[CHECKPOINTED]:
+        state = self._state
+        if state[DISPATCHED] < end or end <= state[CHECKPOINTED]:
             return
-        same_file = end // self._log_file_bytes == page[CHECKPOINTED] // self._log_file_bytes
+        same_file = end // self._log_file_bytes == state[CHECKPOINTED] // self._log_file_bytes
         try:
-            if same_file and self._clock() - page[CHECKPOINT_TIME] < INTERVAL_MS:
+            if same_file and self._clock() - state[CHECKPOINT_TIME] < INTERVAL_MS:
                 self._keep_levels(cursors)
             else:
                 self.advance(end, stored, cursors)
         except SyncError:
             raise
         except OSError as error:
-            # The flush itself has succeeded; an old checkpoint is a true one.
-            _log.warning("the checkpoint of %s stays behind: %s", self._layout.root, error)
+            # The flush itself has succeeded, and an old checkpoint is still valid.
+            _log.warning("the checkpoint of %s was not advanced: %s", self._layout.root, error)
 
     def advance(
         self,
@@ -70,37 +70,38 @@ class Checkpointer:
         *,
         index_timestamp: int | None = None,
     ) -> None:
-        """Make the queues durable up to the records below `end`, and say so.
+        """Flush the queue entries of all records before `end`, then write the checkpoint.
 
-        The log is durable up to there, and the queues are complete. Without an `index_timestamp`
-        full index files are made durable, too. Raises SyncError, OSError.
+        The log must be durable, and the queues complete, up to `end`. `stored` is the store time
+        for the checkpoint. Without an `index_timestamp`, full index files are flushed, too. Raises
+        SyncError, OSError.
         """
-        changed = self._changed.between(self._page[CHECKPOINTED], end)
+        changed = self._changed.between(self._state[CHECKPOINTED], end)
         self._sync_queues(self._queues.on_disk() if changed is None else changed)
         index = index_timestamp
         if index is None:
             index = read_checkpoint(self._layout).index_timestamp
-            # A damaged file is the next writer's to drop.
+            # A damaged file is deleted by the next writer that opens the store.
             with suppress(StoreDamagedError):
                 index = self._store.keys.sync_full(index)
         note_progress(self._store, end, cursors, changed)
         content = encode_checkpoint(Checkpoint(stored, stored, index))
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
             replace_file(path, content, self._layout.scratch)
-        self._page[CHECKPOINTED] = end
+        self._state[CHECKPOINTED] = end
         self._changed.forget_before(end)
-        self._page[CHECKPOINT_TIME] = self._clock()
+        self._state[CHECKPOINT_TIME] = self._clock()
 
     def _keep_levels(self, cursors: Mapping[int, int]) -> None:
-        """Save how far the delay levels are delivered, for a broker that comes after a crash."""
+        """Save the cursors of the delay levels, for a broker that is started after a crash."""
         now = self._clock()
         if not 0 <= now - self._levels_ms < LEVELS_INTERVAL_MS:
             save_levels(self._layout, cursors)
             self._levels_ms = now
 
     def _sync_queues(self, queues: Collection[Queue]) -> None:
-        """Make the entries written since the last checkpoint durable."""
-        since = self._page[CHECKPOINTED]
+        """Flush the entries written since the last checkpoint."""
+        since = self._state[CHECKPOINTED]
         for topic, queue_id in queues:
             queue = self._queues.get(topic, queue_id)
             starts = queue.run.starts()

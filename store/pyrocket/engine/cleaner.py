@@ -1,14 +1,14 @@
-"""Removing what has had its time: log files, then what points into them.
+"""Deletes expired log files, and the queue and index files that point into them.
 
-The caller is in a section. First the log files go, oldest first, each durably before the next: a
-crash in between leaves a log that begins later, never one with a hole. From the first one on every
-reader's minimum has moved, because minima follow the start of the log; queue and index files that
-point below it are only a waste of space until the next cleaning. The other way round a crash would
-leave messages without entries, which a recovery has to take for damage.
+Requires the write lock. Log files are deleted first, oldest first, each durably before the next: a
+crash leaves a log that starts later, never one with a gap. Minimum offsets follow the start of the
+log, so they move with the first deletion; queue and index files that point before it only take up
+space until the next cleaning. In the opposite order a crash would leave messages without queue
+entries, which recovery has to treat as damage.
 
-A queue keeps the file with its last entry, so its offsets go on when all its messages are gone. For
-such queues the end is noted beside the topics before anything goes: queues rebuilt from the log
-alone go on there too.
+A queue keeps the file with its last entry, so its offsets continue when all its messages are
+deleted. The end of such a queue is saved with the topics first: a queue rebuilt from the log
+continues from there, too.
 """
 
 import logging
@@ -36,23 +36,23 @@ from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 
 INTERVAL_MS = 10_000
-"""RocketMQ's cleanResourceInterval: how often a writer looks at most."""
+"""RocketMQ's cleanResourceInterval: the least time between two checks of a writer."""
 
 _BUSY_MS = 1000
 _SPARE_FILES = 2
 _FILLING_RATIO = 0.90
 _warned: set[Path] = set()
-"""Stores whose disk this process has warned of."""
+"""Stores for which this process has logged that the disk is filling."""
 
-_FILES_PER_TURN = 10
+_FILES_PER_SECTION = 10
 _log = logging.getLogger(__name__)
 
 Section = Callable[[], AbstractContextManager[None]]
-"""Takes a turn at the store."""
+"""Returns a context manager that holds the write lock."""
 
 
 class Cleaner:
-    """Cleans one store that is open for writing; without a retention only by hand."""
+    """Cleans one store that is open for writing; without a retention only when asked to."""
 
     def __init__(
         self,
@@ -62,22 +62,23 @@ class Cleaner:
         flush: Callable[[], None],
         hooks: Callable[[], Hooks],
     ) -> None:
-        """Make one; `retention` returns the policy in effect, `flush` flushes the log."""
+        """`retention` returns the policy in effect, `flush` flushes the log."""
         self._hooks, self._clock, self._retention = hooks, clock, retention
         self._layout, self._log, self._queues = store.layout, store.log, store.queues
-        self._keys, self._topics, self._tell = store.keys, store.topics, store.structure_changed
+        self._keys, self._topics = store.keys, store.topics
+        self._structure_changed = store.structure_changed
         self._policy = retention()
         self._flush = flush
         self._next_look_ms: int | None = None
 
     def refresh(self) -> None:
-        """Go by the retention that holds now. Raises StoreDamagedError."""
+        """Reload the retention. Raises StoreDamagedError."""
         self._policy = self._retention()
 
     def run_if_due(self, section: Section) -> None:
-        """Look whether files have to go, at most every INTERVAL_MS, and remove them.
+        """Delete expired files; checks at most every INTERVAL_MS. Never raises.
 
-        `section` must not wait: where others want to write, cleaning is put off. Never raises.
+        `section` must not wait for the lock: while another process writes, cleaning is postponed.
         """
         if not self._is_due():
             return
@@ -98,8 +99,8 @@ class Cleaner:
     def make_room(self, more: int = 0) -> None:
         """Raise StoreUnavailableError (DISK_FULL) if `more` bytes of records must not be appended.
 
-        With a retention the rules are RocketMQ's, by how full the disk is. Without one, two more
-        log files have to fit.
+        With a retention, RocketMQ's disk usage ratios apply, and files are deleted first if
+        possible. Without one, two more log files have to fit.
         """
         policy = self._policy
         if policy is None:
@@ -115,7 +116,7 @@ class Cleaner:
         if usage.ratio > policy.full_ratio:
             raise StoreUnavailableError(
                 f"the file system of {self._layout.root} is {usage.ratio:.0%} full; above"
-                f" {policy.full_ratio:.0%} nothing is appended.",
+                f" {policy.full_ratio:.0%} appends are refused.",
                 remedy="Free some space, or shorten how long messages are kept.",
                 code="DISK_FULL",
             )
@@ -137,7 +138,7 @@ class Cleaner:
             )
 
     def _free_beyond(self, more: int) -> int:
-        """Return the bytes free beyond two log files and `more`; less than 0 if they do not fit."""
+        """Return the bytes free beyond two log files and `more`; negative if they do not fit."""
         return free_bytes(self._layout.commit_log) - _SPARE_FILES * self._log.file_bytes - more
 
     def _warn_if_filling(self) -> None:
@@ -153,44 +154,47 @@ class Cleaner:
     def clean(
         self, section: Section, *, hours: float | None, total_bytes: int | None
     ) -> CleanReport:
-        """Remove by hand what exceeds the limits, a few files a turn."""
+        """Delete files that exceed the given limits, a few files per section.
+
+        Raises OptionError (RETENTION_MISSING) if neither the limits nor a retention is set.
+        """
         self.refresh()
         now, policy = self._clock(), self._policy
         left = planned_by_hand(self._log, policy, now, hours, total_bytes).removals
         report = CleanReport()
         while True:
             with section():
-                done = self.remove(left[:_FILES_PER_TURN])
+                done = self.remove(left[:_FILES_PER_SECTION])
             report, left = report.then(done), left[len(done.removals) :]
-            # What is kept for now keeps all behind it: the log must not get a hole.
+            # A file that is kept keeps all after it, too: the log must not get a gap.
             if done.kept or not left:
                 break
         kept = tuple(Kept(one.file, done.kept[0].held_by) for one in left)
         return replace(report, kept=kept)
 
     def remove(self, removals: Sequence[Removal]) -> CleanReport:
-        """Remove log files, the log's oldest, and what points into them.
+        """Delete log files, which are the log's oldest, and the files that point into them.
 
-        None goes that holds what a service has to keep there; what it can move, it moves.
+        Files with records that a service still needs and cannot re-append are kept.
         """
         removals, kept = hold_back(removals, *self._hooks().held_from())
         if removals:
             for hook in self._hooks().before_removal:
                 hook(removals[-1].file.start + self._log.file_bytes)
-            # What a queue ends with must not be gone after a loss of power: its offsets would
-            # begin again.
+            # The last messages of a queue have to survive a power loss: otherwise its offsets
+            # would start again.
             self._flush()
             self._note_ends(removals[-1].file.start + self._log.file_bytes)
         for removal in removals:
             self._log.run.remove(removal.file.start)
-            self._tell()
+            self._structure_changed()
         log_start = self._log.first_offset()
         queue_files = sum(
             self._queues.get(*key).remove_below(log_start) for key in self._queues.on_disk()
         )
         index_files = self._remove_index_files(log_start)
         if queue_files or index_files:
-            self._tell()
+            self._structure_changed()
         return CleanReport(removals, queue_files, index_files, log_start=log_start, kept=kept)
 
     def _remove_index_files(self, log_start: int) -> int:
@@ -206,7 +210,7 @@ class Cleaner:
             for hook in self._hooks().leftovers:
                 hook(full)
         except (PyrocketError, OSError) as error:
-            _log.warning("leftovers in %s stay: %s", self._layout.root, error)
+            _log.warning("unused files in %s are not deleted: %s", self._layout.root, error)
 
     def _is_full(self, policy: Retention | None) -> bool:
         if policy is None:
@@ -217,16 +221,16 @@ class Cleaner:
         return disk_usage([self._layout.commit_log, self._layout.consume_queues])
 
     def _is_due(self) -> bool:
-        """Whether it is time; if so, the next time is INTERVAL_MS later."""
+        """Whether a check is due; if so, the next one is due INTERVAL_MS later."""
         now, due = self._clock(), self._next_look_ms
-        # A clock that was set back must not put it off for long.
+        # A clock that was set back must not postpone it for long.
         if due is not None and due - INTERVAL_MS <= now < due:
             return False
         self._next_look_ms = now + INTERVAL_MS
         return True
 
     def _note_ends(self, log_start: int) -> None:
-        """Note where those queues end that lose their last message."""
+        """Save the ends of the queues that lose their last message."""
         ends: dict[str, dict[int, int]] = {}
         for topic, queue_id in self._queues.on_disk():
             queue = self._queues.get(topic, queue_id)

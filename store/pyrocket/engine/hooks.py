@@ -1,7 +1,7 @@
 """Callbacks by which services take part in what a writer does, without the writer knowing them.
 
-Those of a recovery are known before the writer opens the store; the others are made when the
-writer needs them first.
+The recovery hooks are known before the writer opens the store; the others are created when the
+writer first needs them.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 EVERYTHING_MAY_GO = 2**63 - 1
-"""As the answer of `holds`: no record is held."""
+"""Returned by a `holds` callback that needs no record."""
 
 
 class Hold(NamedTuple):
-    """Where the log has to begin at the latest, and for the sake of what."""
+    """The lowest log offset still needed, and what needs it."""
 
     offset: int
     what: str
@@ -27,7 +27,7 @@ class Hold(NamedTuple):
 class Recovered:
     """A store whose log and queues have just been recovered and agree.
 
-    The words of `page` hold the cursors of all services as they were saved last. `clean`: the last
+    `page` is the shared state, with the last saved cursors of all services. `clean`: the last
     shutdown was clean.
     """
 
@@ -41,12 +41,11 @@ class Recovered:
 class RecoveryHooks:
     """Called in this order.
 
-    after_unclean_end: before a recovery, if the machine ended while the store was in use; given the
-        store's time in epoch ms.
+    after_unclean_end: before a recovery, if the machine stopped while the store was in use; gets
+        the store time in epoch ms.
     after_recovery: at the end of a recovery, which holds the store exclusively: each service makes
         its own files and cursors agree with the log. An error makes the recovery fail.
-    before_cursor_save: before `cursors.json` is replaced: what the cursors count as taken in is
-        made durable here.
+    before_cursor_save: before `cursors.json` is replaced: flushes what lies before the cursors.
     """
 
     after_unclean_end: Sequence[Callable[[int], None]] = ()
@@ -56,7 +55,7 @@ class RecoveryHooks:
 
 @dataclass
 class Hooks:
-    """Lists of calls, made in the order in which they were registered.
+    """Lists of callbacks, called in the order in which they were registered.
 
     after_section: outside the write lock, when this process has held it; must not wait, never
         raises.
@@ -83,10 +82,10 @@ class Hooks:
     leftovers: list[Callable[[bool], None]] = field(default_factory=list)
 
     def held_from(self) -> Hold:
-        """Return the lowest log offset that has to stay."""
+        """Return the lowest log offset that any service still needs."""
         holds = (Hold(offset(), what) for what, offset in self.holds.items())
         return min(holds, default=Hold(EVERYTHING_MAY_GO, "nothing"))
 
     def moved_by(self, log_start: int) -> set[tuple[str, int]]:
-        """Return the queues that grow when the log is made to begin there."""
+        """Return the queues that grow when the log's start moves to `log_start`."""
         return set().union(*(queues(log_start) for queues in self.queues_touched_by_cleanup))

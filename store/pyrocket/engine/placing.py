@@ -1,4 +1,4 @@
-"""Places for records to come: each one's offset in the log and in its queue, batch after batch."""
+"""Assigns log and queue offsets to the records of an append, batch after batch."""
 
 import itertools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from pyrocket.log.commit_log import CommitLog, Placement
 
 @dataclass(frozen=True)
 class Placed:
-    """Where the records of one chunk go."""
+    """A chunk with the log offsets and queue offsets of its records."""
 
     chunk: Chunk
     placement: Placement
@@ -22,7 +22,7 @@ class Placed:
 
 
 class OffsetAllocator:
-    """Places chunks one behind the other from a log offset on. The caller is in a section."""
+    """Places chunks one after the other from a log offset on. Requires the write lock."""
 
     def __init__(self, log: CommitLog, next_offset: Callable[[str, int], int], start: int) -> None:
         self._log, self._next_offset = log, next_offset
@@ -30,7 +30,7 @@ class OffsetAllocator:
         self.end = start
 
     def place(self, chunk: Chunk) -> Placed:
-        """Return where the records go. Raises MessageError (RECORD_TOO_LARGE)."""
+        """Assign offsets to the records of a chunk. Raises MessageError (RECORD_TOO_LARGE)."""
         placement = self._log.place(self.end, chunk.sizes)
         queue_ids = chunk.queue_ids
         parts = [
@@ -41,7 +41,7 @@ class OffsetAllocator:
         return Placed(chunk, placement, parts[0] if len(parts) == 1 else np.concatenate(parts))
 
     def _take(self, topic: str, queue_id: int, count: int) -> Ints:
-        """Return the next queue offsets of a queue."""
+        """Return the next `count` offsets of a queue."""
         key = topic, queue_id
         tail = self._tails[key] if key in self._tails else self._next_offset(topic, queue_id)
         self._tails[key] = tail + count

@@ -1,4 +1,4 @@
-"""What a cleaning by hand comes to: a dry run and a run go by the same rules.
+"""What a manual cleaning deletes: a dry run and a real one follow the same rules.
 
 Nothing here locks or writes.
 """
@@ -33,18 +33,18 @@ _log = logging.getLogger(__name__)
 def preview(
     layout: Layout, reader: Reader, hooks: Hooks, *, hours: float | None, total_bytes: int | None
 ) -> CleanReport:
-    """Return what cleaning by hand would delete, and what stays; takes no lock."""
+    """Return what a manual cleaning would delete, and what it would keep; takes no lock."""
     log, queues, config = reader.files.log, reader.files.queues, reader.identity.config
     policy = config.retention or RetentionFile(layout).read()
     plan = planned_by_hand(log, policy, reader.clock(), hours, total_bytes)
-    gone, kept = hold_back(plan.removals, *hooks.held_from())
-    start = gone[-1].file.start + log.file_bytes if gone else log.first_offset()
-    growing = hooks.moved_by(start) if gone else set()
+    removals, kept = hold_back(plan.removals, *hooks.held_from())
+    start = removals[-1].file.start + log.file_bytes if removals else log.first_offset()
+    growing = hooks.moved_by(start) if removals else set()
     queue_files = (
         queues.get(*key).files_below(start, grows=key in growing) for key in queues.on_disk()
     )
     return CleanReport(
-        gone,
+        removals,
         sum(map(len, queue_files)),
         _index_files(layout, config, start),
         dry_run=True,
@@ -62,15 +62,15 @@ def _index_files(layout: Layout, config: StoreConfig, log_start: int) -> int:
 
 @contextmanager
 def damaged_index_stays(layout: Layout) -> Iterator[None]:
-    """Go on without an index that is damaged: whoever uses it is told, and space is freed."""
+    """Log and ignore a damaged index: look-ups report it, and space is freed all the same."""
     try:
         yield
     except StoreDamagedError as error:
-        _log.warning("index files of %s stay: %s", layout.root, error)
+        _log.warning("index files of %s are not deleted: %s", layout.root, error)
 
 
 def check_limits(hours: float | None, total_bytes: int | None) -> None:
-    """Raise OptionError for a limit that is none; both may be missing."""
+    """Raise OptionError if a limit is invalid; both may be None."""
     for name, limit in (("hours", hours), ("total_bytes", total_bytes)):
         check_amount(name, 0 if limit is None else limit)
 
@@ -82,15 +82,15 @@ def planned_by_hand(
     hours: float | None,
     total_bytes: int | None,
 ) -> CleaningPlan:
-    """Return which files are beyond the limits, by default those of the policy.
+    """Return the files that exceed the limits, by default those of the policy.
 
-    Raises OptionError, with the code RETENTION_MISSING where there is no limit at all.
+    Raises OptionError; with the code RETENTION_MISSING if there is no limit at all.
     """
     if hours is None and total_bytes is None and policy is not None:
         hours, total_bytes = policy.hours, policy.total_bytes
     if hours is None and total_bytes is None:
         raise OptionError(
-            "nothing says how much is to be kept.",
+            "no retention limit was given.",
             remedy="Give hours, total_bytes, or both.",
             code="RETENTION_MISSING",
         )
@@ -98,15 +98,15 @@ def planned_by_hand(
 
 
 def log_files(log: CommitLog) -> list[LogFile]:
-    """Return the files of the log that hold messages, oldest first, and how old they are.
+    """Return the files of the log that hold messages, oldest first, and when each was closed.
 
-    RocketMQ goes by the time a file was modified last, which is when the blank record at its end
-    was written, with the first message of the next file. That message's store time says the same,
-    and still does in a copy. Of the last file nobody asks.
+    RocketMQ uses the modification time of a file, which is when the blank record at its end was
+    written, with the first message of the next file. The store time of that message is the same,
+    and survives copying. The last file is never deleted, so its time does not matter.
     """
     stored = [each for start in log.run.starts() for each in _first_stored(log, start)]
     while stored and not stored[-1][1]:
-        stored.pop()  # Made in advance, or damaged.
+        stored.pop()  # Preallocated, or damaged.
     files: list[LogFile] = []
     closed = stored[-1][1] if stored else 0
     for start, first in reversed(stored):
@@ -116,7 +116,7 @@ def log_files(log: CommitLog) -> list[LogFile]:
 
 
 def _first_stored(log: CommitLog, start: int) -> list[tuple[int, int]]:
-    """Return the file, with its first message's store time; none if it has gone meanwhile."""
+    """Return the file with its first message's store time; empty if it was deleted meanwhile."""
     try:
         return [(start, read_store_timestamp(log.read(start, _HEAD_BYTES)))]
     except FileNotFoundError:

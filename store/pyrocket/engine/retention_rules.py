@@ -1,12 +1,12 @@
-"""Which log files have to go, and whether there is room for more: RocketMQ's rules, decided purely.
+"""Which log files to delete, and whether appends are refused: RocketMQ's rules, as pure functions.
 
-Files go from the oldest on, whole, and never the last one:
+Whole files are deleted, oldest first, and never the last one:
 
-- in the hours `at_hours`, or while the disk is fuller than `clean_ratio`, those whose last message
+- in the hours `at_hours`, or while the disk is fuller than `clean_ratio`: those whose last message
   is older than `hours`;
-- while the disk is fuller than `force_ratio`, whatever their age, until enough has gone to bring
-  it below (RocketMQ takes `files_per_run` each time, however few would do);
-- whatever the hour, while the files hold more than `total_bytes`.
+- while the disk is fuller than `force_ratio`: whatever their age, until usage is below it
+  (RocketMQ deletes `files_per_run` each time, even if fewer would do);
+- at any hour, while the files hold more than `total_bytes`.
 
 Above `full_ratio` appends are refused. Source: `DefaultMessageStore.CleanCommitLogService`.
 """
@@ -21,12 +21,12 @@ from pyrocket.disk.machine import DiskUsage
 _HOUR_MS = 3_600_000
 
 EXPIRED, TOTAL_BYTES, DISK = "expired", "total bytes", "disk"
-"""Why a file goes."""
+"""Why a file is deleted."""
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of the log, and when the next was begun, in epoch milliseconds."""
+    """One file of the log, and when the next one was started, in epoch milliseconds."""
 
     start: int
     bytes: int
@@ -35,7 +35,7 @@ class LogFile:
 
 @dataclass(frozen=True)
 class Removal:
-    """A file that goes, and why."""
+    """A file to delete, and why."""
 
     file: LogFile
     reason: str
@@ -43,7 +43,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class Kept:
-    """A file that would have to go, and what holds it, or one before it."""
+    """A file that exceeds the limits, and what needs it or a file before it."""
 
     file: LogFile
     held_by: str
@@ -51,7 +51,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class CleaningPlan:
-    """Files that go now, oldest first, and whether the disk is too full for appends."""
+    """Files to delete now, oldest first, and whether the disk is too full for appends."""
 
     removals: tuple[Removal, ...] = ()
     refuse_appends: bool = False
@@ -59,9 +59,9 @@ class CleaningPlan:
 
 @dataclass(frozen=True)
 class CleanReport:
-    """What a cleaning removed or, with `dry_run`, would remove; the queues follow the log.
+    """What a cleaning deleted or, with `dry_run`, would delete.
 
-    kept: files beyond the limits that stay for now, in the order of the log.
+    kept: files that exceed the limits but are still needed, in the order of the log.
     staged_files, staged_bytes: of rows that were staged for a sink and not published in a week.
     """
 
@@ -75,7 +75,7 @@ class CleanReport:
     kept: tuple[Kept, ...] = ()
 
     def then(self, later: "CleanReport") -> "CleanReport":
-        """Return what both removed; what stays is the later one's."""
+        """Return the sums of both; `kept` and `log_start` are the later report's."""
         return replace(
             later,
             removals=self.removals + later.removals,
@@ -85,33 +85,33 @@ class CleanReport:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the log files."""
+        """Bytes of the deleted log files."""
         return sum(removal.file.bytes for removal in self.removals)
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the log files that stay though they are beyond the limits."""
+        """Bytes of the log files that exceed the limits but are kept."""
         return sum(one.file.bytes for one in self.kept)
 
 
 def plan_cleaning(
     policy: Retention, files: Sequence[LogFile], disk: DiskUsage, now_ms: int
 ) -> CleaningPlan:
-    """Decide for a store that cleans itself; `files` are all of the log, oldest first."""
+    """Plan an automatic cleaning; `files` are all of the log, oldest first."""
     oldest = files[:-1][: policy.files_per_run]
     may_expire = disk.ratio > policy.clean_ratio or local_hour(now_ms) in policy.at_hours
     hours = policy.hours if may_expire else None
     expired = _expired(oldest, hours, now_ms)
     beyond = _beyond(files, oldest, policy.total_bytes)
-    in_the_way = _until_free(oldest, disk.excess_over(policy.force_ratio))
-    removals = _join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond, DISK: in_the_way})
+    for_space = _until_free(oldest, disk.excess_over(policy.force_ratio))
+    removals = _join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond, DISK: for_space})
     return CleaningPlan(tuple(removals), disk.ratio > policy.full_ratio)
 
 
 def plan_by_hand(
     files: Sequence[LogFile], now_ms: int, *, hours: float | None, total_bytes: int | None
 ) -> CleaningPlan:
-    """Decide for a user who names the limits: at any hour, and all files at once."""
+    """Plan a manual cleaning by the given limits: at any hour, any number of files."""
     oldest = files[:-1]
     expired = _expired(oldest, hours, now_ms)
     beyond = _beyond(files, oldest, total_bytes)
@@ -121,7 +121,10 @@ def plan_by_hand(
 def hold_back(
     removals: Sequence[Removal], held_from: int, held_by: str
 ) -> tuple[tuple[Removal, ...], tuple[Kept, ...]]:
-    """Return what may go of the log's oldest files, and what stays for what lies at `held_from`."""
+    """Split the log's oldest files into those to delete and those to keep.
+
+    A file is kept if it holds a record at or after log offset `held_from`, which `held_by` needs.
+    """
     ends = [one.file.start + one.file.bytes for one in removals]
     count = next((at for at, end in enumerate(ends) if end > held_from), len(ends))
     kept = (Kept(one.file, held_by) for one in removals[count:])
@@ -129,12 +132,12 @@ def hold_back(
 
 
 def local_hour(now_ms: int) -> int:
-    """Return the hour of the day in the local time zone, as RocketMQ's deleteWhen means it."""
+    """Return the hour of the day in the local time zone, which RocketMQ's deleteWhen uses."""
     return time.localtime(now_ms / 1000).tm_hour
 
 
 def _expired(files: Sequence[LogFile], hours: float | None, now_ms: int) -> int:
-    """Return how many of the oldest files have expired: the first that has not ends it."""
+    """Return how many of the oldest files have expired, up to the first that has not."""
     if hours is None:
         return 0
     kept = (at for at, file in enumerate(files) if file.closed_ms + hours * _HOUR_MS > now_ms)
@@ -142,12 +145,12 @@ def _expired(files: Sequence[LogFile], hours: float | None, now_ms: int) -> int:
 
 
 def _beyond(files: Sequence[LogFile], oldest: Sequence[LogFile], limit: int | None) -> int:
-    """Return how many of the oldest have to go for all files to hold at most `limit` bytes."""
+    """Return how many of the oldest to delete so that all files hold at most `limit` bytes."""
     return 0 if limit is None else _until_free(oldest, sum(file.bytes for file in files) - limit)
 
 
 def _until_free(files: Sequence[LogFile], wanted: int) -> int:
-    """Return how many of the oldest files it takes to free the bytes wanted."""
+    """Return how many of the oldest files to delete to free the wanted bytes."""
     count = 0
     while wanted > 0 and count < len(files):
         wanted -= files[count].bytes
@@ -156,7 +159,7 @@ def _until_free(files: Sequence[LogFile], wanted: int) -> int:
 
 
 def _join(files: Sequence[LogFile], counts: dict[str, int]) -> Iterator[Removal]:
-    """Yield each file that goes by any rule, with the first rule that says so."""
+    """Yield each file that any rule deletes, with the first such rule."""
     for at, file in enumerate(files):
         reason = next((reason for reason, count in counts.items() if at < count), None)
         if reason is None:

@@ -1,6 +1,7 @@
-"""Being a writer: recovery where the words are not true, sections, flushes and a clean end.
+"""The writing half of a store: recovery on open, exclusive sections, flushes, a clean shutdown.
 
-Who is alone there (`presence`) may recover at the start and shut down cleanly at the end.
+Only a writer that has the store exclusively (`WriterSession.claim`) recovers it, or shuts it down
+cleanly.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,27 +46,27 @@ class Writer:
         recovery: RecoveryHooks,
         hooks: Callable[[], Hooks] = Hooks,
     ) -> None:
-        """Open the directory; `hooks` returns those of the services when they are needed first."""
+        """Open the directory; `hooks` returns the services' hooks, called when first needed."""
         self._layout, self._clock = layout, clock
         self._recovery_hooks, self._hooks = recovery, hooks
         self._timeout_ms = config.lock_timeout_ms
         self._appended = False
         try:
             with translating_os_errors(layout.root, "open it again"):
-                self._come_in(config)
+                self._open(config)
         except BaseException:
-            self._let_go()
+            self._release()
             raise
 
-    def _come_in(self, config: StoreConfig) -> None:
+    def _open(self, config: StoreConfig) -> None:
         layout, clock = self._layout, self._clock
         make_folders(layout, config.dir_mode)
         self._write_lock = WriteLock(layout.mutex, layout.turnstile, lambda: last_holder(layout))
-        # All of it in one turn: two processes that make a store at once must make one.
+        # Under one write lock: two processes that create a store at once must create only one.
         with self._write_lock.hold(self._timeout_ms):
-            self._presence = WriterSession(layout)
-            self.page = self._presence.page
-            self._presence.sign()
+            self._session = WriterSession(layout)
+            self.page = self._session.page
+            self._session.sign()
             if not layout.looks_like_a_store:
                 # Written before `store.json`, which makes the directory a store.
                 RetentionFile(layout).keep(config.retention)
@@ -73,7 +74,7 @@ class Writer:
             topics = Topics(layout, clock)
             self._wire(topics)
             agree = partial(queues_agree, self._parts)
-            if not self._presence.state_is_valid(self.identity.key, self._log.ends_at, agree):
+            if not self._session.state_is_valid(self.identity.key, self._log.ends_at, agree):
                 self._recover()
             else:
                 self._log.check_whole(self.page[PUBLISHED])
@@ -111,53 +112,56 @@ class Writer:
         self._flush_service = FlushService(FlushPolicy.of(config), self.page, flush)
 
     def _recover(self) -> None:
-        """Make the words true; only for whoever has the store alone."""
-        if not self._presence.claim():
+        """Recover the store and validate the shared state; requires exclusive access.
+
+        Raises StoreLockedError (STORE_NEEDS_RECOVERY) if other processes have the store open.
+        """
+        if not self._session.claim():
             raise StoreLockedError(
                 f"{self._layout.root} needs recovery, but other processes have it open.",
                 remedy="Close it everywhere first.",
                 code="STORE_NEEDS_RECOVERY",
             )
         if self.page.was_interrupted():
-            # Before the recovery, which makes the words those of this boot.
+            # Before the recovery, which marks the shared state valid for this boot.
             now = max(self._clock(), self.page[STORE_TIME])
             for hook in self._recovery_hooks.after_unclean_end:
                 hook(now)
         recover_alone(self._parts, self._clock())
-        self._presence.validate_state(self.identity.key)
-        self._presence.share()
+        self._session.validate_state(self.identity.key)
+        self._session.share()
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the turn: the log and the tables are this process's alone.
+        """Hold the write lock: only this process may change the log and the metadata.
 
         An OSError inside becomes StorePermissionError or StoreUnavailableError (WRITE_FAILED).
         """
-        with self._turn(self._timeout_ms):
+        with self._locked(self._timeout_ms):
             yield
         self._flusher.notify_appended()
-        self._keys.catch_up(lambda: self._turn(self._timeout_ms))
+        self._keys.catch_up(lambda: self._locked(self._timeout_ms))
         self._cleaner.run_if_due(self.try_exclusive)
         for hook in self._hooks().after_section:
             hook()
 
     def run_maintenance(self) -> None:
-        """Index what was appended, and clean if it is time, where nobody writes meanwhile."""
+        """Index what was appended, and clean if it is due; skipped while another process writes."""
         self._keys.catch_up(self.try_exclusive)
         self._cleaner.run_if_due(self.try_exclusive)
 
     def try_exclusive(self) -> AbstractContextManager[None]:
-        """Hold the turn as `section` does, for a service: others' writes go before.
+        """Hold the write lock without waiting for it, for services: other writes have priority.
 
-        Raises StoreLockedError (LOCK_TIMEOUT) at once where somebody has the turn.
+        Raises StoreLockedError (LOCK_TIMEOUT) at once if the lock is held.
         """
-        return self._turn(0)
+        return self._locked(0)
 
     @contextmanager
-    def _turn(self, timeout_ms: int) -> Iterator[None]:
+    def _locked(self, timeout_ms: int) -> Iterator[None]:
         with self._write_lock.hold(timeout_ms):
-            self._presence.check_place()
-            self._presence.sign()
+            self._session.check_place()
+            self._session.sign()
             if self.page[STRUCTURE] != self._structure:
                 self._structure = self.page[STRUCTURE]
                 self._queues.close()
@@ -167,7 +171,7 @@ class Writer:
                 yield
 
     def check_fits(self, batches: Sequence[EncodedBatch]) -> None:
-        """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a log file."""
+        """Raise MessageError (RECORD_TOO_LARGE) if a record does not fit in a log file."""
         for batch in batches:
             if batch.data.size > self._log.max_record_bytes:
                 self._log.check_fits(batch.sizes)
@@ -180,14 +184,14 @@ class Writer:
         moves: Mapping[int, int] | None = None,
         make_room: bool = True,
     ) -> list[Appended]:
-        """Append the batches as one; the caller is in a section. See `Appender.append`.
+        """Append the batches as one; requires the write lock. See `Appender.append`.
 
-        Without `make_room` the disk may be fuller than the retention allows: for what is appended
-        so that files can go.
+        Without `make_room` the disk usage limit is not checked: for records that are re-appended
+        so that their files can be deleted.
         """
         if make_room:
             self._cleaner.make_room(sum(batch.data.size for batch in batches))
-        self._announce()
+        self._mark_in_use()
         start = self.page[PUBLISHED]
         appended = self._appender.append(batches, whole=whole, moves=moves)
         self._keys.note(start, appended)
@@ -197,12 +201,12 @@ class Writer:
     def append_streamed(
         self, chunks: Iterable[Chunk], preface: Preface | None = None, *, total_bytes: int = 0
     ) -> Streamed:
-        """Append chunks of `total_bytes` as one whole batch; the caller is in a section.
+        """Append chunks of `total_bytes` as one whole batch; requires the write lock.
 
-        See `Appender`.
+        See `Appender.append_streamed`.
         """
         self._cleaner.make_room(total_bytes)
-        self._announce()
+        self._mark_in_use()
         streamed = self._appender.append_streamed(chunks, preface)
         if streamed.appended is None:
             self._keys.defer(streamed.end - streamed.start)
@@ -211,13 +215,16 @@ class Writer:
         return streamed
 
     def move(self, moves: Mapping[int, int]) -> None:
-        """Move words of services, all or none, whoever dies; the caller is in a section."""
-        self._announce()
+        """Set service cursors, field → value, atomically even if the process is killed.
+
+        Requires the write lock.
+        """
+        self._mark_in_use()
         self.page.record_intent(self.page[PUBLISHED], moves)
         self.page.apply_intent()
 
-    def _announce(self) -> None:
-        """Say that the store is in use before the first byte is written."""
+    def _mark_in_use(self) -> None:
+        """Create `abort` and mark the shared state dirty before the first append."""
         if self._appended:
             return
         if not self._layout.abort.exists():
@@ -226,7 +233,7 @@ class Writer:
         self._appended = True
 
     def clean(self, *, hours: float | None, total_bytes: int | None) -> CleanReport:
-        """Remove by hand what exceeds the limits; see `Cleaner.clean`."""
+        """Delete files that exceed the given limits; see `Cleaner.clean`."""
         return self._cleaner.clean(self.exclusive, hours=hours, total_bytes=total_bytes)
 
     def set_retention(self, retention: Retention | None) -> None:
@@ -242,19 +249,19 @@ class Writer:
 
     @property
     def structure(self) -> int:
-        """Another number when topics or files have come or gone."""
+        """Version of the set of topics and files; changes when one is created or deleted."""
         return self.page[STRUCTURE]
 
     def structure_changed(self) -> None:
-        """Tell every reader that topics or files came or went."""
+        """Notify all processes that topics or files were created or deleted."""
         self._parts.structure_changed()
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Return where a queue ends; the caller is in a section."""
+        """Return a queue's next offset; requires the write lock."""
         return self._dispatcher.next_offset(topic, queue_id)
 
     def forget_queues(self) -> None:
-        """Drop open files of queues: some are about to be removed."""
+        """Close the open files of all queues, before some are deleted."""
         self._queues.close()
 
     def flush(self, timeout_ms: int | None = None) -> None:
@@ -262,7 +269,7 @@ class Writer:
         self._flusher.flush(timeout_ms)
 
     def flush_soon(self) -> None:
-        """Have everything published before the call flushed in a while, without waiting."""
+        """Request a flush of everything published before the call; returns without waiting."""
         self._flush_service.wake()
 
     def _after_sync(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
@@ -270,23 +277,23 @@ class Writer:
             self._checkpointer.after_flush(end, stored, cursors)
 
     def close(self, *, clean: bool) -> None:
-        """Leave; with `clean`, the last to leave shuts the store down cleanly."""
+        """Close the writer; with `clean`, the last open writer shuts the store down cleanly."""
         try:
-            if clean and self._presence.is_here and not self.page[FAILED]:
+            if clean and self._session.is_here and not self.page[FAILED]:
                 with (
                     translating_os_errors(self._layout.root, "open it again"),
                     self._write_lock.hold(self._timeout_ms),
                 ):
-                    self._presence.sign()
-                    if self._presence.claim():
+                    self._session.sign()
+                    if self._session.claim():
                         self._shut_down()
-                    # Before the turn ends: the next to come in must not find us here.
-                    self._presence.leave()
+                    # Before the write lock is released: the next writer must find itself alone.
+                    self._session.leave()
         finally:
-            self._let_go()
+            self._release()
 
     def _shut_down(self) -> None:
-        """Complete the queues, make all durable, and only then say that the end was clean.
+        """Complete and flush the log, queues and key index, and only then delete `abort`.
 
         A Java broker trusts the queues of a store without `abort`.
         """
@@ -305,8 +312,8 @@ class Writer:
         io.unlink(self._layout.abort)
         io.sync_directory(self._layout.root)
 
-    def _let_go(self) -> None:
-        parts = ("_flush_service", "_flusher", "files", "_keys", "_write_lock", "_presence")
+    def _release(self) -> None:
+        parts = ("_flush_service", "_flusher", "files", "_keys", "_write_lock", "_session")
         for held in [getattr(self, part, None) for part in parts]:
             if held is not None:
                 held.close()

@@ -1,7 +1,8 @@
-"""Being present in a directory: the shared words, and a claim that a Java broker respects.
+"""A writer session: the shared state, and a lock on the directory that a Java broker respects.
 
 Every writer holds a shared lock on RocketMQ's `lock` file for as long as it has the store open, so
-that a broker, which wants it alone, is refused. Whoever finds itself alone may recover.
+that a broker, which locks it exclusively, fails to start. A writer that gets the lock exclusively
+may recover the store.
 """
 
 import os
@@ -17,7 +18,7 @@ from pyrocket.errors import StoreFailedError, StoreLockedError
 
 
 class WriterSession:
-    """One process's presence as a writer; made in a turn. Raises StoreLockedError."""
+    """One process's session as a writer; created under the write lock. Raises StoreLockedError."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout, self._process = layout, os.getpid()
@@ -27,16 +28,16 @@ class WriterSession:
         if not self._lock.try_lock(shared=True):
             self.close()
             raise StoreLockedError(
-                f"another process, such as a Java broker, holds {layout.lock} alone.",
+                f"another process, such as a Java broker, has locked {layout.lock} exclusively.",
                 remedy="Stop it, or open the store read-only: that works at any time.",
             )
 
     def sign(self) -> None:
-        """Note that this process has the turn."""
+        """Record this process as the holder of the write lock."""
         self.page[HOLDER] = self._process
 
     def check_place(self) -> None:
-        """Refuse to write into whatever has taken this store's place."""
+        """Raise StoreFailedError (STORE_REPLACED) if the directory is no longer this store."""
         if not self.page.is_file_at(self._layout.state):
             raise StoreFailedError(
                 f"{self._layout.root} was removed or replaced while it was open.",
@@ -46,16 +47,17 @@ class WriterSession:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the process that came in, and the directory still the same."""
+        """Whether this process opened the session, and the directory is still the same."""
         return os.getpid() == self._process and self.page.is_file_at(self._layout.state)
 
     def state_is_valid(
         self, store: bytes, ends_at: Callable[[int], bool], agree: Callable[[], bool]
     ) -> bool:
-        """Whether nothing is to be recovered: the same boot, or a clean end in an earlier one.
+        """Whether no recovery is needed: valid in this boot, or a clean shutdown before it.
 
-        `ends_at` tells if the log looks as if it ended at an offset, `agree` if the queues look
-        as if they had all of it. Only who is alone asks: others' appends are not finished.
+        `ends_at` returns whether the log appears to end at an offset, `agree` whether the queues
+        appear to be complete. In the same boot, `agree` is called only if no other writer has the
+        store open: its appends may be unfinished.
         """
         seal = store, self._lock_identity()
         if self.page.is_valid(*seal):
@@ -70,7 +72,7 @@ class WriterSession:
     def _agrees(self, agree: Callable[[], bool]) -> bool:
         if not self.page.is_sound() or not agree():
             return False
-        # Who looks early does no harm; a damaged word would have everything come too late.
+        # Checking too early is harmless; a corrupt deadline would delay every delivery.
         self.page[NEXT_DUE] = 0
         self.page.reset_flush_counters()
         return True
@@ -82,23 +84,23 @@ class WriterSession:
             self.share()
 
     def validate_state(self, store: bytes) -> None:
-        """Declare the words true."""
+        """Mark the shared state valid for this boot, store and lock file."""
         self.page.validate_state(store, self._lock_identity())
 
     def claim(self) -> bool:
-        """Have the store alone, if nobody else is present."""
+        """Lock the store exclusively; return False if another process has it open."""
         return self._lock.try_lock()
 
     def share(self) -> None:
-        """Let others in again."""
+        """Change the exclusive lock back to a shared one."""
         self._lock.try_lock(shared=True)
 
     def leave(self) -> None:
-        """Let go of the lock; the words stay readable."""
+        """Release the lock; the shared state stays readable."""
         self._lock.unlock()
 
     def close(self) -> None:
-        """Leave for good."""
+        """Release the lock and unmap the shared state."""
         self._lock.close()
         self.page.close()
 
@@ -107,10 +109,10 @@ class WriterSession:
 
 
 def make_folders(layout: Layout, mode: int | None) -> None:
-    """Make the folders of a store where they are missing.
+    """Create the missing directories of a store.
 
-    Raises UnsupportedError, StoreDamagedError where links or devices have names of the store.
-    A directory that is no store yet gets the permissions `mode`.
+    A directory that is not a store yet gets the permissions `mode`. Raises UnsupportedError on a
+    network file system, StoreDamagedError if a link or a device has the name of a store file.
     """
     io.make_directory(layout.root)
     check_fixed_names(layout)
@@ -122,7 +124,7 @@ def make_folders(layout: Layout, mode: int | None) -> None:
 
 
 def last_holder(layout: Layout) -> int:
-    """Return the process that took the last turn; 0 where nobody has."""
+    """Return the id of the process that held the write lock last; 0 if none did."""
     try:
         page = SharedState(layout.state, writable=False)
     except FileNotFoundError:

@@ -36,7 +36,7 @@ def die_everywhere(tmp_path, patcher, clock, prepare, act):
                 DyingAt(patch, step, half)
                 act(store, prepared)
         except DeathError:
-            store._engine.writer._let_go()
+            store._engine.writer._release()
             yield path
         else:
             store.close()
