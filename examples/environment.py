@@ -177,10 +177,20 @@ def _stamp_file() -> Path:
 
 
 def _stamp(extras: list[str]) -> dict[str, Any]:
-    """What an environment was built from; the link tree in it holds the checkout's path."""
+    """What an environment was built from; its link tree has a link for each module."""
     setup = (CHECKOUT / "setup.py").read_bytes()
-    digest = hashlib.sha256(setup).hexdigest()
-    return {"checkout": str(CHECKOUT), "extras": sorted(extras), "setup": digest}
+    return {
+        "checkout": str(CHECKOUT),
+        "extras": sorted(extras),
+        "setup": hashlib.sha256(setup).hexdigest(),
+        "modules": hashlib.sha256("\n".join(_module_files()).encode()).hexdigest(),
+    }
+
+
+def _module_files() -> list[str]:
+    """Return the paths of all modules in the packages, relative to the checkout, sorted."""
+    roots = (CHECKOUT / "store" / "pyrocket", CHECKOUT / "connector" / "pyspark_pyrocket")
+    return sorted(str(path.relative_to(CHECKOUT)) for root in roots for path in root.rglob("*.py"))
 
 
 def _read_stamp() -> dict[str, Any]:

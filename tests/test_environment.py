@@ -63,6 +63,29 @@ def test_another_setup_py_installs_again_into_the_same_environment(checkout, ste
     assert steps == [CREATE, INSTALL, INSTALL]
 
 
+def test_a_module_that_was_added_moved_or_deleted_is_linked_again(checkout, steps):
+    """The install links each module by its path; what a module holds does not matter."""
+    room = checkout / "store" / "pyrocket" / "log"
+    room.mkdir(parents=True)
+    (room / "first.py").write_text("")
+    environment.prepare(["dev"])
+    (room / "first.py").write_text("changed = True")
+    (room / "__pycache__").mkdir()
+    (room / "__pycache__" / "first.cpython-310.pyc").write_text("")
+    environment.prepare(["dev"])
+    assert steps == [CREATE, INSTALL]
+    changes = (
+        lambda: (room / "second.py").write_text(""),
+        lambda: (room / "second.py").rename(room.parent / "second.py"),
+        lambda: (room.parent / "second.py").unlink(),
+    )
+    for change in changes:
+        change()
+        environment.prepare(["dev"])
+        environment.prepare(["dev"])
+    assert steps == [CREATE, INSTALL, INSTALL, INSTALL, INSTALL]
+
+
 def test_both_commands_share_one_environment(checkout, steps):
     environment.prepare(["examples"])
     environment.prepare(["dev", "java"])
