@@ -110,7 +110,8 @@ class PathTarget:
         try:
             side = opened()
         except StoreNotFoundError as error:
-            raise self.not_shared(f"there is no store: {error.message}") from error
+            reason = error.message.removesuffix(".")
+            raise self.not_shared(f"there is no store: {reason}") from error
         found = side.store_id
         # A directory that only Java has written has no uuid to compare.
         if self.store_id and found != self.store_id:

@@ -14,6 +14,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.sink.batch_identity import agreed, batch_of_task
 from pyspark_pyrocket.sink.writer import batch_writer, stream_writer
+from pyspark_pyrocket.transport.path import PathTarget
 from support.dying import STEPS
 
 SCHEMA = StructType([StructField("body", StringType())])
@@ -243,9 +244,17 @@ def test_a_task_on_another_machine_creates_no_store(box, request_to, in_task, mo
     in_task(batch=0)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
-    with pytest.raises(StoreNotSharedError, match="there is no store"):
+    with pytest.raises(StoreNotSharedError, match="there is no store") as refused:
         writer.write(rows("a"))
+    assert ".." not in str(refused.value)
     assert not Path(box.path).exists()
+
+
+def test_a_store_that_a_task_does_not_find_is_reported_in_whole_sentences(tmp_path):
+    with pytest.raises(StoreNotSharedError, match="STORE_NOT_SHARED") as refused:
+        PathTarget(str(tmp_path / "store"), "the driver's").open_source()
+    assert "there is no store" in refused.value.message
+    assert f"{tmp_path / 'store'}. The directory has to be" in str(refused.value)
 
 
 @pytest.mark.parametrize("there", ["nothing", "another store"])
