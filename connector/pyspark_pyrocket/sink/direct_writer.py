@@ -1,6 +1,6 @@
 """`delivery=at-least-once`: tasks append Arrow batches straight to the log.
 
-What a task has appended stays when the task is tried again, or when a micro-batch is replayed.
+Appended rows are kept when a task is retried or a micro-batch is replayed, so rows can be repeated.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from pyspark_pyrocket.worker import freeze_imports
 
 @dataclass(frozen=True)
 class RowsAppended(WriterCommitMessage):
-    """How many rows one task has appended, and where; `left_out` it has not written."""
+    """The number of rows that one task appended or, `left_out`, dropped (nullBody=drop)."""
 
     target: Target
     rows: int
@@ -35,7 +35,7 @@ class RowsAppended(WriterCommitMessage):
 
 @called_by_spark
 class DirectWriter(DataSourceArrowWriter):
-    """A batch write; the tasks' rows are visible since they were appended."""
+    """A batch write; rows are visible as soon as a task has appended them."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -45,9 +45,9 @@ class DirectWriter(DataSourceArrowWriter):
         return append_rows(self._sink, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """End the store cleanly, unless `flush=async` or somebody else is writing.
+        """Shut the store down cleanly, unless `flush=async` or another process is writing.
 
-        After that the next start of the machine need not read the log again.
+        After a clean shutdown the next writer does not need to recover.
         """
         _log_left_out(self._sink, messages)
         if self._sink.options.flush != FLUSH_ASYNC:
@@ -55,12 +55,12 @@ class DirectWriter(DataSourceArrowWriter):
                 replace(self._sink.target, store_id=None).open_sink().close()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: rows of tasks that succeeded stay; a log takes nothing back."""
+        """Do nothing: appended rows cannot be removed from a log."""
 
 
 @called_by_spark
 class DirectStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming write; Spark makes it anew for each micro-batch and again for its commit."""
+    """A streaming write; Spark creates one for each micro-batch and another for its commit."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -70,18 +70,18 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         return append_rows(self._sink, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Note the store that the query writes to; the rows are visible already."""
+        """Record the store that the query writes to; the rows are visible already."""
         sink = settle_store(self._sink, batchId)
         if sink.checkpoint is not None:
             sink.checkpoint.keep(sink.store)
         _log_left_out(self._sink, messages, f"micro-batch {batchId}: ")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: rows of tasks that succeeded stay; a log takes nothing back."""
+        """Do nothing: appended rows cannot be removed from a log."""
 
 
 def append_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
-    """Append every batch whole or not at all, in order; an error names the row's place."""
+    """Append the batches in order, each completely or not at all; an error names the row."""
     freeze_imports()
     some = with_rows(batches)
     if some is None:
@@ -91,11 +91,11 @@ def append_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
     flush = sink.options.flush
     store = open_for_writing(sink, flush="manual" if flush == FLUSH_TASK else flush)
     try:
-        rows, left_out = send_rows(sink, some, store.append, _what_stays)
+        rows, left_out = send_rows(sink, some, store.append, _outcome)
         if flush == FLUSH_TASK:
             store.flush()
     finally:
-        # The clean end makes every queue of the store durable: not for a task to do.
+        # A clean shutdown would flush every queue of the store, which is too much for one task.
         store.close(clean=False)
     return RowsAppended(sink.target, rows, left_out)
 
@@ -107,5 +107,5 @@ def _log_left_out(
     log_left_out(sink, sum(each.left_out for each in appended), batch)
 
 
-def _what_stays(rows_before: int) -> str:
+def _outcome(rows_before: int) -> str:
     return f"Nothing of this Arrow batch was appended; {rows_before} rows before it were."

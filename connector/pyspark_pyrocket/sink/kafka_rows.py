@@ -1,7 +1,7 @@
-"""Rows that Kafka stores and RocketMQ does not: null values, and keys of any bytes.
+"""Rows that Kafka can store and RocketMQ cannot: null values, and keys that are not text.
 
-Such a row is refused unless an option names a form for it; `columns.kafka` reads both forms. Pure,
-column by column.
+Such a row is an error unless an option selects an encoding; `columns.kafka` decodes them. Pure, and
+works on whole columns.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from pyspark_pyrocket.arrow_types import bytes_of, map_with_entry
 from pyspark_pyrocket.json.base64_columns import encode_column
 
 Sent = dict[str, pa.Array]
-"""The columns of an append by their names."""
+"""Column name → values, the columns of an append."""
 
 Rows = npt.NDArray[np.int64]
 """Indexes of rows in a batch."""
@@ -40,15 +40,17 @@ def rows_with_body(batch: pa.RecordBatch, at: int) -> Rows | None:
 
 
 def refuse_null_bodies(sent: Sent) -> None:
-    """Raise MessageError (BODY_NULL) about the first row without a body."""
+    """Raise MessageError (BODY_NULL), naming the first row without a body."""
     body = sent["body"]
     if not body.null_count:
         return
     row = pc.index(body.is_null(), True).as_py()
     keys = sent.get("keys")
     key = None if keys is None else keys[row].as_py()
-    whose = f", with the key {key!r}," if key else ""
-    raise MessageError(f"row {row}{whose} has a null body.", remedy=_WITHOUT_BODY, code="BODY_NULL")
+    with_key = f", with the key {key!r}," if key else ""
+    raise MessageError(
+        f"row {row}{with_key} has a null body.", remedy=_WITHOUT_BODY, code="BODY_NULL"
+    )
 
 
 def mark_null_bodies(sent: Sent) -> None:
@@ -60,7 +62,7 @@ def mark_null_bodies(sent: Sent) -> None:
 
 
 def encode_keys(sent: Sent) -> None:
-    """Encode keys of any bytes as base64, with the property that marks them; null is no key."""
+    """Encode binary keys as base64, with the property that marks them; null means without a key."""
     keys = sent["keys"].cast(pa.binary())
     _add_property(sent, keys.is_valid(), KEY_ENCODING_PROPERTY, "base64")
     sent["keys"] = encode_column(keys)

@@ -1,4 +1,4 @@
-"""What a sink settles on the driver, before any task runs: options, columns, store and topic."""
+"""Prepares a sink on the driver, before any task runs: options, columns, store and topic."""
 
 import socket
 from dataclasses import dataclass, replace
@@ -24,13 +24,13 @@ from pyspark_pyrocket.transport.path import PathTarget
 
 @dataclass(frozen=True)
 class Sink:
-    """All that a task needs to know.
+    """Everything that the tasks of a write need.
 
-    target: the store that the driver has found; without an id where a stream has none and it is
-        not known yet whether its first batch is being written, which creates one (`settle_store`).
-    json_body: what bodies are made of; None where they are a column.
-    checkpoint: of a stream, where it is known.
-    host: of a stream, the driver's.
+    target: the store that the driver opened; without an id if a stream has no store and it is not
+        known yet whether this is its first batch, which creates one (`settle_store`).
+    json_body: the columns that are encoded as a JSON body; None if the body is a column.
+    checkpoint: the checkpoint of a stream, if known.
+    host: the driver's host name, for a stream; empty for a batch write.
     """
 
     options: WriteOptions
@@ -42,7 +42,7 @@ class Sink:
 
     @property
     def store(self) -> str:
-        """The uuid of the store; empty where there is none yet."""
+        """The uuid of the store; empty if there is none yet."""
         return self.target.store_id or ""
 
     def with_store(self, store: str) -> "Sink":
@@ -51,7 +51,7 @@ class Sink:
 
     @property
     def body_position(self) -> int | None:
-        """Which column of the DataFrame is the body; None where several are made into it."""
+        """The index of the DataFrame's body column; None if several columns are encoded as JSON."""
         if self.json_body is None:
             return self.columns["body"].position
         return self.json_body.positions[0] if self.json_body.whole else None
@@ -60,14 +60,14 @@ class Sink:
 def prepare_sink(
     request: Request, schema: StructType, overwrite: bool, *, streaming: bool = False
 ) -> Sink:
-    """Check everything and make sure that the store and the topic exist.
+    """Check options and columns, and make sure that the store and the topic exist.
 
-    Takes a millisecond when they do: Spark asks twice for each micro-batch.
+    Takes a millisecond if they exist; Spark calls this twice for each micro-batch.
     """
     options = WriteOptions.parse(request, streaming=streaming)
     if overwrite:
         raise OptionError(
-            "mode('overwrite') and outputMode('complete') would replace what the topic holds.",
+            "mode('overwrite') and outputMode('complete') would replace the messages of the topic.",
             remedy="A log cannot be overwritten: use mode('append') or outputMode('append'). To "
             "start with an empty topic, delete it first with Store.topics.delete().",
             code="OPTION_OVERWRITE",
@@ -90,14 +90,14 @@ def prepare_sink(
 def _begin(sink: Sink, *, create: bool, noted: str = "") -> str:
     """Make sure that the store and the topic exist; return the store's uuid.
 
-    `noted` is the store that a stream wrote to last, where that is known. Raises
-    StoreNotFoundError where there is no store, without `create`; SinkError (SINK_STORE_CHANGED);
-    OptionError (RETENTION_DIFFERS).
+    `noted` is the store that a stream wrote to last, if known. Raises StoreNotFoundError if the
+    store is missing and `create` is false; SinkError (SINK_STORE_CHANGED); OptionError
+    (RETENTION_DIFFERS).
     """
     options = sink.options
     retention = options.retention
-    # Opened for writing even if nothing is missing: a store that a broker holds, or that needs
-    # recovery after a crash, is dealt with here and not by several tasks at once.
+    # Opened for writing even if nothing is missing: if a broker holds the store, or it needs
+    # recovery after a crash, the driver handles that here instead of several tasks at once.
     config = StoreConfig(
         dir_mode=options.directory_mode,
         retention=retention.for_creation() if retention and create else None,
@@ -106,7 +106,7 @@ def _begin(sink: Sink, *, create: bool, noted: str = "") -> str:
     try:
         if options.on_batch_gap != ACCEPT:
             _check_store(sink, noted, opened.store_id)
-        # A retention that is changed under a running stream must not end the stream.
+        # Changing the retention during a running stream must not fail the stream.
         if retention is not None and noted != opened.store_id:
             retention.check(options.path, opened.retention)
         if options.topic:
@@ -117,9 +117,9 @@ def _begin(sink: Sink, *, create: bool, noted: str = "") -> str:
 
 
 def _without_store(sink: Sink) -> Sink:
-    """Begin the store of a stream if this is known to be its first batch.
+    """Create the store of a stream if this is known to be its first batch.
 
-    Raises SinkError (SINK_STORE_CHANGED) where it is known to be a later one.
+    Raises SinkError (SINK_STORE_CHANGED) if it is known to be a later one.
     """
     checkpoint, options = sink.checkpoint, sink.options
     if checkpoint is None and options.create_if_missing:
@@ -137,7 +137,7 @@ def _check_store(sink: Sink, known: str, found: str) -> None:
 
 
 def settle_store(sink: Sink, batch: int) -> Sink:
-    """Return the sink with its store, which the first batch of a stream begins if it has none.
+    """Return the sink with its store, which the first batch of a stream creates if missing.
 
     Raises SinkError (SINK_STORE_CHANGED) for a later batch, StoreNotSharedError on another machine.
     """
@@ -151,13 +151,13 @@ def settle_store(sink: Sink, batch: int) -> Sink:
 
 
 def store_changed(sink: Sink, known: str, found: str) -> SinkError:
-    """Return the error of a query whose store is gone from its path, or another one."""
+    """Return the error of a query whose store is missing at its path or was replaced."""
     wrote = f"the store {known}" if known else "a store"
     return SinkError(
         f"the query wrote to {wrote}, and now {found} at {sink.options.path}. Nothing was created"
         " or written.",
-        remedy="Mount the disk, or restore the store. To go on in another store, which has to be "
-        "there (`Store.open(path, create=True)` makes one), set the option onBatchGap=accept; to "
+        remedy="Mount the disk, or restore the store. To continue in another store, which has to "
+        "exist (`Store.open(path, create=True)` creates one), set the option onBatchGap=accept; to "
         "publish everything again give the query a new checkpoint location.",
         code="SINK_STORE_CHANGED",
     )
@@ -195,7 +195,7 @@ def open_for_writing(sink: Sink, flush: str = "manual") -> MessageSink:
 
 
 def open_for_staging(sink: Sink) -> MessageSink:
-    """Open the driver's store for staging, which needs no lock."""
+    """Open the driver's store for staging, which does not take the write lock."""
     return _open(sink, staging=True, flush="manual")
 
 
@@ -208,7 +208,7 @@ def _open(sink: Sink, *, staging: bool, flush: str) -> MessageSink:
     )
     if sink.host != socket.gethostname():
         return sink.target.open_sink(config=config, staging=staging)
-    # A stream's task on the driver's machine: another store, or none, is no other mount.
+    # On the driver's machine the mounts are the driver's: a missing or other store has changed.
     try:
         opened = replace(sink.target, store_id=None).open_sink(config=config, staging=staging)
     except StoreNotFoundError as error:

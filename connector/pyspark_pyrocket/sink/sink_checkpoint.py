@@ -2,9 +2,9 @@
 
     pyrocket-sink.json    {"version": 1, "store": "<uuid>"}
 
-Without it, a query whose store is missing, for example because a disk is not mounted, would begin a
-new store in its place. It is kept only in a local checkpoint that the option `checkpointLocation`
-names: Spark does not pass any other location to a sink.
+Without it, a query whose store is missing, for example because a disk is not mounted, would create
+a new store in its place. The file is written only to a local checkpoint given by the option
+`checkpointLocation`: Spark does not pass any other location to a sink.
 """
 
 import json
@@ -43,7 +43,7 @@ class SinkCheckpoint:
 
     @property
     def batch(self) -> int:
-        """The micro-batch that is being written: Spark plans it here first. 0 before that."""
+        """The number of the current micro-batch, which Spark plans here before writing; else 0."""
         return max(map(int, filter(str.isdigit, os.listdir(self.path / _OFFSETS))), default=0)
 
     def store(self) -> str:

@@ -1,7 +1,8 @@
 """`delivery=exactly-once`: tasks stage their rows beside the log, the driver publishes them all.
 
-Nobody sees a staged row. What tasks leave that failed, were repeated or came second is never
-published; what the driver publishes again, the store knows by the batch's identity, and drops.
+Staged rows are invisible to readers. Rows staged by failed, repeated or speculative attempts of a
+task are never published; if the driver publishes a batch twice, the store recognizes it by its
+identity and drops the second.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ from pyspark_pyrocket.worker import freeze_imports
 
 @dataclass(frozen=True)
 class RowsStaged(WriterCommitMessage):
-    """What one task has staged, None where it had no rows, and for which batch."""
+    """The rows staged by one task, None if it had no rows, and their batch."""
 
     batch: SinkBatch
     staged: Staged | None
@@ -41,11 +42,11 @@ class RowsStaged(WriterCommitMessage):
 
 @called_by_spark
 class StagedWriter(DataSourceArrowWriter):
-    """A batch write; all of its rows become visible in `commit`, or none ever."""
+    """A batch write; `commit` makes all of its rows visible at once."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        # The same object goes to the tasks and to the commit.
+        # Spark uses this object for the tasks and for the commit, so both have the same identity.
         self._batch = batch_of_write(sink.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -53,9 +54,9 @@ class StagedWriter(DataSourceArrowWriter):
         return stage_rows(self._sink, self._batch, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish durably; end the store cleanly, unless somebody else is writing.
+        """Publish durably; shut the store down cleanly, unless another process is writing.
 
-        After that the next start of the machine need not read the log again.
+        After a clean shutdown the next writer does not need to recover.
         """
         staged = _all_staged(messages)
         store = open_for_writing(self._sink)
@@ -72,13 +73,13 @@ class StagedWriter(DataSourceArrowWriter):
             store.close()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what is known to be staged."""
+        """Remove the staged rows of the tasks that reported them."""
         discard(self._sink, messages)
 
 
 @called_by_spark
 class StagedStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming write; Spark makes it anew for each micro-batch and again for its commit."""
+    """A streaming write; Spark creates one for each micro-batch and another for its commit."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -90,22 +91,22 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the micro-batch durably, or drop it if it has been published before.
 
-        Raises SinkError: SINK_FENCED, if a later run of the query has taken over; and where
-        checkpoint and store do not fit together: SINK_BATCH_BEHIND, SINK_BATCH_DIFFERS,
-        SINK_BATCH_GAP, SINK_STORE_CHANGED.
+        Raises SinkError: SINK_FENCED if a later run of the query has published; SINK_BATCH_BEHIND,
+        SINK_BATCH_DIFFERS, SINK_BATCH_GAP or SINK_STORE_CHANGED if the checkpoint and the store do
+        not match.
         """
-        told = [each.batch for each in messages if isinstance(each, RowsStaged)]
-        if told:
+        batches = [each.batch for each in messages if isinstance(each, RowsStaged)]
+        if batches:
             sink = settle_store(self._sink, batchId)
-            publish(sink, agreed(told, batchId), _all_staged(messages))
+            publish(sink, agreed(batches, batchId), _all_staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what is known to be staged."""
+        """Remove the staged rows of the tasks that reported them."""
         discard(self._sink, messages)
 
 
 def stage_rows(sink: Sink, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) -> RowsStaged:
-    """Stage all rows of a task, in order; an error names the row's place."""
+    """Stage all rows of a task, in order; an error names the row and the task."""
     freeze_imports()
     some = with_rows(batches)
     if some is None:
@@ -126,9 +127,9 @@ def stage_rows(sink: Sink, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) 
 
 
 def publish(sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> None:
-    """Publish a micro-batch; of one without rows it is only noted that it had none.
+    """Publish a micro-batch; for one without rows only its number is recorded.
 
-    The store is not ended cleanly, the next one comes soon.
+    The store is not shut down cleanly, because the next micro-batch follows soon.
     """
     some = any(one.rows for one in staged)
     store = open_for_writing(sink) if some else open_for_staging(sink)
@@ -151,7 +152,7 @@ def _publish(
 
 
 def discard(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Remove what tasks have staged for nothing; whatever cannot be removed goes by its age."""
+    """Remove staged rows that will not be published; on failure they are left to expire."""
     with suppress(PyrocketError, OSError), closing(open_for_staging(sink)) as store:
         store.discard(_all_staged(messages))
 

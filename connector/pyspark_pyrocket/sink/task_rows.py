@@ -19,7 +19,7 @@ _ROW = re.compile(r"\brow (\d+)\b")
 
 
 def with_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch] | None:
-    """Return the batches that have rows, or None if there are none: no store need be opened."""
+    """Return the batches that have rows; None if there are none, so that no store is opened."""
     some = filter(len, batches)
     first = next(some, None)
     return None if first is None else chain([first], some)
@@ -31,15 +31,15 @@ def send_rows(
     append: Callable[..., object],
     outcome: Callable[[int], str],
 ) -> tuple[int, int]:
-    """Call `append(batch, topic=, first_queue=)` for every batch; return the rows written and left
-    out.
+    """Call `append(batch, topic=, first_queue=)` for every batch.
 
-    outcome: rows before the current batch → a sentence for errors: what of the write is visible.
-    Raises InvalidInputError, which names the row and its task.
+    outcome: number of rows written before the current batch → a sentence for errors on which rows
+    are visible. Returns the numbers of rows written and left out. Raises InvalidInputError, which
+    names the row and its task.
     """
     rows = left_out = 0
-    # Rows without a queue or key go round robin. Each task begins at another queue, so that
-    # micro-batches of a few rows do not all go to the first queue.
+    # Rows without a queue or key are distributed round robin. Each task begins at a random queue,
+    # so that micro-batches of a few rows do not all use the first queue.
     first_queue = random.randrange(1 << 16)
     options = sink.options
     for number, batch in enumerate(batches):
@@ -63,7 +63,7 @@ def send_rows(
 
 
 def _kept(sink: Sink, batch: pa.RecordBatch) -> Rows | None:
-    """Return the rows of a batch that are written; None for all."""
+    """Return the rows of a batch that are written; None if all are."""
     at = sink.body_position
     return rows_with_body(batch, at) if sink.options.null_body == DROP and at is not None else None
 
@@ -71,7 +71,7 @@ def _kept(sink: Sink, batch: pa.RecordBatch) -> Rows | None:
 def _placed(
     error: InvalidInputError, batch: int, rows_before: int, kept: Rows | None, outcome: str
 ) -> InvalidInputError:
-    """Return the error with the task, and the row counted from the task's first."""
+    """Return the error with the task, and the row numbered from the task's first row."""
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
 

@@ -35,16 +35,18 @@ from pyspark_pyrocket.tools.checkpoints.show import document, show_checkpoint, s
 from pyspark_pyrocket.transport.interface import Bounds
 from pyspark_pyrocket.transport.path import opened_source
 
-_store = click.option("--store", help="The store's directory; else that of PYROCKET_STORE.")
+_store = click.option("--store", help="The store's directory; by default PYROCKET_STORE.")
 _topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
-_force = click.option("--force", is_flag=True, help="Although a query reads the store just now.")
+_force = click.option(
+    "--force", is_flag=True, help="Continue even if a query is reading the store."
+)
 _source = click.option("--source", type=int, help="Which source of the query, from 0.")
 
 
 @click.group(cls=CommandGroup)
 def checkpoint() -> None:
-    """Show, move and make checkpoints of streaming queries; follow groups with them."""
+    """Show, move and create checkpoints of streaming queries; exchange offsets with groups."""
 
 
 @checkpoint.command()
@@ -53,7 +55,7 @@ def checkpoint() -> None:
 @as_json
 @exits
 def show(directory: str, store: str | None, as_json: bool) -> int:
-    """Show how far the query with the checkpoint in DIRECTORY is.
+    """Show the progress of the query with the checkpoint in DIRECTORY.
 
     With the store's directory also how much is left to read. Exits with 1 if files are damaged.
     """
@@ -68,7 +70,7 @@ def show(directory: str, store: str | None, as_json: bool) -> int:
 @checkpoint.command()
 @directory
 @click.option("--to", required=True, help="earliest, latest, committed, a time, or JSON.")
-@click.option("--group", default="", help="With --to committed: whose offsets.")
+@click.option("--group", default="", help="With --to committed: the group.")
 @_store
 @_topics
 @_source
@@ -89,12 +91,12 @@ def reset(
     force: bool,
     as_json: bool,
 ) -> int:
-    """Let the query with the checkpoint in DIRECTORY go on somewhere else.
+    """Move the query with the checkpoint in DIRECTORY to other offsets.
 
     Times are written as for the option startingTimestamp (-1h, 2026-01-31T12:00:00Z), JSON as for
-    startingOffsets. Stop the query first. It goes on with its next micro-batch, so that sinks and
-    states stay as they are; what it has written already stays, too. With --json it does not ask:
-    give --yes, or it does nothing.
+    startingOffsets. Stop the query first. It continues with its next micro-batch, so sinks and
+    states stay as they are; rows that it has written already stay, too. With --json there is no
+    question: without --yes nothing is changed.
     """
     found = read_checkpoint(directory)
     place = place_options(to) | ({"group": group} if group else {})
@@ -106,7 +108,7 @@ def reset(
 
 @checkpoint.command("from-group")
 @directory
-@click.option("--group", required=True, help="The group that says where to begin.")
+@click.option("--group", required=True, help="The group at whose offsets to begin.")
 @click.option("--topic", "topics", multiple=True, required=True, help="May be repeated.")
 @_store
 @dry_run
@@ -120,9 +122,9 @@ def from_group(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Make a checkpoint in DIRECTORY, new or empty, that begins where a group stands.
+    """Create a checkpoint in DIRECTORY, new or empty, at the committed offsets of a group.
 
-    A query that is given it as checkpointLocation, with these topics, goes on from there.
+    A query with this checkpointLocation and these topics continues from there.
     """
     with opened_source(_store_path(store)) as opened:
         known = topics_of(opened.committed(group))
@@ -140,8 +142,8 @@ def from_group(
 
 @checkpoint.command("to-group")
 @directory
-@click.option("--group", required=True, help="The group to be moved; it is made if need be.")
-@click.option("--backwards", is_flag=True, help="Also where the group is further than the query.")
+@click.option("--group", required=True, help="The group to move; created if missing.")
+@click.option("--backwards", is_flag=True, help="Also move queues in which the group is ahead.")
 @_store
 @_topics
 @_source
@@ -158,9 +160,9 @@ def to_group(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Commit for a group what the query with the checkpoint in DIRECTORY has read.
+    """Commit for a group the offsets of the query with the checkpoint in DIRECTORY.
 
-    That is up to the last micro-batch that Spark has committed.
+    They are those of the last micro-batch that Spark has committed.
     """
     check_group_name(group)
     offset = _committed(read_checkpoint(directory), source)
@@ -169,7 +171,7 @@ def to_group(
         counts_in = offset.source.store
         if counts_in and opened.store_id and counts_in != opened.store_id:
             raise InvalidInputError(
-                f"The checkpoint counts in store {counts_in}, not in {opened.store_id}.",
+                f"The checkpoint's offsets are of store {counts_in}, not of {opened.store_id}.",
                 remedy="Name the directory that the query reads with --store.",
                 code="STORE_CHANGED",
             )
@@ -202,7 +204,7 @@ def _committed(found: Checkpoint, source: int | None) -> StreamOffset:
         return ours[source]
     raise InvalidInputError(
         f"{found.path} holds committed offsets of the pyrocket sources {list(ours) or 'none'}.",
-        remedy="Name one with --source." if ours else "Let the query end a micro-batch first.",
+        remedy="Name one with --source." if ours else "Let the query commit a micro-batch first.",
         code="CHECKPOINT_SOURCE",
     )
 
@@ -224,8 +226,8 @@ def _do(move: Move, now_ms: int, *, dry_run: bool, yes: bool, as_json: bool) -> 
             }
         )
     elif agreed:
-        where = f" What it replaces is kept in {kept}." if kept else ""
-        click.echo(f"The next start of the query goes on there.{where}")
+        where = f" The replaced files are kept in {kept}." if kept else ""
+        click.echo(f"At its next start the query continues from there.{where}")
     return OK if agreed or dry_run else FOUND
 
 
@@ -234,15 +236,15 @@ def _show_move(move: Move) -> None:
     show_table(_group_table(before, move.after.offsets))
     for number in move.replaces:
         click.echo(
-            f"Micro-batch {number} was planned: it is not run again, and what it has written to its"
-            " sink stays there."
+            f"Micro-batch {number} was planned: it will not run again, and its sink keeps"
+            " the rows that it has written."
         )
     for name in move.in_the_way:
-        click.echo(f"{name} keeps Spark from reading the checkpoint: it is moved away.")
+        click.echo(f"{name} keeps Spark from reading the checkpoint and is moved to the backup.")
 
 
 def _shown(offset: StreamOffset) -> dict[str, dict[int, int]]:
-    """Return the offsets by topic, those that are waited for without queues."""
+    """Return the offsets by topic; a topic that does not exist yet has no queues."""
     return {topic: {} for topic in offset.topics} | offset.offsets.by_topic()
 
 
@@ -254,7 +256,7 @@ def _group_table(before: Offsets, after: Offsets) -> Iterator[tuple[str, ...]]:
 
 
 def _bounds(found: Checkpoint, store: str | None) -> Bounds | None:
-    """Return what the queues have, or None if no store is named or it is another one."""
+    """Return the bounds of the queues; None if no readable store is named."""
     path = store or os.environ.get("PYROCKET_STORE", "")
     if not path:
         return None
@@ -283,7 +285,7 @@ def _refuse_running(path: str, *, force: bool) -> None:
     processes = [] if force else still_running(Path(path))
     if processes:
         raise StoreUnavailableError(
-            f"A streaming query reads {path} at the moment (process {processes[0]}).",
+            f"A streaming query is reading {path} (process {processes[0]}).",
             remedy="Stop it if it is the one with this checkpoint; otherwise give --force.",
             code="QUERY_RUNNING",
         )

@@ -1,11 +1,11 @@
-"""The files in which Spark keeps a query's progress, as this reads and writes them.
+"""Reads the files in which Spark keeps a query's progress, its checkpoint.
 
     metadata        {"id": …}: the query
-    offsets/N       a version line, a JSON line with settings, and a line for each source: where
-                    micro-batch N ends; written before it runs
-    commits/N       written when it has ended
-    .N.crc          beside each: a CRC-32 for every 512 bytes, where Spark's file manager is one
-                    that writes them; with a wrong one Spark does not read the file
+    offsets/N       a version line, a JSON line with settings, and a line for each source: the
+                    end of micro-batch N; written before it runs
+    commits/N       written after it has ended
+    .N.crc          beside each: a CRC-32 for every 512 bytes, if Spark's file manager writes
+                    them; Spark does not read a file whose checksum differs
 
 Source: `HDFSMetadataLog`, `OffsetSeqLog`, `CommitLog` of Spark, `ChecksumFileSystem` of Hadoop.
 """
@@ -64,8 +64,8 @@ class PlannedBatch:
 class Damage:
     """A file that Spark cannot read, and why.
 
-    in_the_way: the file that has to be removed for Spark to go on, this one or its checksum; or
-    empty.
+    in_the_way: the file that has to be removed before Spark can start, this one or its checksum;
+    empty if removing one does not help.
     """
 
     file: str
@@ -77,9 +77,9 @@ class Damage:
 class Checkpoint:
     """The contents of a checkpoint directory.
 
-    batches: those that can be read, ascending; Spark keeps the last hundred.
+    batches: the readable micro-batches, ascending; Spark keeps the last hundred.
     planned: all numbers in `offsets/`.
-    foreign: files that are not Spark's.
+    foreign: files that are neither Spark's nor pyrocket's.
     """
 
     path: Path
@@ -118,7 +118,7 @@ def read_checkpoint(directory: str) -> Checkpoint:
     if not (path / OFFSETS).is_dir() and not (path / METADATA).is_file():
         raise InvalidInputError(
             f"there is no checkpoint of a streaming query in {path}.",
-            remedy="Name what the query was given as checkpointLocation.",
+            remedy="Name the directory that is the query's checkpointLocation.",
             code="CHECKPOINT_NOT_FOUND",
         )
     damaged: list[Damage] = []
@@ -152,7 +152,7 @@ def _committed(path: Path, planned: list[int], damaged: list[Damage]) -> set[int
         if _lines(path, name, damaged, in_the_way=name) is None:
             continue
         if planned and number not in planned:
-            damaged.append(Damage(name, f"There is no {OFFSETS}/{number} to it.", name))
+            damaged.append(Damage(name, f"There is no {OFFSETS}/{number} for it.", name))
             continue
         committed.add(number)
     return committed
@@ -166,7 +166,7 @@ def _read_batch(
     if lines is None:
         return None
     if len(lines) < 3 or not isinstance(_json_or_none(lines[1]), dict):
-        damaged.append(Damage(name, "It has no settings and offsets behind its first line."))
+        damaged.append(Damage(name, "It has no settings and offsets after its first line."))
         return None
     batch = PlannedBatch(number, lines[1], tuple(lines[2:]), committed)
     try:
@@ -180,7 +180,7 @@ def _read_batch(
 def _lines(
     path: Path, name: str, damaged: list[Damage], *, in_the_way: str = ""
 ) -> list[str] | None:
-    """Return a file's lines, or None with the fault added to `damaged`."""
+    """Return a file's lines; if it cannot be read, add the reason to `damaged` and return None."""
     file = path / name
     try:
         content = file.read_bytes()
@@ -213,7 +213,7 @@ def _query_id(path: Path, damaged: list[Damage]) -> str:
     try:
         return str(json.loads((path / METADATA).read_text())["id"])
     except FileNotFoundError:
-        damaged.append(Damage(METADATA, "It is missing: Spark would begin another query."))
+        damaged.append(Damage(METADATA, "It is missing: Spark would start a new query."))
     except (OSError, ValueError, KeyError, TypeError) as error:
         damaged.append(Damage(METADATA, f"It cannot be read: {error!r}"))
     return ""

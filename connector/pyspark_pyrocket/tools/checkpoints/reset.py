@@ -1,11 +1,12 @@
-"""Moving a query: it goes on somewhere else, and its sink notices nothing but an empty micro-batch.
+"""Moves a query to other offsets; its sink only sees one empty micro-batch.
 
 The checkpoint gets the plan of one more micro-batch, which ends at the new offsets and reads
-nothing, as `initial` in them says. At its next start Spark runs it, commits it, and plans from
-there. So every sink and every state sees an unbroken series of micro-batches, and no file of Spark
-is changed, unless the last one was planned and not committed: that plan is replaced, and what it
-had written to the sink by then stays there. So is a last plan that cannot be read, as a loss of
-power leaves one; other files that keep Spark from reading are moved away.
+nothing, because they are marked `initial`. At its next start Spark runs it, commits it, and plans
+from there. So every sink and every state sees an unbroken series of micro-batches, and no file of
+Spark is changed, unless the last micro-batch was planned and not committed: that plan is replaced,
+and rows that it has written to the sink stay there. A last plan that cannot be read, for example
+after a power loss, is replaced, too; other files that prevent Spark from reading the checkpoint are
+moved to the backup.
 """
 
 import json
@@ -37,7 +38,7 @@ from pyspark_pyrocket.tools.checkpoints.files import (
 )
 from pyspark_pyrocket.transport.interface import MessageSource
 
-_WORDS = ("earliest", "latest", "committed")
+_NAMED = ("earliest", "latest", "committed")
 
 _SETTINGS = {
     "spark.sql.dropDuplicates.deterministicKeyOrder.enabled": "true",
@@ -49,17 +50,17 @@ _SETTINGS = {
     "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled": "true",
     "spark.sql.streaming.statefulOperator.useStrictDistribution": "true",
 }
-"""Of a query whose checkpoint is made here: Spark's own defaults. Where one is missing Spark takes
-the checkpoint for one of a release that did not have it yet."""
+"""Spark's defaults, for a new checkpoint: Spark treats a missing one as a sign of a checkpoint from
+an earlier release that did not have the setting."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """What is to be written: the plan of micro-batch `batch`, which reads nothing.
+    """A plan to write: micro-batch `batch`, which reads nothing.
 
     before, after: the offsets of the source that is moved; `before` is None in a new checkpoint.
-    replaces: the plans, of this number and before it, in whose place it is written.
-    in_the_way: files that are moved away.
+    replaces: the numbers of the plans that it replaces, up to `batch`.
+    in_the_way: files that are moved to the backup.
     """
 
     path: Path
@@ -73,9 +74,9 @@ class Move:
 
 
 def place_options(to: str) -> dict[str, str]:
-    """Return what a place is as options of a query: a word, JSON with offsets, or a time."""
+    """Return the options of a query for `to`: a name, JSON with offsets, or a time."""
     text = to.strip()
-    if text.lower() in _WORDS or text.startswith("{"):
+    if text.lower() in _NAMED or text.startswith("{"):
         return {"startingOffsets": text}
     return {"startingTimestamp": text}
 
@@ -90,15 +91,15 @@ def plan_reset(
 ) -> Move:
     """Return how to move a query to `place`, all of its topics or only `topics`.
 
-    source: its place among those of the query, if more than one is pyrocket's. Raises
-    InvalidInputError (CHECKPOINT_EMPTY, CHECKPOINT_SOURCE, CHECKPOINT_TOPIC), what a new query at
-    that place does, and DataLossError about topics that are to stay where they are and cannot.
+    source: its index among the sources of the query, required if several are pyrocket's. Raises
+    InvalidInputError (CHECKPOINT_EMPTY, CHECKPOINT_SOURCE, CHECKPOINT_TOPIC), the errors of a new
+    query at `place`, and DataLossError if a topic that is not moved has lost its offsets.
     """
     newest = checkpoint.newest
     if newest is None:
         raise InvalidInputError(
-            f"{checkpoint.path} holds no micro-batch that can be read.",
-            remedy="A query that has had none starts as its options say. Otherwise make a"
+            f"{checkpoint.path} holds no readable micro-batch.",
+            remedy="A query without one starts as its options define. Otherwise create a"
             " checkpoint with `pyrocket checkpoint from-group` in an empty directory.",
             code="CHECKPOINT_EMPTY",
         )
@@ -122,7 +123,7 @@ def plan_reset(
 
 
 def plan_new(path: Path, reads: MessageSource, options: dict[str, str], now_ms: int) -> Move:
-    """Return how to make a checkpoint whose query starts where `options` say.
+    """Return how to create a checkpoint whose query starts at the offsets that `options` define.
 
     Raises InvalidInputError (CHECKPOINT_EXISTS) unless the directory is missing or empty.
     """
@@ -140,17 +141,17 @@ def plan_new(path: Path, reads: MessageSource, options: dict[str, str], now_ms: 
 
 
 def write_move(move: Move, now_ms: int) -> Path | None:
-    """Write the plan, durably; return where what it replaces is kept, if there was anything.
+    """Write the plan durably; return the backup directory of replaced files, or None without any.
 
-    Raises InvalidInputError (CHECKPOINT_MOVED) if a query has gone on meanwhile.
+    Raises InvalidInputError (CHECKPOINT_MOVED) if the query has progressed meanwhile.
     """
     if move.query_id:
         (move.path / COMMITS).mkdir(parents=True, exist_ok=True)
         (move.path / OFFSETS).mkdir(exist_ok=True)
         _put(move.path / METADATA, json.dumps({"id": move.query_id}))
-    if _has_gone_on(move):
+    if _has_progressed(move):
         raise InvalidInputError(
-            f"The query of {move.path} has gone on meanwhile: it is running.",
+            f"The query of {move.path} has progressed meanwhile: it is running.",
             remedy="Stop it and try again. Nothing has been written.",
             code="CHECKPOINT_MOVED",
         )
@@ -177,7 +178,7 @@ def _source(newest: PlannedBatch, wanted: int | None) -> int:
 
 
 def _moved_topics(reads: MessageSource, before: StreamOffset, topics: Sequence[str]) -> list[str]:
-    # A topic that the query waits for has no queues, and so no place to be moved from.
+    # A topic that the query waits for has no queues, and so no offsets to move.
     known = before.offsets.topics
     unknown = [topic for topic in topics if topic not in known]
     if unknown:
@@ -209,8 +210,8 @@ def _elsewhere(
 def _staying_topics(reads: MessageSource, before: StreamOffset, moved: Sequence[str]) -> list[str]:
     """Return the topics that are not moved and whose offsets are kept.
 
-    In another store, or an older copy, offsets of topics that it does not have mean nothing, and
-    are dropped. Raises InvalidInputError (CHECKPOINT_TOPIC) about others that no longer count.
+    If the store was replaced or restored, the offsets of topics that it does not have are dropped.
+    Raises InvalidInputError (CHECKPOINT_TOPIC) if the offsets of another topic are no longer valid.
     """
     changes, counted_in = Changes.since(reads, before), before.source.store
     ((_, now),) = reads.identities().items()
@@ -222,9 +223,8 @@ def _staying_topics(reads: MessageSource, before: StreamOffset, moved: Sequence[
         cut = [queue for queue in changes.cuts if queue.topic == topic]
         if is_other or cut or topic in changes.recreated:
             raise InvalidInputError(
-                f"The checkpoint's offsets of topic {topic!r} do not count in "
-                f"{reads.target.describe()} any"
-                " more, which moving the others would hide.",
+                f"The checkpoint's offsets of topic {topic!r} are no longer valid in "
+                f"{reads.target.describe()}, and moving only other topics would hide that.",
                 remedy=f"Move it, too: add --topic {topic}, or leave --topic out.",
                 code="CHECKPOINT_TOPIC",
             )
@@ -245,8 +245,8 @@ def _options(reads: MessageSource, options: dict[str, str]) -> ReadOptions:
     return ReadOptions.parse(Request({"path": reads.target.describe(), **options}, "/"), STREAM)
 
 
-def _has_gone_on(move: Move) -> bool:
-    """Tell whether there are other files than when the move was planned."""
+def _has_progressed(move: Move) -> bool:
+    """Return whether the checkpoint has other files than when the move was planned."""
     if move.query_id:
         return False
     found = read_checkpoint(str(move.path))
@@ -257,7 +257,7 @@ def _has_gone_on(move: Move) -> bool:
 
 
 def _keep(path: Path, names: Sequence[str], now_ms: int) -> Path | None:
-    """Copy files; return the folder of the copies, or None without any."""
+    """Copy files to a backup directory and return it; None without files."""
     stamp = datetime.fromtimestamp(now_ms / 1000, tz=timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     folder = path / BACKUPS / stamp
     for name in names:
@@ -267,7 +267,7 @@ def _keep(path: Path, names: Sequence[str], now_ms: int) -> Path | None:
 
 
 def _put(file: Path, content: str) -> None:
-    """Write a file of Spark's, whole or not at all; the checksums of its predecessor go first."""
+    """Replace a file of Spark's atomically; delete the old checksums first."""
     fresh = file.with_name(f".{file.name}.{uuid4()}.tmp")
     with fresh.open("x") as handle:
         handle.write(content)

@@ -1,17 +1,17 @@
-"""Whether a query may be running, as far as this machine can tell."""
+"""Finds streaming queries that run on this machine, from /proc."""
 
 import os
 import time
 from pathlib import Path
 
 PATIENCE_SECONDS = 3.0
-"""The process of a query that has just ended takes a moment to exit."""
+"""How long to wait for the process of a query that has just ended to exit."""
 
 _RUNNER = b"pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def still_running(store: Path) -> list[int]:
-    """Return `queries_on`, after giving queries that are just ending a moment."""
+    """Return `queries_on` after waiting for queries that are ending."""
     until = time.monotonic() + PATIENCE_SECONDS
     while (found := queries_on(store)) and time.monotonic() < until:
         time.sleep(0.1)
@@ -21,9 +21,8 @@ def still_running(store: Path) -> list[int]:
 def queries_on(store: Path, processes: Path = Path("/proc")) -> list[int]:
     """Return the processes of this user's streaming queries that have the store open.
 
-    Spark starts such a process for every streaming query with a Python source. Which checkpoint it
-    uses
-    is not visible. Without /proc, nothing is.
+    Spark starts such a process for every streaming query with a Python source. The checkpoint that
+    it uses is not visible. Without /proc the list is empty.
     """
     if not processes.is_dir():
         return []

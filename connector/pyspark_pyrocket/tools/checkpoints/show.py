@@ -1,4 +1,4 @@
-"""A checkpoint for people and for machines."""
+"""Prints a checkpoint as text or as JSON."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _MAX_BATCHES = 10
 
 
 def document(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return all that is known of a checkpoint, as JSON has it; times are ISO-8601, UTC."""
+    """Return the content of a checkpoint as a JSON document; times are ISO-8601, UTC."""
     return {
         "directory": str(checkpoint.path),
         "queryId": checkpoint.query_id,
@@ -27,9 +27,9 @@ def document(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def show_checkpoint(checkpoint: Checkpoint, bounds: Bounds | None = None) -> None:
-    """Print the last micro-batches, where each queue goes on, and what is wrong.
+    """Print the last micro-batches, the next offset of each queue, and damaged or foreign files.
 
-    With the store's `bounds` also how much is left to read.
+    bounds: the offsets in the store; adds how many messages are left to read.
     """
     click.echo(f"query {checkpoint.query_id or 'without an id'} in {checkpoint.path}\n")
     earlier = len(checkpoint.batches) - _MAX_BATCHES
@@ -49,7 +49,7 @@ def show_checkpoint(checkpoint: Checkpoint, bounds: Bounds | None = None) -> Non
 
 
 def rows_of(batch: PlannedBatch, before: PlannedBatch | None) -> int | None:
-    """Return how many messages a micro-batch was planned to read; None where that is unknown."""
+    """Return how many messages a micro-batch was planned to read; None if unknown."""
     starts = before.ours() if before else {}
     total = 0
     for source, end in batch.ours().items():
@@ -63,7 +63,7 @@ def rows_of(batch: PlannedBatch, before: PlannedBatch | None) -> int | None:
 
 
 def offset_table(offsets: Offsets, bounds: Bounds | None) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a table, its heading first."""
+    """Yield the rows of a table of offsets, the heading first."""
     yield ("topic", "queue", "next offset", *(("first", "end", "left") if bounds else ()))
     for queue, offset in offsets.items():
         limits = (bounds or {}).get(queue)
@@ -71,7 +71,7 @@ def offset_table(offsets: Offsets, bounds: Bounds | None) -> Iterator[tuple[str,
         if limits is not None:
             left = limits.maximum - max(offset, limits.minimum)
             lost = limits.minimum - offset
-            shown = left if lost <= 0 else f"{left} ({lost} are gone)"
+            shown = left if lost <= 0 else f"{left} ({lost} lost)"
             numbers = (limits.minimum, limits.maximum, shown)
         elif bounds:
             numbers = ("-", "-", "no such queue")
@@ -79,7 +79,7 @@ def offset_table(offsets: Offsets, bounds: Bounds | None) -> Iterator[tuple[str,
 
 
 def show_table(rows: Iterator[tuple[str, ...]]) -> None:
-    """Print rows in columns as wide as they have to be."""
+    """Print rows as a table; each column is as wide as its widest cell."""
     table = list(rows)
     widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
     for row in table:
