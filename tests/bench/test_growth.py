@@ -14,6 +14,7 @@ from pyspark_pyrocket.options.option import BATCH
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.planner import batch_partitions
+from pyspark_pyrocket.transport.path import opened_source
 
 READ = """
 import re, sys
@@ -55,9 +56,9 @@ def test_opening_and_planning_do_not_grow(tmp_path, large, report):
             fill(store, "T", rows, 16, queues=8, rich=False)
         request = Request({"path": str(path), "topic": "T"}, str(tmp_path))
         options = ReadOptions.parse(request, BATCH)
-        with Store.open(path, read_only=True) as store:
-            tasks = batch_partitions(store, options)
-            planning = seconds(partial(batch_partitions, store, options), 51)
+        with opened_source(path) as source:
+            tasks = batch_partitions(source, options)
+            planning = seconds(partial(batch_partitions, source, options), 51)
         assert sum(part.end - part.start for task in tasks for part in task.work.ranges) == rows
         opening = seconds(partial(open_and_close, path), 51)
         report.line(

@@ -69,7 +69,7 @@ def _take_all_in(store):
     writer = store._engine.writer
     while True:
         with writer.try_exclusive():
-            if not store.timers.service.take_in(writer):
+            if not store.timers.service.index_new(writer):
                 return
 
 

@@ -109,7 +109,7 @@ def look(root, truth, *, all_columns=False):
     with store:
         seen.attempt(store.position)
         seen.epoch = seen.attempt(lambda: store.history.epoch)
-        for topic in {*(seen.attempt(store.topics) or ())} - {LATER}:
+        for topic in {*(seen.attempt(store.topics.all) or ())} - {LATER}:
             for queue_id in seen.attempt(store.offsets, topic) or {}:
                 _look_at_queue(seen, store, truth, topic, queue_id)
         for key in truth.keys:

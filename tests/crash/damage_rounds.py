@@ -82,7 +82,7 @@ class Round:
         told, sent = Look(), []
         store = told.attempt(lambda: Store.open(self.root))
         if store is not None:
-            topics = told.attempt(store.topics) or {}
+            topics = told.attempt(store.topics.all) or {}
             for topic in sorted({*topics} - {LATER, TIMER_TOPIC}):
                 message = Message(topic=topic, body=b"after " + topic.encode(), queue_id=0)
                 result = told.attempt(store.append, message)

@@ -92,10 +92,10 @@ def test_offset_by_time_is_the_first_message_at_or_after(open_store, clock):
 
 
 def test_estimate_is_near_the_bytes(forty):
-    assert forty.estimate_bytes("t", 0, 0, 40) == sum(
+    assert forty.raw.log_span("t", 0, 0, 40).bytes == sum(
         one.store_size for one in forty.read("t", 0, 0, 40)
     )
-    assert forty.estimate_bytes("t", 0, 7, 7) == 0
+    assert forty.raw.log_span("t", 0, 7, 7).bytes == 0
 
 
 def test_what_is_published_but_not_dispatched_is_not_read_yet(forty, path):
