@@ -1,22 +1,25 @@
 """What every transport promises. A transport joins by a fixture in `TRANSPORTS`."""
 
 import pickle
+from functools import partial
 
 import pyarrow as pa
 import pytest
 from pyrocket import ScanTally
 from pyrocket.errors import OptionError, StoreNotSharedError
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.interface import (
     Capability,
     QueueRange,
     TransportError,
-    require,
 )
 from pyspark_pyrocket.transport.path import PathTarget, forget
 from support.slices import decoded
 from support.stores import batch
 
 TRANSPORTS = ["path"]
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 
 @pytest.fixture(params=TRANSPORTS)
@@ -103,15 +106,32 @@ def test_an_error_says_whether_a_repeat_is_safe_also_after_pickling():
     assert (copy.repeat_is_safe, copy.code, copy.message) == (True, "TRANSPORT_FAILED", "lost")
 
 
-def test_an_option_that_the_transport_cannot_serve_is_refused(source):
-    require(source, {Capability.VIEWS: "view"})
-
-    class Bare:
-        capabilities = ()
-        target = source.target
-
-    with pytest.raises(OptionError, match="'view' is not supported"):
-        require(Bare(), {Capability.VIEWS: "view"})
+@pytest.mark.parametrize(
+    ("lacking", "kind", "options"),
+    [
+        (Capability.LOOKUP, "reader", {"keys": "k"}),
+        (Capability.LOOKUP, "reader", {"msgId": "i"}),
+        (Capability.VIEWS, "reader", {"view": "scheduled"}),
+        (Capability.GROUPS, "reader", {"group": "g", "startingOffsets": "committed"}),
+        (Capability.GROUPS, "streamReader", {"commitToGroup": "g"}),
+        (Capability.CREATE, "streamReader", {"createIfMissing": "true"}),
+        (Capability.EXACTLY_ONCE, "writer", {}),
+    ],
+)
+def test_an_option_that_the_transport_cannot_serve_is_refused_on_the_driver(
+    box, monkeypatch, lacking, kind, options
+):
+    box.create()
+    source = DefaultSource({**box.options, **options})
+    begin = partial(getattr(source, kind), SCHEMA)
+    begin = partial(begin, False) if kind == "writer" else begin
+    assert begin()
+    monkeypatch.setattr(PathTarget, "capabilities", frozenset(Capability) - {lacking})
+    option = next(iter(options), "delivery")
+    with pytest.raises(OptionError, match=f"'{option}' is not supported") as caught:
+        begin()
+    assert caught.value.code == "OPTION_UNSUPPORTED"
+    forget(box.path)
 
 
 def test_an_empty_batch_of_a_schema_is_no_error(target):

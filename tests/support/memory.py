@@ -10,7 +10,7 @@ from pyrocket.errors import TopicNotFoundError
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.stream_planner import next_offset, planned_ranges
-from pyspark_pyrocket.transport.interface import Capability, SourceIdentity
+from pyspark_pyrocket.transport.interface import SourceIdentity
 from pyspark_pyrocket.transport.path import PathTarget
 
 from support.offsets import BROKER, at, through_spark
@@ -23,8 +23,6 @@ class Numbers:
     commits: group and topic → queue → offset. left: what queues have that are not in the bounds.
     Its log is never an older copy: what marks are for is tested over real stores.
     """
-
-    capabilities = frozenset(Capability)
 
     def __init__(self, **topics):
         self.target, self.uuid, self.epoch, self.broker = PathTarget("/s"), "uuid-1", 0, BROKER

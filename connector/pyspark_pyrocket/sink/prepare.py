@@ -12,14 +12,15 @@ from pyrocket.errors import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_pyrocket.options.delivery import ACCEPT
+from pyspark_pyrocket.options.delivery import ACCEPT, AT_LEAST_ONCE
 from pyspark_pyrocket.options.payload import BASE64
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.sink.columns import JsonBody, SinkColumns, plan_columns, plan_json
 from pyspark_pyrocket.sink.sink_checkpoint import SinkCheckpoint
-from pyspark_pyrocket.transport.interface import MessageSink
+from pyspark_pyrocket.transport.interface import Capability, MessageSink, require
 from pyspark_pyrocket.transport.path import PathTarget
+from pyspark_pyrocket.transport.targets import target_of
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ def prepare_sink(
     columns, json_body = _plan(schema, options)
     if options.topic:
         check_topic_name(options.topic)
-    sink = Sink(options, columns, PathTarget(options.path), json_body)
+    sink = Sink(options, columns, target_of(options), json_body)
+    if options.delivery != AT_LEAST_ONCE:
+        require(sink.target, {Capability.EXACTLY_ONCE: "delivery"})
     if not streaming:
         return sink.with_store(_begin(sink, create=options.create_if_missing))
     checkpoint = SinkCheckpoint.of(request)

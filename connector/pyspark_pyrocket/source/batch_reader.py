@@ -22,10 +22,10 @@ from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.infer_schema import value_fields
 from pyspark_pyrocket.source.key_lookup import located_partitions
-from pyspark_pyrocket.source.planner import batch_partitions, topics_to_read
+from pyspark_pyrocket.source.planner import batch_partitions, check_target, topics_to_read
 from pyspark_pyrocket.source.task import read_partition
 from pyspark_pyrocket.source.views import view_partitions
-from pyspark_pyrocket.transport.path import PathTarget
+from pyspark_pyrocket.transport.targets import target_of
 
 
 def default_schema(request: Request) -> StructType:
@@ -35,7 +35,7 @@ def default_schema(request: Request) -> StructType:
     inferred from messages.
     """
     options = ReadOptions.parse(request, READ)
-    target = PathTarget(options.path)
+    target = target_of(options)
     source = target.find_source() if options.create_if_missing else target.open_source()
     if options.view in TABLES:
         return table_schema(options.view)
@@ -67,7 +67,8 @@ class RocketReader(DataSourceReader):
     def __init__(self, request: Request, schema: StructType) -> None:
         self._options = ReadOptions.parse(request, BATCH)
         self._projection = projection_of(schema, self._options)
-        self._target = PathTarget(self._options.path)
+        self._target = target_of(self._options)
+        check_target(self._target, self._options)
         prepare_bad_records(self._target, self._options)
 
     def partitions(self) -> Sequence[InputPartition]:

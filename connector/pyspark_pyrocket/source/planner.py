@@ -8,16 +8,39 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pyrocket import MessageQueue, QueueOffsets, TopicConfig, is_system_topic
 from pyrocket.errors import InvalidInputError, QueueNotFoundError, TopicNotFoundError
 
+from pyspark_pyrocket.options.positions import Committed
 from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.selection import MESSAGES
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.offsets import Offsets, topics_of
 from pyspark_pyrocket.source.partitions import Ranges, ReadPartition, cut
-from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
+from pyspark_pyrocket.transport.interface import (
+    Capability,
+    MessageSource,
+    QueueRange,
+    Target,
+    require,
+)
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 _MAX_NAMED = 20
+
+
+def check_target(target: Target, options: ReadOptions) -> None:
+    """Raise OptionError (OPTION_UNSUPPORTED) about an option that the transport cannot serve."""
+    starts = isinstance(options.span.starting, Committed)
+    ends = isinstance(options.span.ending, Committed)
+    asked = [
+        (Capability.LOOKUP, "keys", bool(options.lookup.keys)),
+        (Capability.LOOKUP, "msgId", bool(options.lookup.ids)),
+        (Capability.VIEWS, "view", options.view != MESSAGES),
+        (Capability.GROUPS, "group", starts or ends),
+        (Capability.GROUPS, "commitToGroup", bool(options.progress.commit_to)),
+        (Capability.CREATE, "createIfMissing", options.create_if_missing),
+    ]
+    require(target, {capability: option for capability, option, is_given in asked if is_given})
 
 
 def topics_to_read(

@@ -38,7 +38,8 @@ from pyspark_pyrocket.source.stream_planner import (
     planned_ranges,
 )
 from pyspark_pyrocket.source.task import read_partition
-from pyspark_pyrocket.transport.path import PathSource, PathTarget, forget
+from pyspark_pyrocket.transport.path import PathSource, forget
+from pyspark_pyrocket.transport.targets import target_of
 from pyspark_pyrocket.worker import LOG
 
 Json = dict[str, Any]
@@ -51,7 +52,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, projection: Projection) -> None:
         self._options, self._projection = options, projection
         self._intake = Intake(options.admission)
-        self._target = PathTarget(options.path)
+        self._target = target_of(options)
         self._follower = GroupFollower(self._target, options)
         self._losses = Losses(options.loss)
         self._topics: tuple[str, ...] | None = None
@@ -65,8 +66,9 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.create_if_missing and self._target.find_source() is None:
             self._last_ends = Offsets()  # A new query creates the store; a restarted one fails.
             return
-        self._deliver_due()
-        self._last_ends = Offsets.ends(read_bounds(self._source, self._options))
+        source = self._source
+        self._deliver_due(source)
+        self._last_ends = Offsets.ends(read_bounds(source, self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return one of the limits; Spark passes it to `latestOffset`, which applies them all."""
@@ -96,8 +98,9 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark calls this 85 times a second while the query is idle, so an idle call only reads the
         source's version. It also delivers due delayed messages, for stores without a writer.
         """
-        self._deliver_due()
-        source, version = self._source, self._source.version()
+        source = self._source
+        self._deliver_due(source)
+        version = source.version()
         if self._idle == (version, start) and not self._intake.is_over(source):
             self._follower.retry()
             return start
@@ -160,15 +163,15 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Commit the offsets of the group that follows the query, and close the source."""
         self._follower.stop()
-        forget(self._options.path)
+        forget(self._target.path)
 
     @property
     def _source(self) -> PathSource:
         return self._target.open_source()
 
-    def _deliver_due(self) -> None:
+    def _deliver_due(self, source: PathSource) -> None:
         if not self._options.progress.read_only:
-            self._source.deliver_due()
+            source.deliver_due()
 
     def _take(self, start: Offsets, end: Offsets) -> Offsets:
         return self._intake.take(self._source, start, end, waits=self._last_ends is None)

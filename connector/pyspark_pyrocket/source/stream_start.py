@@ -15,9 +15,10 @@ from pyspark_pyrocket.columns.views import check_columns
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.source.planner import check_target
 from pyspark_pyrocket.source.source_creation import prepare_source
 from pyspark_pyrocket.source.stream_reader import Json, RocketStreamReader
-from pyspark_pyrocket.transport.path import PathTarget
+from pyspark_pyrocket.transport.targets import target_of
 from pyspark_pyrocket.worker import exit_on_sigterm, in_source_runner, log_to_stderr
 
 
@@ -57,7 +58,9 @@ def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReade
         require_value_schema(options.payload, schema)
         check_columns(options.view, projection.scan)
         reader = RocketStreamReader(options, projection)
-        prepare_source(PathTarget(options.path), options)
+        target = target_of(options)
+        check_target(target, options)
+        prepare_source(target, options)
     except PyrocketError as error:
         if not in_source_runner():
             raise

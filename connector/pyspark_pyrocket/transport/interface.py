@@ -2,14 +2,15 @@
 
 The rules for every transport, so that one that goes over a network fits, too:
 
-- Every call ends within the deadline of its source or sink (`within` sets it). A call that is late
-  or has failed raises TransportError, or another PyrocketError.
+- Every call ends within the deadline of its source, which `within` sets, or its sink. A transport
+  over a network raises TransportError from a call that is late or has failed on its way.
 - Calls take all queues at once: one call is one round trip at most.
 - `version` answers from memory, so that an idle query asks nothing.
 - `slices` may be closed early, and resumed at any offset by another call.
 - `TransportError.repeat_is_safe` says whether the same call can be made again. Reads always can;
   `append` and `publish` can where they carry an id.
-- `capabilities` says what a transport can do, so that the driver refuses an option it cannot serve.
+- `Target.capabilities` says what a transport can do, so that the driver refuses an option that it
+  cannot serve before anything is opened (`require`).
 - A Target is pickled into tasks, plans and logs: it holds no secret, only where one is found.
 """
 
@@ -44,9 +45,6 @@ from pyrocket import (
 )
 from pyrocket.errors import OptionError, StoreUnavailableError
 
-CALL_SECONDS = 60.0
-"""How long a call may take unless `within` says otherwise."""
-
 Bounds = Mapping[MessageQueue, QueueOffsets]
 """The readable range of each queue."""
 
@@ -66,6 +64,8 @@ class Capability(str, Enum):
 
 class TransportError(StoreUnavailableError):
     """A call that has failed on its way or has missed its deadline.
+
+    Transports over a network raise it; a store's directory has calls of neither kind.
 
     Attributes:
         repeat_is_safe: Whether the same call can be made again; if not, it may have been carried
@@ -107,6 +107,11 @@ class SourceIdentity:
 class Target(Protocol):
     """Where messages are: frozen, small, and pickled into partitions and writers."""
 
+    @property
+    def capabilities(self) -> Collection[Capability]:
+        """What this transport can do."""
+        ...
+
     def describe(self) -> str:
         """Return the place as errors and log lines name it."""
         ...
@@ -135,11 +140,6 @@ class MessageSource(Protocol):
     @property
     def target(self) -> Target:
         """The target that tasks open: it names the store that was found."""
-        ...
-
-    @property
-    def capabilities(self) -> Collection[Capability]:
-        """What this transport can do."""
         ...
 
     def within(self, seconds: float) -> "MessageSource":
@@ -359,15 +359,15 @@ class QueueRange:
         return self.end - self.start
 
 
-def require(source: MessageSource, needed: Mapping[Capability, str]) -> None:
+def require(target: Target, needed: Mapping[Capability, str]) -> None:
     """Raise OptionError (OPTION_UNSUPPORTED) unless the transport can do what options need.
 
     `needed` names the option by what it needs.
     """
     for capability, option in needed.items():
-        if capability not in source.capabilities:
+        if capability not in target.capabilities:
             raise OptionError(
-                f"Option {option!r} is not supported by {source.target.describe()}: it has no "
+                f"Option {option!r} is not supported by {target.describe()}: it has no "
                 f"{capability.value}.",
                 remedy=f"Remove {option!r}, or read from a target that supports it.",
                 code="OPTION_UNSUPPORTED",

@@ -75,6 +75,8 @@ class PathTarget:
     path: str
     store_id: str | None = None
 
+    capabilities = frozenset(Capability)
+
     def describe(self) -> str:
         """Return the path."""
         return self.path
@@ -133,8 +135,6 @@ class PathTarget:
 
 class PathSource:
     """A store that is open for reading."""
-
-    capabilities = frozenset(Capability)
 
     def __init__(self, store: Store, seconds: float | None = None) -> None:
         self._store, self._seconds = store, seconds
@@ -398,13 +398,13 @@ class PathSink:
         self._store.close(clean=clean)
 
 
-def open_source(path: str) -> PathSource:
+def open_source(path: str | os.PathLike[str]) -> PathSource:
     """Open the store at `path` for reading, for this caller alone."""
     return PathSource(Store.open(path, read_only=True))
 
 
 @contextmanager
-def opened_source(path: str) -> Iterator[PathSource]:
+def opened_source(path: str | os.PathLike[str]) -> Iterator[PathSource]:
     """Open the store at `path` for reading, for this block alone."""
     with closing(open_source(path)) as source:
         yield source

@@ -5,12 +5,13 @@ import logging
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from pyrocket import Store
-from pyrocket.errors import UnsupportedError
+from pyrocket.errors import StoreNotFoundError, UnsupportedError
 from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark_pyrocket import DefaultSource, LagListener, lag_of, watch_lag
@@ -63,14 +64,23 @@ def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
     box.send("b" * 100, "c" * 100, queue=0)
     clock.advance(5_000)
     (source,) = progress(1)["sources"]
-    with opened_source(box.path) as store:
-        (found,) = lag_of(source, store)
+    (found,) = lag_of(source, box.path)
     with Store.open(box.path, read_only=True) as store:
         sizes = pa.concat_arrays(
             [part.column("storeSize") for part in store.scan("t", 0, 1, 3, ["storeSize"])]
         )
     assert found.bytes_left == sum(sizes.to_pylist())
+    with opened_source(box.path) as opened:
+        assert lag_of(source, Path(box.path)) == lag_of(source, opened) == [found]
     assert found.latency_ms == 5_000, "the age of the first that is not read"
+
+
+def test_a_path_without_a_store_is_an_error(box, progress, tmp_path):
+    box.create(queues=1)
+    box.send("a", "b")
+    (source,) = progress(1)["sources"]
+    with pytest.raises(StoreNotFoundError):
+        lag_of(source, tmp_path / "none")
 
 
 def test_offsets_are_accepted_as_text_and_as_json(box, progress):

@@ -6,6 +6,7 @@ Spark's progress holds both for each micro-batch; the store adds bytes and laten
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 from pyrocket import QueueOffsets
@@ -13,6 +14,7 @@ from pyrocket.errors import DataLossError, PyrocketError
 
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import Bounds, MessageSource, QueueRange
+from pyspark_pyrocket.transport.path import opened_source
 
 _NO_BOUNDS = QueueOffsets(0, 0)
 
@@ -41,17 +43,25 @@ class TopicLag:
         return f"{self.topic} by {self.messages:,} messages{size}{age}{lost}"
 
 
-def lag_of(progress: Mapping[str, Any], source: MessageSource | None = None) -> list[TopicLag]:
+def lag_of(
+    progress: Mapping[str, Any], store: str | PathLike[str] | MessageSource | None = None
+) -> list[TopicLag]:
     """Return the lag in each topic of one source of a query; an empty list for other sources.
 
-    progress: an entry of `sources` in Spark's progress. Without `source`, or if the query reads
-    another store, lags are in messages only.
+    progress: an entry of `sources` in Spark's progress. store: the directory that the query reads,
+    or a source that stays open between calls. Without it, or if the query reads another store,
+    lags are in messages only. Raises StoreNotFoundError.
+
+        [lag_of(each, "/data/store") for each in json.loads(query.lastProgress.json)["sources"]]
     """
+    if isinstance(store, str | PathLike):
+        with opened_source(store) as source:
+            return lag_of(progress, source)
     end, latest = _offset(progress.get("endOffset")), _offset(progress.get("latestOffset"))
     if end is None or latest is None:
         return []
-    ours = source is not None and _store_id(source) == end.source.store
-    return [_topic_lag(topic, end, latest, source if ours else None) for topic in latest.topics]
+    ours = store is not None and _store_id(store) == end.source.store
+    return [_topic_lag(topic, end, latest, store if ours else None) for topic in latest.topics]
 
 
 def _offset(value: object) -> StreamOffset | None:
