@@ -230,10 +230,11 @@ class Store:
         """
         if not self.read_only:
             return self._services.runner.drain(self._engine.writer) > 0
-        config, clock = StoreConfig(lock_timeout_ms=0), self._engine.clock
-        return self._services.reader_delivery.deliver_due(
-            lambda: Store.open(self.path, config=config, clock=clock)
-        )
+        return self._services.reader_delivery.deliver_due(self._open_if_unlocked)
+
+    def _open_if_unlocked(self) -> "Store":
+        config = StoreConfig(lock_timeout_ms=0)
+        return Store.open(self.path, config=config, clock=self._engine.clock)
 
     def clean(
         self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False
