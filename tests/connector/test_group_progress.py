@@ -246,7 +246,7 @@ def test_progress_is_committed_in_all_topics(box, make):
 
 def test_a_read_only_query_writes_nothing_even_when_messages_are_due(box, make, monkeypatch):
     box.create(queues=1)
-    monkeypatch.setattr("pyrocket.Store.advance", lambda *_: pytest.fail("advanced"))
+    monkeypatch.setattr("pyrocket.Store.deliver_due", lambda *_: pytest.fail("delivered"))
     reader = DefaultSource({**box.options, "readOnly": "true"}).streamReader(schema=SCHEMA)
     reader.prepareForTriggerAvailableNow()
     reader.latestOffset(reader.initialOffset(), ALL)
