@@ -1,5 +1,7 @@
 """How far a stream may go: over a store that exists as numbers only."""
 
+import sys
+
 import pytest
 from pyrocket.errors import InvalidInputError, TopicNotFoundError
 from pyspark_pyrocket.options.positions import LATEST, OffsetChoice
@@ -243,3 +245,16 @@ def test_ranges_name_topic_queue_and_both_ends(numbers):
     initial = initial_offset(store, options())
     end = next_offset(store, options(), initial)
     assert list(planned_ranges(initial, end)) == [span("t", 0, 0, 9)]
+
+
+def test_planning_lists_the_topics_a_few_times_however_many_there_are(numbers):
+    """Listing them once for each topic made a query of a thousand topics start 0.2 s later."""
+    topics = [f"t{n:03}" for n in range(100)]
+    store = numbers(**{topic: {0: (0, 3), 1: (0, 3)} for topic in topics})
+    start, asked = initial_offset(store, options(*topics)), options(*topics)
+    for plan in (lambda: initial_offset(store, asked), lambda: next_offset(store, asked, start)):
+        calls = []
+        sys.setprofile(lambda frame, event, _, to=calls: to.append((event, frame.f_code.co_name)))
+        plan()
+        sys.setprofile(None)
+        assert calls.count(("call", "topics_of")) < 20

@@ -97,8 +97,9 @@ class GroupFollower:
         except (PyrocketError, OSError) as error:
             self._failed(error)
             return
+        there = set(topics_of(after))
         for topic in self._left.topics:
-            if topic not in topics_of(after):
+            if topic not in there:
                 # The same commit will not be possible later either.
                 _LOG.warning(
                     "group %s has no offsets in topic %r, which does not exist", self._group, topic

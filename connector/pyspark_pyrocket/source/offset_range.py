@@ -133,7 +133,7 @@ def _first_since(
 
 def _committed(source: MessageSource, place: Committed, bounds: Bounds, losses: Losses) -> Offsets:
     known = source.committed(place.group, topics_of(bounds))
-    known_topics = topics_of(known)
+    known_topics = set(topics_of(known))
     found, fresh = Offsets(), dict[str, list[int]]()
     for queue, limits in bounds.items():
         # Where the group has committed in other queues, one without a commit is new to it.

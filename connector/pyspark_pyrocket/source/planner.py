@@ -71,7 +71,8 @@ def read_bounds(
     """Return the offsets that each queue to read has now; raises as `topics_to_read`."""
     topics, asked = topics_to_read(source, options, known), options.subscription
     bounds = source.bounds(topics)
-    _check_assigned(asked, bounds, [topic for topic in topics if topic not in known])
+    if asked.queues:
+        _check_assigned(asked, bounds, set(topics).difference(known))
     return {queue: limits for queue, limits in bounds.items() if is_asked(asked, queue)}
 
 
@@ -158,11 +159,12 @@ def _check_assigned(
     asked: Subscription, bounds: Iterable[MessageQueue], topics: Iterable[str]
 ) -> None:
     """Raise QueueNotFoundError about a queue of these topics that `assign` names in vain."""
-    for topic in topics:
-        if topic not in asked.queues:
-            continue
-        existing = [queue.queue_id for queue in bounds if queue.topic == topic]
-        missing = [queue_id for queue_id in asked.queues[topic] if queue_id not in existing]
+    queues: dict[str, list[int]] = {}
+    for queue in bounds:
+        queues.setdefault(queue.topic, []).append(queue.queue_id)
+    for topic in sorted(topics):
+        existing = queues.get(topic, [])
+        missing = [each for each in asked.queues.get(topic, ()) if each not in existing]
         if missing:
             raise QueueNotFoundError(
                 f"Option 'assign': topic {topic!r} has no queue {missing[0]}.",

@@ -306,7 +306,7 @@ def _vanished(
     Raises DataLossError about a deleted topic that was asked for by name, even if all was read.
     """
     asked, existing = options.subscription, source.topics()
-    covered = [topic for topic in stopped.topics if asked.covers(topic)]
+    covered = dict.fromkeys(topic for topic in stopped.topics if asked.covers(topic))
     for topic in covered:
         if topic not in existing and topic in asked.topics and not asked.wait:
             if losses.policy.fails:

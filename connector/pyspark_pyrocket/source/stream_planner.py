@@ -32,7 +32,8 @@ def initial_offset(source: MessageSource, options: ReadOptions) -> StreamOffset:
     context = OffsetContext.now(source)
     losses = Losses(options.loss)
     offsets = find_start(source, options, read_bounds(source, options), losses)
-    waiting = [name for name in options.subscription.topics if name not in offsets.topics]
+    found = set(offsets.topics)
+    waiting = [name for name in options.subscription.topics if name not in found]
     return context.offset(
         offsets, waiting=waiting, mark=source.mark(offsets), initial=True, lost=losses.counts
     )
@@ -84,9 +85,10 @@ def next_offset(
         return None
     first, offsets = resumed.stopped.merge(begin), resumed.stopped.merge(end)
     older_mark = None if resumed.is_restored else start.source.mark
+    known = set(offsets.topics)
     return context.offset(
         offsets,
-        waiting=[topic for topic in start.waiting if topic not in offsets.topics],
+        waiting=[topic for topic in start.waiting if topic not in known],
         mark=_newest_mark(source, older_mark, start, offsets),
         first=first if start.initial else first.changed_from(start.offsets),
         older_ids={} if resumed.is_restored else start.topic_ids,
