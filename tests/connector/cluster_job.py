@@ -102,7 +102,7 @@ def write_stream(spark, store, folder):
 
 
 def begin_attempt(folder, name):
-    """Note this attempt of a task; tell whether it is the first, and the partition's number."""
+    """Record this attempt of a task; return whether it is the first, and the partition's number."""
     context = TaskContext.get()
     partition = context.partitionId()
     first_time = not list(folder.glob(f"{name}.{partition}.*"))

@@ -109,7 +109,7 @@ def options_of(box, changed):
 
 
 @named(READS + ONLY_BATCH)
-def test_a_batch_read_says_what_is_wrong(spark, box, jobs, changed, given, error):
+def test_a_batch_read_reports_invalid_input(spark, box, jobs, changed, given, error):
     box.create(queues=2).send("x", "y", queue=0)
     source = spark.read.format("pyrocket").options(**options_of(box, changed))
     with pytest.raises(AnalysisException, match=rf"(?s){error}"):
@@ -126,7 +126,7 @@ WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
 
 
 @named(WITH_SCHEMA + ONLY_STREAM)
-def test_a_streams_planner_says_what_is_wrong(box, monkeypatch, changed, given, error):
+def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed, given, error):
     """At the first question, where Spark shows it."""
     box.create(queues=2).send("x", "y", queue=0)
     monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
@@ -152,7 +152,7 @@ def test_a_streams_planner_says_what_is_wrong(box, monkeypatch, changed, given, 
         *ONLY_STREAM,
     ]
 )
-def test_a_stream_says_what_is_wrong(spark, box, tmp_path, jobs, changed, given, error):
+def test_a_stream_reports_invalid_input(spark, box, tmp_path, jobs, changed, given, error):
     box.create(queues=2).send("x", "y", queue=0)
     source = spark.readStream.format("pyrocket").options(**options_of(box, changed))
 
@@ -169,7 +169,7 @@ def test_a_stream_says_what_is_wrong(spark, box, tmp_path, jobs, changed, given,
 
 
 @named(WRITES)
-def test_a_batch_write_says_what_is_wrong(spark, box, jobs, changed, given, error):
+def test_a_batch_write_reports_invalid_input(spark, box, jobs, changed, given, error):
     frame = spark.range(1).selectExpr(*given.split(", "))
     with pytest.raises(AnalysisException, match=rf"(?s){error}"):
         frame.write.format("pyrocket").mode("append").options(**options_of(box, changed)).save()
@@ -179,7 +179,7 @@ def test_a_batch_write_says_what_is_wrong(spark, box, jobs, changed, given, erro
 
 # The same code as in a batch; what differs is how Spark reports it.
 @named([WRITES[0], WRITES[3], WRITES[8]])
-def test_a_streaming_write_says_what_is_wrong(spark, box, tmp_path, jobs, changed, given, error):
+def test_a_streaming_write_reports_invalid_input(spark, box, tmp_path, jobs, changed, given, error):
     query = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", 1)
@@ -208,7 +208,7 @@ def test_reads_never_create_anything(spark, tmp_path):
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_write_creates_nothing_when_told_not_to(spark, box, jobs, exists):
+def test_a_write_without_create_if_missing_creates_nothing(spark, box, jobs, exists):
     if exists:
         Store.open(box.path, create=True).close()
     frame = spark.createDataFrame([("x",)], "body STRING")

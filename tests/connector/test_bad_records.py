@@ -1,4 +1,4 @@
-"""Bad records are sent once each, whoever meets them again, and never to where they come from."""
+"""Each bad record is sent once, also if it is read again, and never to its own topic."""
 
 import pytest
 from pyrocket.errors import OptionError, StoreNotSharedError
@@ -29,7 +29,7 @@ def bad(box):
     forget(box.path)
 
 
-def test_a_bad_record_says_where_it_came_from_and_why(box, bad):
+def test_a_bad_record_carries_its_origin_and_the_reason(box, bad):
     bad.send(records(7, reason="it is\x01 odd\n" + "x" * 9999))
     ((body, keys, properties),) = box.read("body", "keysText", "properties")
     assert (body, keys) == (b"body 7", "t/0/7")
@@ -38,7 +38,7 @@ def test_a_bad_record_says_where_it_came_from_and_why(box, bad):
     assert found == {"originTopic": "t", "originQueueId": "0", "originQueueOffset": "7"}
 
 
-def test_what_is_there_already_is_not_sent_again(box, bad):
+def test_an_existing_bad_record_is_not_sent_again(box, bad):
     bad.send(records(1, 2))
     bad.send(records(1, 2, 3))
     bad.send(records(3))

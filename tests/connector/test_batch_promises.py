@@ -55,14 +55,14 @@ def test_torn_tail_recovery_and_crc_check_on_read(tmp_path):
     end = len(last.read_bytes().rstrip(b"\0"))
     overwrite(last, bytes(30), end - 30)
     reboot(path)
-    with Store.open(path) as store:  # The machine stopped; whoever writes next recovers.
+    with Store.open(path) as store:  # The machine stopped; the next writer recovers.
         assert store.history.epoch > 0
     whole = numbered(39)
     assert bodies(path, verifyCrc="true") == whole
     overwrite(log_files(path)[0], b"!", 95)
     with pytest.raises(StoreDamagedError, match="checksum"):
         bodies(path, verifyCrc="true")
-    assert bodies(path)[1:] == whole[1:], "nobody asked for the checksum"
+    assert bodies(path)[1:] == whole[1:], "the checksum was not requested"
 
 
 def test_safe_concurrent_read_while_another_process_writes(box):

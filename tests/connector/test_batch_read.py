@@ -178,7 +178,7 @@ def test_a_filter_is_right_although_the_frame_is_used_again(spark, box):
 
 
 @pytest.mark.parametrize(("coalesce", "tasks"), [("true", 1), ("false", 4)])
-def test_small_queues_share_a_task_unless_told_otherwise(spark, box, coalesce, tasks):
+def test_small_queues_share_a_task_by_default(spark, box, coalesce, tasks):
     box.create()
     for queue in range(4):
         box.send("x", queue=queue)

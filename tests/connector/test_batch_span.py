@@ -34,7 +34,7 @@ def planned(box, **options):
     return [(each.queue.topic, each.queue.queue_id, each.start, each.end) for each in ranges]
 
 
-def test_a_batch_says_what_the_queues_that_a_topic_lost_still_hold(box, caplog):
+def test_a_batch_reports_messages_in_queues_that_a_topic_has_lost(box, caplog):
     """A running stream reads them to their ends; a batch never knew them."""
     box.create(queues=3)
     for queue in range(3):

@@ -106,7 +106,7 @@ def test_boundaries_never_lose_or_repeat(numbers, steps):
 @given(st.lists(STEPS, max_size=30))
 @pytest.mark.parametrize("word", [EARLIEST, LATEST])
 def test_replay_identical_ranges_after_failure(numbers, word, steps):
-    """Also of the first batch, whose initial offset is asked for anew, at another time."""
+    """Also of the first batch, whose initial offset is requested again, at another time."""
     run(fresh_query(numbers, word, "skip"), steps)
 
 
@@ -122,7 +122,7 @@ def test_no_message_is_skipped_after_a_cleanup_but_those_cleaned_and_counted(num
         assert ranges == sorted(ranges)
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
         taken = sum(end - start for start, end in ranges)
-        # What was gone before the query knew the queue is not its loss.
+        # Messages deleted before the query knew the queue are not its loss.
         before = first_seen(query, key)
         assert taken + lost.get(at(topic, queue), 0) == limits.maximum - before
 

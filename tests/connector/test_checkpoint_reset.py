@@ -1,4 +1,4 @@
-"""`pyrocket checkpoint reset`: a query goes on somewhere else."""
+"""`pyrocket checkpoint reset`: a query is moved to other offsets."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def test_a_reset_appends_a_batch_that_reads_nothing_and_changes_no_file(files):
         ("4102444800000", {"0": 3, "1": 2}),
     ],
 )
-def test_a_reset_goes_to_all_places_at_which_a_query_can_start(files, to, after):
+def test_a_reset_accepts_every_start_of_a_query(files, to, after):
     files.box.send("e", queue=0)
     assert reset(files, "--to", to, "--yes")["after"] == {"t": after}
 
@@ -82,7 +82,7 @@ def test_a_plan_that_is_not_committed_is_replaced_and_kept(files):
     ("name", "batch"),
     [("offsets/1", 1), ("commits/1", 1), ("offsets/.1.crc", 2), ("commits/.1.crc", 2)],
 )
-def test_a_reset_mends_what_a_loss_of_power_has_left(files, name, batch):
+def test_a_reset_repairs_a_checkpoint_after_a_power_loss(files, name, batch):
     """An empty file, which Spark refuses to read: the last plan, or the last commit."""
     (files.path / name).write_bytes(b"")
     if not name.endswith(".crc"):
@@ -153,7 +153,7 @@ def test_moving_one_topic_does_not_hide_what_happened_to_another(two):
 
 
 def test_a_query_is_moved_to_another_store(files, box, tmp_path):
-    """What it refuses with STORE_CHANGED: say, the store was made anew."""
+    """After STORE_CHANGED, for example because the store was created again."""
     anew = type(box)(str(tmp_path / "anew")).create(queues=2)
     anew.send("x", queue=1)
     done = run_json("reset", files.path, "--store", anew.path, "--to", "latest", "--yes")
@@ -162,7 +162,7 @@ def test_a_query_is_moved_to_another_store(files, box, tmp_path):
         assert files.offset(2)["brokers"]["broker-a"]["store"] == store.uuid
 
 
-def test_a_topic_that_was_created_again_goes_on_after_a_reset(files):
+def test_a_topic_that_was_created_again_is_read_after_a_reset(files):
     """What a query refuses with TOPIC_RECREATED does not need a new checkpoint."""
     with Store.open(files.box.path) as store:
         store.topics.delete("t")
@@ -176,8 +176,8 @@ def test_a_topic_that_was_created_again_goes_on_after_a_reset(files):
     assert [r.rows for p in files.reader.partitions(moved, end) for r in p.work.ranges] == [1]
 
 
-def test_a_query_that_went_on_meanwhile_is_not_disturbed(files, monkeypatch):
-    """It commits a micro-batch while somebody is asked."""
+def test_a_query_that_progressed_meanwhile_is_not_moved(files, monkeypatch):
+    """It commits a micro-batch while the user is asked."""
 
     def agree(*_, **__):
         files.box.send("e")
@@ -211,7 +211,7 @@ def test_a_query_that_reads_the_store_just_now_is_seen(files):
             process.kill()
 
 
-def test_nothing_is_seen_where_there_is_no_proc(tmp_path):
+def test_no_query_is_found_without_proc(tmp_path):
     assert queries_on(tmp_path, processes=tmp_path / "none") == []
 
 
@@ -223,7 +223,7 @@ def test_a_checkpoint_without_a_batch_has_nothing_to_move(tmp_path, box):
     forget(box.path)
 
 
-def test_a_command_that_needs_the_store_says_so(files):
+def test_a_command_that_needs_the_store_names_the_option(files):
     error = run_json("reset", files.path, "--to", "latest", status=2)["error"]
     assert error["code"] == "OPTION_MISSING"
     assert "--store" in error["remedy"]

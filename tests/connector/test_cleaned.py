@@ -1,4 +1,4 @@
-"""Messages that were cleaned away before Spark read them, in every policy about them."""
+"""Messages that were deleted before Spark read them, under every policy."""
 
 import shutil
 from dataclasses import replace
@@ -38,11 +38,11 @@ def offsets(stream):
 
 
 def lost(stream):
-    """How many messages the query has lost, as its progress and its checkpoint say."""
+    """How many messages the query has lost, from its progress and its checkpoint."""
     return [each["sources"][0]["endOffset"].get("lost") for each in stream.progress]
 
 
-def test_a_stream_that_was_too_slow_is_told_instead_of_beginning_anew(small, stream):
+def test_a_stream_that_was_too_slow_fails_instead_of_starting_over(small, stream):
     small.send(*texts(0, 10), queue=0)
     assert stream.drain() == [10]
     small.send(*texts(10, 60), queue=0)
@@ -52,7 +52,7 @@ def test_a_stream_that_was_too_slow_is_told_instead_of_beginning_anew(small, str
     assert len(stream.bodies()) == 10
 
 
-def test_a_job_that_was_down_while_its_messages_aged_out_goes_on(small, stream):
+def test_a_job_that_was_down_while_its_messages_expired_continues(small, stream):
     small.send(*texts(0, 10), queue=0)
     stream.drain()
     small.send(*texts(10, 60), queue=0)
@@ -62,7 +62,7 @@ def test_a_job_that_was_down_while_its_messages_aged_out_goes_on(small, stream):
     assert lost(stream) == [{"t": {"broker-a": {"0": first - 10}}}]
 
 
-def test_a_job_that_was_down_may_begin_behind_all_that_is_there(small, stream):
+def test_a_job_that_was_down_may_begin_after_all_existing_messages(small, stream):
     small.send(*texts(0, 10), queue=0)
     stream.drain()
     small.send(*texts(10, 60), queue=0)
@@ -75,7 +75,7 @@ def test_a_job_that_was_down_may_begin_behind_all_that_is_there(small, stream):
 
 
 def test_fail_on_data_loss_fails_when_retention_has_really_been_applied(small, stream):
-    """By the cleaning that goes with writing, of which the query knows nothing."""
+    """Deleted by the cleaner of a writer, which the query does not know of."""
     small.send(*texts(0, 10), queue=0)
     stream.drain(failOnDataLoss="true")
     small.send(*texts(10, 60), queue=0)
@@ -90,7 +90,7 @@ def test_fail_on_data_loss_fails_when_retention_has_really_been_applied(small, s
     assert offsets(stream) == [*range(10), *range(first, 71)]
 
 
-def test_a_replay_of_what_is_gone_is_told(small, stream):
+def test_a_replay_of_deleted_messages_is_an_error(small, stream):
     small.send(*texts(0, 60), queue=0)
     stream.drain()
     run_again(stream)
@@ -121,7 +121,7 @@ def run_again(stream):
     shutil.rmtree(stream.folder / "out")
 
 
-def test_a_frame_whose_messages_went_is_told(spark, small):
+def test_a_data_frame_whose_messages_were_deleted_is_an_error(spark, small):
     small.send(*texts(0, 60), queue=0)
     reader = spark.read.format("pyrocket").options(**small.options)
     frame = reader.schema("queueOffset BIGINT").load()
@@ -136,7 +136,7 @@ def test_a_frame_whose_messages_went_is_told(spark, small):
     assert reader.schema("queueOffset BIGINT").load().collect() == left
 
 
-def test_a_look_up_whose_messages_went_is_told(small):
+def test_a_look_up_whose_messages_were_deleted_is_an_error(small):
     """Without Spark: planned, cleaned, and read, as Spark asks for it."""
     rows = {"queueId": pa.array([0] * 60, pa.int32()), "keys": pa.array([["k"]] * 60)}
     with Store.open(small.path) as store:

@@ -16,7 +16,7 @@ def test_the_environment_names_the_store_where_no_path_does(box, monkeypatch):
     assert "body" in pickle.loads(pickle.dumps(source)).schema().names
 
 
-def test_a_relative_path_is_the_drivers_wherever_the_source_goes(box, monkeypatch):
+def test_a_relative_path_is_the_drivers_on_every_worker(box, monkeypatch):
     box.create()
     monkeypatch.chdir(os.path.dirname(box.path))
     source = pickle.dumps(DefaultSource({"path": "store", "topic": "t"}))

@@ -91,7 +91,7 @@ def test_the_offset_that_a_new_query_starts_from_moves_no_group(box, make):
     assert committed(box) == {}
 
 
-def test_a_group_never_goes_back(box, make):
+def test_a_group_never_moves_backwards(box, make):
     box.create(queues=1)
     box.send("a", "b", "c", queue=0)
     with Store.open(box.path) as store:
@@ -179,7 +179,7 @@ def test_available_now_waits_for_its_last_commit(box, make, monkeypatch):
     assert committed(box) == {0: 1}
 
 
-def test_another_process_holding_the_directory_fails_the_start_and_says_why(box, make, alone):
+def test_a_store_held_by_another_process_fails_the_start_with_the_reason(box, make, alone):
     box.create(queues=1)
     alone()
     with pytest.raises(StoreLockedError, match=r"commitToGroup.*Java broker") as caught:
@@ -208,7 +208,7 @@ def test_a_writer_that_is_busy_at_the_start_does_not_fail_it(box, make):
     turns.close()
 
 
-def test_a_queue_or_topic_that_is_gone_does_not_keep_the_others_from_being_committed(box, make):
+def test_a_deleted_queue_or_topic_does_not_keep_the_others_from_being_committed(box, make):
     box.create(queues=2)
     box.send("a", queue=0)
     box.send("b", queue=1)
@@ -291,6 +291,6 @@ def test_a_batch_cannot_commit_by_itself_and_the_error_names_what_can(box):
     assert caught.value.code == "OPTION_UNKNOWN"
 
 
-def test_a_reader_with_a_group_goes_to_the_tasks(box, make):
+def test_a_reader_with_a_group_can_be_pickled_for_the_tasks(box, make):
     box.create()
     pickle.loads(pickle.dumps(make()))

@@ -73,7 +73,7 @@ def test_a_plan_is_fixed_however_often_it_is_read(full):
     assert planned(BatchCommit.plan("export", **full.options)) == [("t", 0, 3, 4)]
 
 
-def test_a_group_that_went_further_meanwhile_is_not_moved_back(full):
+def test_a_group_that_progressed_meanwhile_is_not_moved_backwards(full):
     batch = BatchCommit.plan("export", **full.options)
     full.send("later", queue=0)
     BatchCommit.plan("export", **full.options).commit()
@@ -132,7 +132,7 @@ def test_a_queue_that_is_lost_since_the_plan_keeps_no_other_from_its_commit(full
     assert committed(full) == {0: 3}
 
 
-def test_what_a_group_has_not_read_and_is_gone_is_a_loss(full):
+def test_deleted_messages_that_a_group_has_not_read_are_a_loss(full):
     with Store.open(full.path) as store:
         store.groups.commit("export", "t", {0: 1, 1: 1})
         store.topics.delete("t")

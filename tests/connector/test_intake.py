@@ -65,7 +65,7 @@ def test_messages_held_back_are_over_their_time_without_new_ones(store):
     assert not intake.is_over(store)
 
 
-def test_nothing_to_read_is_no_time_of_a_micro_batch(store):
+def test_a_wait_without_messages_does_not_count_as_batch_time(store):
     intake = Intake(Admission(min_rows=50, max_delay_ms=MINUTE))
     assert taken(intake, store, 7, 7) == 0
     assert taken(intake, store, 7, 8) == 1
@@ -126,7 +126,7 @@ def test_available_now_in_many_batches(queues, max_rows, max_bytes, min_rows):
 
 
 def test_the_default_cap_is_no_surprise(store, caplog):
-    """What a limit holds back is said when it begins and when it is over, and how to lift it."""
+    """The log names when a limit begins to hold messages back, when it ends, and how to lift it."""
     intake = Intake(Admission(max_bytes=256 << 20, by_default=True))
     big = Lengths(queue(*[64 << 20] * 9))
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
@@ -156,5 +156,5 @@ def test_max_bytes_per_trigger_is_not_ignored_and_soft_by_one_message_of_each_qu
         (Admission(max_rows=5, max_bytes=1_500), "at most 5 messages and 1500 bytes at a time"),
     ],
 )
-def test_limits_are_said_in_words(admission, said):
+def test_limits_are_described_for_the_log(admission, said):
     assert admission.describe() == said

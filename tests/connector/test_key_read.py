@@ -123,7 +123,7 @@ def test_nothing_found_is_an_empty_dataframe(spark, orders):
     assert load(spark, orders, keys="nothing").count() == 0
 
 
-def test_a_log_line_tells_what_was_used_and_how_much_was_left_unread(orders, caplog):
+def test_a_log_line_names_the_indexes_used_and_the_unread_messages(orders, caplog):
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
         bodies(orders, keys="order-1,order-2,k3", startingOffsets='{"t":{"0":0,"1":1}}')
     (line,) = [one.getMessage() for one in caplog.records if "compared" in one.getMessage()]
@@ -133,7 +133,7 @@ def test_a_log_line_tells_what_was_used_and_how_much_was_left_unread(orders, cap
     assert line.endswith("found outside the offsets to read: 1")
 
 
-def test_a_stream_refuses_look_ups_and_says_what_to_do(orders):
+def test_a_stream_refuses_look_ups_with_a_remedy(orders):
     for option in ("keys", "msgId"):
         with pytest.raises(OptionError, match="filter its DataFrame") as caught:
             parse("stream", **{option: "x"})
@@ -142,7 +142,7 @@ def test_a_stream_refuses_look_ups_and_says_what_to_do(orders):
 
 @pytest.mark.parametrize("option", ["keys", "msgId"])
 @pytest.mark.parametrize("text", ["", " ", "a,,b", "a b", "[]", '["a", 1]', '[""]', '["a b"]'])
-def test_words_that_no_message_can_have_are_refused(option, text):
+def test_keys_that_no_message_can_have_are_refused(option, text):
     with pytest.raises(OptionError, match=option) as caught:
         parse(**{option: text})
     assert "JSON list" in caught.value.remedy
@@ -158,7 +158,7 @@ def test_words_that_no_message_can_have_are_refused(option, text):
         ("ключ,#,%", ("ключ", "#", "%")),
     ],
 )
-def test_words_are_separated_by_commas_or_a_json_list(text, words):
+def test_keys_are_separated_by_commas_or_a_json_list(text, words):
     assert parse(keys=text).lookup == KeyLookup(keys=words)
     assert parse(msgId=text).lookup == KeyLookup(ids=words)
 
@@ -194,4 +194,4 @@ def test_messages_of_a_java_broker_are_found_by_key(box):
     assert bodies(box, keys="ORDER3,ORDER17") == ["hello3", "hello17"]
     assert len(bodies(box, keys="K2")) == 25
     with Store.open(box.path, read_only=True) as store:
-        assert not store.uuid, "nobody else has written there"
+        assert not store.uuid, "no other process has written there"

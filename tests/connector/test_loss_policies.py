@@ -1,4 +1,4 @@
-"""What each `onDataLoss` makes of each loss, over a store that exists as numbers only."""
+"""Each policy of `onDataLoss` at each loss, over a store that exists as numbers only."""
 
 import pytest
 from pyrocket.errors import (
@@ -130,7 +130,7 @@ def test_policy_reset_to_earliest_with_the_lost_count(stopped, happened, seen, l
     [(cleaned, 20), (truncated, 23), (ends_before, 0), (recreated, 20), (recreated_by_java, 5)],
 )
 def test_policy_reset_to_latest_with_the_lost_count(stopped, happened, lost):
-    """The micro-batch is empty, but it keeps the place: what comes later is read."""
+    """The micro-batch is empty and its end is kept: later messages are read."""
     store, start = stopped
     happened(store)
     end, read = store.step(start, options("latest"))
@@ -171,11 +171,11 @@ def test_a_replay_after_a_loss_has_the_same_ranges(stopped, happened, go_on):
     happened(store)
     end = next_offset(store, options(go_on), start)
     planned = store.read(start, end)
-    store.grow("t", 0, minimum=25, maximum=99)  # More has been cleaned, and more has come.
+    store.grow("t", 0, minimum=25, maximum=99)  # More was deleted, and more was stored.
     assert store.read(start, end) == planned
 
 
-def test_a_loss_under_a_rate_limit_goes_on_behind_it(stopped):
+def test_a_query_with_a_rate_limit_continues_after_a_loss(stopped):
     store, start = stopped
     cleaned(store)
     start, seen = store.step(start, options(SKIP), take=lambda begin, end: offsets({"t": {0: 20}}))
@@ -187,7 +187,7 @@ def test_a_loss_under_a_rate_limit_goes_on_behind_it(stopped):
     ("happened", "left"),
     [(recreated, []), (truncated, [(5, 7)]), (lambda store: store.delete("t"), [])],
 )
-def test_a_replay_reads_nothing_but_what_it_was_planned_for(numbers, happened, left):
+def test_a_replay_reads_only_the_planned_messages(numbers, happened, left):
     """Other messages may have the planned offsets now."""
     store = numbers(t={0: (5, 10)})
     start = initial_offset(store, options(FAIL))
@@ -211,7 +211,7 @@ def test_another_store_is_an_error_under_every_policy(stopped, go_on):
     assert info.value.code == "STORE_CHANGED"
 
 
-def test_a_store_that_cannot_be_read_now_is_no_loss(stopped, monkeypatch):
+def test_an_unavailable_store_is_not_a_loss(stopped, monkeypatch):
     store, start = stopped
 
     def unavailable(topics):

@@ -1,4 +1,4 @@
-"""Topics, and stores, that a query is asked for before they are there."""
+"""Topics and stores that do not exist yet when a query starts."""
 
 import json
 import os
@@ -190,7 +190,7 @@ def test_a_pattern_creates_a_store_and_no_topic(box):
     assert bodies(reader, initial)[0] == [b"a"]
 
 
-def test_a_folder_that_is_no_store_is_not_made_one(box):
+def test_a_folder_that_is_not_a_store_is_not_made_one(box):
     os.makedirs(f"{box.path}/other")
     with pytest.raises(StoreNotFoundError) as info:
         query(box, createIfMissing="true").initialOffset()
@@ -242,7 +242,7 @@ def test_a_query_that_waits_for_a_topic_reads_it_from_its_first_message(box, str
 
 
 def test_the_stages_of_a_fresh_pipeline_start_in_any_order(spark, box, stream, tmp_path):
-    """The last one first: nothing of the store is there yet, and no columns are named."""
+    """The last one first: the store does not exist yet, and no columns are named."""
     stream.options |= {"topic": "out", "createIfMissing": "true"}
     stream.schema = ""
     last = stream.start()

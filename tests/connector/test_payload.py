@@ -143,13 +143,13 @@ def test_poison_records_do_not_stop_the_pipeline(spark, box, stream):
     assert stream.output() == [("t", 0, 3, 9), ("t", 0, 4, None)]
 
 
-def test_failfast_stops_at_the_first_bad_body_and_says_where_it_is(spark, box):
+def test_failfast_stops_at_the_first_bad_body_and_names_its_offset(spark, box):
     poisoned(box)
     with pytest.raises(Exception, match=r"BODY_MALFORMED.*'t' queue 0 offset 0.*not JSON"):
         read(spark, box, mode="FAILFAST", **JSON).collect()
 
 
-def test_text_that_is_no_utf8(spark, box):
+def test_text_that_is_not_utf8(spark, box):
     box.create(queues=1).send(b"a", b"\xff", queue=0)
     schema = "body STRING, _corrupt_record STRING"
     options = {"valueFormat": "string", "mode": "permissive"}
@@ -173,7 +173,7 @@ def test_a_schema_needs_no_registry(spark, box, caplog):
     assert f"to be pasted there: {pasted}" in caplog.text
 
 
-def test_a_stream_needs_its_schema_and_is_told_it(spark, box, stream):
+def test_a_stream_without_a_schema_gets_the_inferred_one_in_the_error(spark, box, stream):
     box.send('{"id":1}')
     stream.options |= {"valueFormat": "json"}
     stream.schema = ""
@@ -215,7 +215,7 @@ def test_write_any_dataframe_auto_json_encode(spark, box):
     assert [rest for _, *rest in stored] == [["T", "k0"], ["T", "k1"]]
 
 
-def test_a_struct_column_goes_there_and_back(spark, box):
+def test_a_struct_column_survives_a_round_trip(spark, box):
     frame = spark.sql(
         "SELECT named_struct('topic', 'a', 'key', 1, 'body', X'00ff', 'm', map('x', 1.25BD)) "
         "AS payload"

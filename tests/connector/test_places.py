@@ -148,7 +148,7 @@ def test_a_time_without_a_zone_is_logged_as_utc(store, caplog):
         ({"endingOffsets": "committed"}, "no consumer group is named.*'group'"),
     ],
 )
-def test_what_cannot_be_a_start_or_an_end_is_refused(given, says):
+def test_an_invalid_start_or_end_is_refused(given, says):
     with pytest.raises(OptionError, match=says):
         read(**given)
 

@@ -1,4 +1,4 @@
-"""To plan is to look at words and queues: it costs the same however large the messages are.
+"""Planning reads shared state and queues only: it costs the same however large the messages are.
 
 A micro-batch also looks at the header of one message, to know the log again: its mark.
 """
@@ -20,7 +20,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 @pytest.fixture
 def log_is_closed(box, monkeypatch):
-    """Whoever opens a file of the log from now on fails the test; nobody has one open yet."""
+    """Opening a file of the log from now on fails the test; none is open yet."""
     box.create(queues=2)
     for body in ("x", "y" * 4_000):
         box.send(*[body] * 30, queue=0)

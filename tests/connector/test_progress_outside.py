@@ -84,7 +84,7 @@ def test_checkpoint_lost_start_where_my_group_stopped(box, stream, tmp_path):
     assert committed(box) == {0: 3}
 
 
-def test_a_query_goes_on_from_where_it_was_moved_and_its_file_sink_is_whole(box, stream):
+def test_a_moved_query_continues_from_there_and_its_file_sink_is_complete(box, stream):
     box.create(queues=1)
     box.send("a", "b")
     stream.drain()
@@ -98,7 +98,7 @@ def test_a_query_goes_on_from_where_it_was_moved_and_its_file_sink_is_whole(box,
 
 
 def test_offsets_that_mismatch_after_cleaning_need_no_new_checkpoint(box, stream):
-    """A planned micro-batch whose messages are gone would be tried again for ever."""
+    """A planned micro-batch whose messages were deleted would be retried forever."""
     box.create(queues=1)
     box.send("a", "b")
     stream.drain()
@@ -121,7 +121,7 @@ def test_offsets_that_mismatch_after_cleaning_need_no_new_checkpoint(box, stream
 
 
 @pytest.mark.parametrize("kind", ["offsets", "commits"])
-def test_a_checkpoint_that_lost_power_is_mended_and_goes_on(box, stream, kind):
+def test_a_checkpoint_is_repaired_after_a_power_loss_and_its_query_continues(box, stream, kind):
     box.create(queues=1)
     box.send("a")
     stream.drain()

@@ -1,4 +1,4 @@
-"""Why the source pushes no filters: Spark gives wrong rows. The day it does not is told here."""
+"""Why the source pushes no filters: Spark returns wrong rows. Fails once Spark is fixed."""
 
 from collections.abc import Iterator
 

@@ -81,7 +81,7 @@ def test_bytes_are_shared_in_proportion_to_backlogs():
     assert taken == {0: pytest.approx(900, abs=3), 1: pytest.approx(100, abs=3), 2: 1}
 
 
-def test_what_a_wrong_guess_leaves_over_goes_to_other_queues():
+def test_the_share_that_a_wrong_estimate_leaves_unused_is_given_to_other_queues():
     queues = {("t", 0): [100_000, *[100] * 1_000], ("t", 1): [100] * 100_000}
     store = Lengths(queues)
     taken = take_bytes(starts(queues), ends(queues), 1_000_000, store)

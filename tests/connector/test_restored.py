@@ -59,7 +59,7 @@ class Restored:
         shutil.copytree(self.path, self.copy)
 
     def restore(self):
-        """Put the copy where the store was; its clock goes on from now."""
+        """Put the copy in place of the store; its clock continues from the current time."""
         now = FileClock(self.path)()
         self.path.rename(self.path.with_name("lost"))
         self.copy.rename(self.path)
@@ -120,25 +120,25 @@ def test_a_query_on_a_restored_store_stops_by_name(ahead):
         restored.query().latestOffset(offset, ReadAllAvailable())
 
 
-def test_it_stops_before_anything_new_has_come(ahead):
+def test_it_stops_before_a_new_message_arrives(ahead):
     restored, offset = ahead
     with pytest.raises(LogTruncatedError, match="older copy"):
         restored.query().latestOffset(offset, ReadAllAvailable())
 
 
 @pytest.mark.parametrize("count", [1, 20, 21, 200])
-def test_skip_goes_on_with_exactly_what_came_after_the_restore(ahead, count, caplog):
-    """However long the queues have become: new messages have offsets that were read before."""
+def test_skip_continues_with_exactly_the_messages_stored_after_the_restore(ahead, count, caplog):
+    """New messages have offsets that were read before, whatever the length of the queues."""
     restored, offset = ahead
     new = restored.send(count) + restored.send(count + 3, queue=1)
     read, offset = restored.read_all(offset, onDataLoss="skip")
     assert sorted(read) == sorted(new)
     assert "is an older copy of the store" in caplog.text
     later = restored.send(2)
-    assert restored.read_all(offset)[0] == later, "and `fail` has nothing to say any more"
+    assert restored.read_all(offset)[0] == later, "and `fail` raises no error any more"
 
 
-def test_skip_reads_what_comes_after_a_restart_on_the_bare_copy(ahead):
+def test_skip_reads_new_messages_after_a_restart_on_the_unchanged_copy(ahead):
     restored, offset = ahead
     read, offset = restored.read_all(offset, onDataLoss="skip")
     assert read == []
@@ -147,7 +147,7 @@ def test_skip_reads_what_comes_after_a_restart_on_the_bare_copy(ahead):
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", 70 + 35), ("latest", 0)])
-def test_earliest_and_latest_do_what_they_do_with_other_losses(ahead, policy, expected):
+def test_earliest_and_latest_treat_a_restore_like_other_losses(ahead, policy, expected):
     restored, offset = ahead
     restored.send(40)
     restored.send(5, queue=1)
@@ -221,7 +221,7 @@ def test_a_running_query_notices_that_its_store_was_replaced(restored):
 
 
 def test_a_crash_after_the_restore_changes_nothing_about_it(ahead):
-    """The epoch that the recovery begins names ends that the query never came to."""
+    """The epoch that the recovery begins names ends that the query never reached."""
     restored, offset = ahead
     new = restored.send(40)
     with Store.open(restored.path) as store:
@@ -236,7 +236,7 @@ def test_a_crash_after_the_restore_changes_nothing_about_it(ahead):
     assert sorted(restored.read_all(offset, onDataLoss="skip")[0]) == sorted(new)
 
 
-def test_a_snapshot_that_is_restored_is_named_and_skip_goes_on_behind_it(restored):
+def test_a_restored_snapshot_is_named_and_skip_continues_after_it(restored):
     """It begins an epoch, so that its own ends are known."""
     restored.send(30)
     restored.send(30, queue=1)
@@ -329,7 +329,7 @@ def test_a_query_that_began_at_the_end_has_a_mark_as_well(restored):
         restored.query().latestOffset(offset, ReadAllAvailable())
 
 
-def test_a_mark_that_was_cleaned_away_says_nothing(restored):
+def test_a_mark_whose_message_was_deleted_is_ignored(restored):
     restored.send(20)
     _, offset = restored.read_all()
     restored.send(200, queue=1)
@@ -366,8 +366,8 @@ def test_a_checkpoint_is_moved_to_where_a_restored_store_is(restored, tmp_path):
     assert new
 
 
-def test_a_spark_query_names_a_restored_store_and_goes_on_by_choice(spark, box, stream, tmp_path):
-    """199 of 500 messages were skipped without a word."""
+def test_a_spark_query_names_a_restored_store_and_continues_with_skip(spark, box, stream, tmp_path):
+    """A regression: 199 of 500 messages were skipped without an error."""
     box.create(queues=1)
     box.send(*(f"shared-{n}" for n in range(30)))
     forget(box.path)

@@ -1,4 +1,4 @@
-"""What a stream that is started again does with the options that say where to start."""
+"""A restarted stream ignores the options for where to start."""
 
 import json
 

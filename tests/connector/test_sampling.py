@@ -20,7 +20,7 @@ def fields(box, **options):
     return [name for name in names if name in ("a", "b", "late")]
 
 
-def test_what_short_queues_leave_unused_goes_to_the_others(box):
+def test_the_share_that_short_queues_leave_unused_is_given_to_the_others(box):
     box.create(queues=10)
     for queue in range(9):
         box.send('{"a":1}', queue=queue)
@@ -47,7 +47,7 @@ def test_no_more_than_1000_messages_are_looked_at(box, monkeypatch):
 
 @pytest.fixture
 def changed(box):
-    """Messages of another kind stand behind more than are looked at."""
+    """Messages of another kind follow after more than the sample."""
     box.create(queues=1)
     box.send(*['{"a":1}'] * 1200, queue=0, tags=pa.array(["A"] * 1200))
     box.send(*['{"b":1}'] * 10, queue=0, tags=pa.array(["B"] * 10))
@@ -68,7 +68,7 @@ def test_columns_are_those_of_the_messages_that_are_read(changed, options):
     assert fields(changed, topic="t", **options) == ["b"]
 
 
-def test_columns_are_not_those_of_messages_behind_the_end(changed):
+def test_columns_are_not_inferred_from_messages_after_the_end(changed):
     options = {"startingOffsets": '{"t":{"0":1190}}', "endingOffsets": '{"t":{"0":1200}}'}
     assert fields(changed, topic="t", **options) == ["a"]
 

@@ -67,7 +67,7 @@ def test_what_cannot_be_read_together_is_read_one_by_one(task, monkeypatch):
     assert len(batches) == 2 * QUEUES
 
 
-def test_messages_that_are_gone_are_named_or_passed_over(task):
+def test_deleted_messages_are_named_or_skipped(task):
     gone = span("t", 5, 3, 6)
     beyond = replace(task, work=Ranges((*task.work.ranges, gone)))
     with pytest.raises(OffsetOutOfRangeError, match=r"queue 5 of 't'.*\[3, 6\)"):

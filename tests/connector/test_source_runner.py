@@ -41,7 +41,7 @@ def runner(box, monkeypatch):
 
 @pytest.fixture
 def unset_log(monkeypatch):
-    """Makes the log like one that nobody has set up; a test calls it after pytest has."""
+    """Returns the log to its state before any set-up; a test calls it after pytest's own."""
 
     def unset():
         for name, value in {"handlers": [], "propagate": False, "level": logging.NOTSET}.items():
@@ -57,7 +57,7 @@ def test_outside_of_the_source_runner_a_mistake_is_raised_at_once(box):
 
 
 def test_in_the_source_runner_a_mistake_waits_for_the_first_question(box, runner):
-    """Raised at once it would be hidden behind an UnboundLocalError of Spark's runner."""
+    """Raised immediately, an UnboundLocalError of Spark's runner would hide it."""
     box.create()
     reader = make(box, topic="missing")
     for ask in (

@@ -1,4 +1,4 @@
-"""What a stream can no longer read, or no longer trust, is noticed and named."""
+"""Messages that a stream can no longer read, or offsets no longer valid, are reported."""
 
 import pytest
 from pyrocket.errors import (
@@ -70,7 +70,7 @@ def test_a_store_that_gets_its_id_later_is_the_same_store(numbers):
     assert (start.source.store, start.topic_ids) == ("uuid-1", {"t": "id-t"})
 
 
-def test_a_log_cut_below_what_was_read_is_noticed(numbers):
+def test_a_log_truncated_below_the_read_offset_is_noticed(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
     store.epoch, store.cuts = 1, {("t", 0): 8}
@@ -79,7 +79,7 @@ def test_a_log_cut_below_what_was_read_is_noticed(numbers):
         next_offset(store, options(), start)
 
 
-def test_a_recovery_that_cut_nothing_that_was_read_goes_unnoticed(numbers):
+def test_a_recovery_that_truncated_only_unread_messages_is_no_loss(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
     store.epoch, store.cuts = 1, {("t", 0): 9}

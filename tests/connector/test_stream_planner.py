@@ -1,4 +1,4 @@
-"""How far a stream may go: over a store that exists as numbers only."""
+"""The offsets of micro-batches, over a store that exists as numbers only."""
 
 import sys
 
@@ -28,7 +28,7 @@ def options(*topics, wait=False, **changes):
     return ReadOptions(path="/s", subscription=Subscription(topics or ("t",), wait), **changes)
 
 
-def test_a_new_query_starts_where_it_was_told_to(numbers):
+def test_a_new_query_starts_at_the_configured_offsets(numbers):
     store = numbers(t={0: (5, 20), 1: (0, 7)})
     assert initial_offset(store, options()).offsets.by_topic() == {"t": {0: 5, 1: 0}}
     latest = initial_offset(store, options(span=LATEST_FIRST))
@@ -46,7 +46,7 @@ def test_batches_follow_each_other_without_gap_or_overlap(numbers):
     assert store.step(start) == (start, [])
 
 
-def test_nothing_new_is_said_as_such(numbers):
+def test_without_new_messages_there_is_no_next_offset(numbers):
     store = numbers(t={0: (0, 3)})
     start = initial_offset(store, options(span=LATEST_FIRST))
     assert next_offset(store, options(), start) is None
@@ -74,7 +74,7 @@ def test_an_empty_first_batch_is_replayed_as_empty(numbers):
     assert store.step(end, latest)[1] == [("t", 0, 10, 15)]
 
 
-def test_later_batches_begin_where_spark_says(numbers):
+def test_later_batches_begin_at_sparks_start_offset(numbers):
     store = numbers(t={0: (0, 3)})
     start, _ = store.step(initial_offset(store, options()))
     store.grow("t", 0, 9)
@@ -99,7 +99,7 @@ def test_a_new_queue_without_messages_makes_no_batch(numbers):
     assert next_offset(store, options(), start) is None
 
 
-def test_a_topic_that_comes_later_is_read_from_its_first_message(numbers):
+def test_a_topic_created_later_is_read_from_its_first_message(numbers):
     store = numbers(t={0: (0, 3)})
     asked = options("t", "u", wait=True, span=LATEST_FIRST)
     start, _ = store.step(initial_offset(store, asked), asked)
@@ -147,7 +147,7 @@ def test_a_pattern_may_wait_for_its_first_topic(numbers):
     assert store.step(initial, asked)[1] == [("u1", 0, 0, 3)]
 
 
-def test_a_topic_that_was_never_there_is_not_called_deleted(numbers):
+def test_a_topic_that_never_existed_is_not_called_deleted(numbers):
     """The query was started again without missingTopic=wait."""
     store, waiting = numbers(t={0: (0, 3)}), options("t", "u", wait=True)
     start, _ = store.step(initial_offset(store, waiting), waiting)

@@ -53,7 +53,7 @@ def test_a_restart_without_new_messages_makes_no_batch(box, stream):
     assert stream.batches() == before
 
 
-def test_a_running_query_gets_delayed_messages_though_nobody_writes(box, stream):
+def test_a_running_query_gets_delayed_messages_without_a_writer(box, stream):
     box.create(queues=1)
     query = stream.start()
     try:
@@ -143,7 +143,7 @@ def test_an_append_elsewhere_makes_no_batches(box, stream):
         query.stop()
 
 
-def test_the_progress_shows_how_far_the_query_is_behind(box, stream):
+def test_the_progress_shows_the_lag(box, stream):
     box.create(queues=1)
     box.send(*texts("a", 30), queue=0)
     stream.drain(maxOffsetsPerTrigger=10)

@@ -1,4 +1,4 @@
-"""What Spark is answered between micro-batches, asked as its source runner asks."""
+"""The answers to Spark between micro-batches, called as its source runner calls."""
 
 import json
 import pickle
@@ -48,7 +48,7 @@ def test_an_idle_query_gets_the_same_object_back(box, reader):
     assert reader.latestOffset(equal, ALL) is equal
 
 
-def test_an_idle_query_looks_at_the_words_and_at_nothing_else(box, reader, monkeypatch):
+def test_an_idle_query_reads_only_the_shared_state(box, reader, monkeypatch):
     box.send("x")
     end = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
     reader.latestOffset(end, ALL)
@@ -74,7 +74,7 @@ def test_an_idle_look_finds_its_store_once_and_checks_no_configuration(box, read
 
 @pytest.fixture
 def delayed(box):
-    """A message that waits for a second; returns the clock that it goes by."""
+    """A message that waits for a second; returns the clock of the store."""
     box.create(queues=2)
     clock = FileClock(box.path)
     clock.set(1_700_000_000_000)
@@ -84,7 +84,7 @@ def delayed(box):
     forget(box.path)
 
 
-def test_delayed_messages_are_delivered_where_nobody_writes(box, delayed):
+def test_delayed_messages_are_delivered_without_a_writer(box, delayed):
     reader = make(box, startingOffsets="earliest")
     start = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
     assert box.read("body") == [], "not due"
@@ -97,7 +97,7 @@ def test_delayed_messages_are_delivered_where_nobody_writes(box, delayed):
     assert end != start
 
 
-def test_available_now_begins_with_the_delivery_of_what_is_due(box, delayed):
+def test_available_now_begins_with_the_delivery_of_due_messages(box, delayed):
     reader = make(box, startingOffsets="earliest")
     delayed.advance(1000)
     reader.prepareForTriggerAvailableNow()
@@ -137,7 +137,7 @@ def test_the_initial_offset_does_not_move_while_the_query_runs(box):
         ({"maxOffsetsPerTrigger": "0", "minOffsetsPerTrigger": "9"}, ReadMinRows(9)),
     ],
 )
-def test_spark_is_told_of_one_limit_if_there_is_any(box, options, limit):
+def test_spark_gets_one_of_the_limits(box, options, limit):
     assert make(box.create(), **options).getDefaultReadLimit() == limit
 
 
@@ -155,7 +155,7 @@ def test_all_limits_count_unless_spark_asks_for_everything(box, reader):
 
 @pytest.fixture
 def clocked(box):
-    """A reader that waits for three messages, or a minute, and the clock that it goes by."""
+    """A reader that waits for three messages, or a minute, and its clock."""
     clock = FileClock(box.path)
     clock.set(1_700_000_000_000)
     box.create(queues=1)
@@ -203,7 +203,7 @@ def test_available_now_and_once_wait_for_no_messages(box, clocked):
     assert reader.latestOffset(at, limit) != at
 
 
-def test_available_now_ends_at_what_was_there_when_it_began(box, reader):
+def test_available_now_ends_at_the_offsets_of_its_start(box, reader):
     box.send("a", "b", "c", queue=0)
     assert isinstance(reader, SupportsTriggerAvailableNow)
     reader.prepareForTriggerAvailableNow()
@@ -240,13 +240,13 @@ def test_a_reader_is_small_when_pickled_even_after_it_was_used(box, reader):
     assert pickle.loads(pickled).getDefaultReadLimit() == ReadMaxBytes(256 << 20)
 
 
-def test_stop_closes_the_store_and_may_come_twice(box, reader):
+def test_stop_closes_the_store_and_may_be_called_twice(box, reader):
     reader.initialOffset()
     reader.stop()
     reader.stop()
 
 
-def test_a_start_is_logged_with_what_will_be_read(box, caplog):
+def test_a_start_is_logged_with_the_number_of_messages_to_read(box, caplog):
     box.send(*map(str, range(7)))
     with caplog.at_level("INFO", "pyspark_pyrocket"):
         make(box).initialOffset()

@@ -25,7 +25,7 @@ def test_the_first_batch_is_replayed_as_planned_although_the_start_has_moved(box
     assert stream.bodies() == ["a", "b", "c"]
 
 
-def test_an_empty_first_batch_that_is_replayed_does_not_lose_what_came_since(box, stream):
+def test_a_replayed_empty_first_batch_does_not_lose_later_messages(box, stream):
     box.send("old", queue=0)
     stream.drain(startingOffsets="latest")
     run_again(stream, 0)
@@ -90,7 +90,7 @@ def test_a_sink_that_repeats_a_replayed_batch_sees_the_same_rows(spark, box, tmp
     assert len(rows) == len(set(rows)) == 100
 
 
-def test_a_store_that_moved_to_another_path_goes_on(box, stream, tmp_path):
+def test_a_query_continues_after_its_store_moved_to_another_path(box, stream, tmp_path):
     box.send("a", queue=0)
     stream.drain()
     box.path = shutil.move(box.path, tmp_path / "moved")

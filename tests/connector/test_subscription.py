@@ -129,7 +129,7 @@ def test_a_topic_in_use_that_may_no_longer_be_read_is_named(numbers):
 
 
 @pytest.mark.parametrize("pattern", ["", "(", "*", "[z-a]", "a{999999999999}"])
-def test_what_is_no_regular_expression_is_refused(pattern):
+def test_an_invalid_regular_expression_is_refused(pattern):
     with pytest.raises(OptionError, match="subscribePattern"):
         read(subscribePattern=pattern)
 

@@ -34,7 +34,7 @@ def store(tmp_path):
 def offsets(
     store, loss=SKIP, start=0, end=60, columns=("body", "queueOffset"), on_batch=None, **filtered
 ):
-    """The offsets that are read; `on_batch` is called behind each batch."""
+    """The offsets that are read; `on_batch` is called after each batch."""
     source, decoding = PathSource(store), Columns(tuple(columns), **filtered)
     read, each, tally = [], span("t", 0, start, end), ScanTally()
     scan = partial(decoding.of_range, source)
@@ -53,7 +53,7 @@ def clean(store):
 
 @pytest.mark.parametrize("columns", [("body",), ("queueOffset", "body"), ("body", "queueOffset")])
 @pytest.mark.parametrize("policy", ["skip", "earliest", "latest"])
-def test_what_was_cleaned_before_a_task_read_it_is_passed_over_and_counted(
+def test_messages_deleted_before_a_task_reads_are_skipped_and_counted(
     store, caplog, policy, columns
 ):
     first = clean(store)
@@ -64,7 +64,7 @@ def test_what_was_cleaned_before_a_task_read_it_is_passed_over_and_counted(
     assert f"what is left of [3, 58): [{first}, 58)" in caplog.text
 
 
-def test_what_is_cleaned_while_a_task_reads_is_passed_over_and_counted(store, caplog):
+def test_messages_deleted_while_a_task_reads_are_skipped_and_counted(store, caplog):
     cleaned = []
     read = offsets(store, on_batch=lambda: cleaned or cleaned.append(clean(store)))
     gone = [number for number in range(60) if number not in read]
@@ -122,12 +122,12 @@ def test_messages_of_a_topic_created_again_are_not_read_for_older_ones(store):
     assert offsets(store) == []
 
 
-def test_a_range_that_was_cut_off_by_a_crash_is_read_as_far_as_it_goes(store, caplog):
+def test_a_range_truncated_by_a_crash_is_read_up_to_its_end(store, caplog):
     assert offsets(store, start=55, end=70) == list(range(55, 60))
     assert "has lost 10 messages" in caplog.text
 
 
-def test_what_cannot_be_read_though_it_is_there_is_no_loss(store):
+def test_an_unreadable_message_is_not_a_loss(store):
     """Neither damage nor an error that will pass may be skipped."""
 
     def damaged(each, tally):
@@ -198,7 +198,7 @@ def located(store, monkeypatch):
 
 
 def found(store, places, loss=SKIP, on_batch=None, **filtered):
-    """The messages that are read at the places; `on_batch` is called behind each batch."""
+    """The messages that are read at the places; `on_batch` is called after each batch."""
 
     def scan(places, tally):
         return decoded(store.raw.slices_at(places, tally=tally, **filtered))
@@ -235,7 +235,7 @@ def test_a_damaged_message_found_by_key_is_passed_over(store, located, caplog):
 
 
 @pytest.mark.parametrize("tags", ["*", "A"])
-def test_what_is_cleaned_while_messages_found_by_key_are_read_is_read_and_lost_once(
+def test_messages_found_by_key_and_deleted_while_being_read_are_counted_once(
     store, located, caplog, tags
 ):
     cleaned = []
@@ -253,7 +253,7 @@ def clean_now(cleaned, store):
     cleaned.append(first_left(store))
 
 
-def test_a_message_found_by_key_that_is_damaged_is_no_loss(store, located):
+def test_a_damaged_message_found_by_key_is_not_a_loss(store, located):
     def odd(places, tally):
         raise OffsetOutOfRangeError("said without a reason")
         yield

@@ -70,7 +70,7 @@ def test_slices_can_be_closed_early_and_resumed_at_an_offset(source):
     assert bodies(rest) == [b"0-2", b"0-3"]
 
 
-def test_a_tally_counts_how_far_the_slices_have_come(source):
+def test_a_tally_counts_the_progress_of_slices(source):
     tally = ScanTally()
     for _ in source.slices(whole(source)[:1], tally=tally):
         pass
@@ -100,7 +100,7 @@ def test_a_target_is_small_and_names_the_store_of_the_driver(source):
         PathTarget(pinned.path, "another").open_source()
 
 
-def test_an_error_says_whether_a_repeat_is_safe_also_after_pickling():
+def test_an_error_knows_whether_a_repeat_is_safe_also_after_pickling():
     error = TransportError("lost", repeat_is_safe=True)
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.repeat_is_safe, copy.code, copy.message) == (True, "TRANSPORT_FAILED", "lost")
@@ -134,7 +134,7 @@ def test_an_option_that_the_transport_cannot_serve_is_refused_on_the_driver(
     forget(box.path)
 
 
-def test_an_empty_batch_of_a_schema_is_no_error(target):
+def test_an_empty_batch_of_a_schema_is_not_an_error(target):
     sink = target.open_sink()
     assert sink.append(pa.record_batch({"body": pa.array([], pa.binary())}), topic="t").rows == 0
     sink.close()

@@ -71,7 +71,7 @@ def test_by_default_the_cut_is_named(crashed):
 @pytest.mark.parametrize(
     ("policy", "first"), [("skip", b"n25"), ("earliest", b"000000"), ("latest", None)]
 )
-def test_a_policy_goes_on_with_what_has_come_since(crashed, policy, first):
+def test_a_policy_continues_with_the_messages_stored_since(crashed, policy, first):
     box, start = crashed
     reader = stream(box, onDataLoss=policy)
     read, end = bodies(reader, start)
@@ -84,7 +84,7 @@ def test_a_policy_goes_on_with_what_has_come_since(crashed, policy, first):
     assert bodies(reader, end)[0] == [b"later"]
 
 
-def test_a_replay_reads_nothing_that_has_the_offsets_of_what_is_gone(crashed):
+def test_a_replay_does_not_read_new_messages_at_truncated_offsets(crashed):
     """The micro-batch ended at 30; offsets 25 to 28 belong to other messages now."""
     box, end = crashed
     before = {**end, "offsets": {"t": {"broker-a": {"0": 20}}}}

@@ -1,4 +1,4 @@
-"""Topics and queues that go while a stream reads them, over a store of numbers only."""
+"""Topics and queues that are deleted while a stream reads them, over a store of numbers only."""
 
 import pytest
 from pyrocket import QueueOffsets
@@ -29,7 +29,7 @@ def stopped(numbers):
 
 
 def test_fewer_queues_are_no_loss_while_their_messages_are_there(stopped):
-    """RocketMQ's way to take queues away: they are still read to their ends."""
+    """Queues are removed as in RocketMQ: they are still read to their ends."""
     store, start = stopped
     store.grow("t", 1, 4)
     del store.known["t"][1]
@@ -119,7 +119,7 @@ def test_a_re_creation_noticed_late_repeats_nothing(stopped, go_on):
 
 
 @pytest.mark.parametrize("go_on", GO_ON)
-def test_what_a_deleted_topic_still_had_is_counted_once(stopped, go_on, caplog):
+def test_the_unread_messages_of_a_deleted_topic_are_counted_once(stopped, go_on, caplog):
     store, start = stopped
     store.delete("t", ended=14)
     start, seen = store.step(start, options(go_on))

@@ -124,7 +124,7 @@ def test_one_group_is_chosen_by_the_option_group(java5, view):
         rows(java5, view=view, group="worker")
 
 
-def test_what_waits_can_be_read_of_all_topics(tmp_path):
+def test_pending_messages_of_all_topics_can_be_read(tmp_path):
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / "copy")
     for file in (root / "config").glob("delayOffset*"):
         file.unlink()
@@ -144,7 +144,7 @@ def test_a_table_s_schema_is_a_projection(java5):
     ("field", "remedy"),
     [(("topik", "string"), "Did you mean 'topic'"), (("lag", "string"), "Its type is bigint")],
 )
-def test_a_column_that_a_table_has_not_is_refused(java5, field, remedy):
+def test_a_column_that_a_table_does_not_have_is_refused(java5, field, remedy):
     with pytest.raises(SchemaError) as caught:
         rows(java5, StructType().add(*field), view="groups")
     assert remedy in caught.value.remedy
@@ -174,13 +174,13 @@ def test_a_column_of_another_view_is_refused(java5, view, column):
         ("messages", {"topic": "t", "onDamage": "skip"}),
     ],
 )
-def test_what_does_not_go_with_a_view_is_refused(view, given):
+def test_an_option_that_conflicts_with_a_view_is_refused(view, given):
     with pytest.raises(OptionError, match=f"view={view}") as caught:
         parse(view, **given)
     assert caught.value.code == "OPTION_CONFLICT"
 
 
-def test_damage_is_failed_at_or_skipped():
+def test_damage_is_an_error_or_skipped():
     assert parse("commitlog", onDamage="skip").skips_damage
     assert not parse("commitlog").skips_damage
     with pytest.raises(OptionError, match="'onDamage' is 'ignore'"):
@@ -208,7 +208,7 @@ def test_a_view_of_a_store_in_use_is_as_of_its_plan(box):
     assert [body for batch in reader.read(task) for body in batch.column(0).to_pylist()] == [b"a"]
 
 
-def test_a_store_of_java_s_is_listed_without_naming_a_topic():
+def test_a_store_written_by_java_is_listed_without_naming_a_topic():
     with Store.open(GOLDEN / CLEAN, read_only=True) as store:
         known = set(store.topics.all())
     listed = {row["topic"]: row for row in rows(GOLDEN / CLEAN, view="topics")}

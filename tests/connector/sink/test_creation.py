@@ -1,4 +1,4 @@
-"""What a write makes that is not there: the store, its topic, and for whom."""
+"""What a write creates if missing: the store, its topic, and their permissions."""
 
 import os
 import shlex
@@ -33,7 +33,7 @@ def strict_umask():
 
 
 @pytest.mark.parametrize("text", ["2770", "0o2770", " 02770 "])
-def test_a_new_store_is_group_writable_if_the_option_says_so(tmp_path, strict_umask, text):
+def test_a_new_store_is_group_writable_if_the_option_is_set(tmp_path, strict_umask, text):
     prepare(tmp_path / "s", directoryMode=text)
     assert mode(tmp_path / "s") == 0o2770
     assert mode(tmp_path / "s" / "config") == 0o2770

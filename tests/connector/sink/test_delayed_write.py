@@ -25,7 +25,7 @@ def waiting(box, topic, queue_id=0):
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_rows_are_delayed_as_their_columns_say(spark, box, delivery):
+def test_rows_are_delayed_as_their_columns_define(spark, box, delivery):
     box.create()
     rows = [(0, 0, None), (1, 2, None), (2, None, "2h30m"), (3, None, None), (4, None, "")]
     frame = spark.createDataFrame(rows, "id INT, delayLevel INT, delay STRING").select(

@@ -1,4 +1,4 @@
-"""Which columns a sink takes, and what it says about the others."""
+"""Which columns a sink takes, and its errors about the others."""
 
 import pyarrow as pa
 import pytest

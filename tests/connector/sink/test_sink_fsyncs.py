@@ -1,4 +1,4 @@
-"""How often a task of a sink makes things durable: as often as `flush` says."""
+"""How often a task of a sink calls fsync, depending on `flush`."""
 
 import pyarrow as pa
 import pytest

@@ -68,7 +68,7 @@ def test_a_micro_batch_is_published_by_commit_and_dropped_when_repeated(box, req
         staged = through_spark(
             [stream_writer(request_to(), SCHEMA, overwrite=False).write(rows("a", "b"))]
         )
-        in_task(batch=None)  # The driver is told nothing.
+        in_task(batch=None)  # The driver gets no identity.
         stream_writer(request_to(), SCHEMA, overwrite=False).commit(staged, 0)
         assert box.bodies() == [b"a", b"b"]
 

@@ -99,7 +99,7 @@ def test_the_launcher_is_created_once_and_restored_if_corrupt(packaged):
     assert [file.name for file in launcher.parent.iterdir()] == ["java"]
 
 
-def test_without_a_writable_cache_the_launcher_goes_to_a_temporary_folder(
+def test_without_a_writable_cache_the_launcher_is_written_to_a_temporary_folder(
     packaged, machine, monkeypatch
 ):
     (machine / "file").write_text("")
@@ -108,6 +108,6 @@ def test_without_a_writable_cache_the_launcher_goes_to_a_temporary_folder(
     assert find_java().home.parent.parent == machine
 
 
-def test_the_module_needs_nothing_but_the_standard_library():
+def test_the_module_needs_only_the_standard_library():
     code = "import runpy, sys; runpy.run_path(sys.argv[1])"
     subprocess.run([sys.executable, "-I", "-S", "-c", code, java.__file__], check=True)

@@ -1,4 +1,4 @@
-"""How far queries are behind: measured, logged, and served to Prometheus."""
+"""The lag of queries: measured, logged, and served to Prometheus."""
 
 import json
 import logging
@@ -124,7 +124,7 @@ def test_lost_messages_are_reported_with_the_lag(box, progress):
     assert str(found) == "t by 1 messages, 5 lost"
 
 
-def test_a_query_that_has_read_everything_is_not_behind(box, progress):
+def test_a_query_that_has_read_everything_has_no_lag(box, progress):
     box.create(queues=1)
     box.send("a")
     (source,) = progress(1)["sources"]
