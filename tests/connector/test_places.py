@@ -128,7 +128,7 @@ def test_a_time_without_a_zone_is_logged_as_utc(store, caplog):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "reason"),
     [
         ({"startingTimestamp": "soon"}, "is not a time"),
         ({"startingTimestamp": '{"t":{"0":0}}'}, "is not a time"),
@@ -148,8 +148,8 @@ def test_a_time_without_a_zone_is_logged_as_utc(store, caplog):
         ({"endingOffsets": "committed"}, "no consumer group is named.*'group'"),
     ],
 )
-def test_an_invalid_start_or_end_is_refused(given, says):
-    with pytest.raises(OptionError, match=says):
+def test_an_invalid_start_or_end_is_refused(given, reason):
+    with pytest.raises(OptionError, match=reason):
         read(**given)
 
 

@@ -1,4 +1,4 @@
-"""From where to where a read goes."""
+"""The range that a read covers: where it begins and ends."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -142,7 +142,7 @@ class Span:
 
 def _starting(given: OptionReader) -> Place:
     for option in _STARTS:
-        given.refuse_together("lastN", option.name, "Each says where to begin: keep one.")
+        given.refuse_together("lastN", option.name, "Each defines where to begin: keep one.")
     time = given.read(_STARTING_TIMESTAMP) or given.read(_STARTING_BY_TIMESTAMP)
     if _STRATEGY.name in given and time is None:
         raise conflict(

@@ -21,32 +21,35 @@ _QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.
 def batch_of_task(target: str) -> SinkBatch:
     """Return the micro-batch of this task. Raises SinkError (SINK_NO_IDENTITY)."""
     context = TaskContext.get()
-    told = {
+    properties = {
         name: context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH, _RUN)
     }
-    missing = [name for name, value in told.items() if not value]
+    missing = [name for name, value in properties.items() if not value]
     if missing:
         raise _no_identity(f"the task has no local property {' and '.join(missing)}")
     return SinkBatch(
-        identity=str(told[_QUERY]), target=target, batch=int(str(told[_BATCH])), run=str(told[_RUN])
+        identity=str(properties[_QUERY]),
+        target=target,
+        batch=int(str(properties[_BATCH])),
+        run=str(properties[_RUN]),
     )
 
 
 def batch_of_write(options: WriteOptions) -> SinkBatch:
     """Return the identity of a batch write: the user's, or a random one."""
-    said = options.transaction
-    if said is None:
+    transaction = options.transaction
+    if transaction is None:
         return SinkBatch(identity=str(uuid4()), target=options.topic, batch=0)
-    return SinkBatch(identity=said.app_id, target=options.topic, batch=said.version)
+    return SinkBatch(identity=transaction.app_id, target=options.topic, batch=transaction.version)
 
 
-def agreed(told: Iterable[SinkBatch], batch_id: int) -> SinkBatch:
-    """Return the micro-batch that all tasks name.
+def agreed(batches: Iterable[SinkBatch], batch_id: int) -> SinkBatch:
+    """Return the micro-batch that all tasks name, as begun by the first of them.
 
-    It began with the first of the tasks: a task that is repeated later does not make it younger.
+    So a task that is retried later does not change when the micro-batch began.
     Raises SinkError (SINK_NO_IDENTITY) unless it is the micro-batch that Spark commits.
     """
-    by_task = sorted(told, key=lambda batch: batch.began)
+    by_task = sorted(batches, key=lambda batch: batch.began)
     different = set(by_task)
     if len(different) != 1 or next(iter(different)).batch != batch_id:
         named = ", ".join(sorted(f"{b.identity}/{b.batch}/{b.run}" for b in different)) or "none"

@@ -197,7 +197,7 @@ def test_a_batch_write_can_be_named_and_numbered(version):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "reason"),
     [
         ({"txnAppId": "a"}, "txnAppId.*alone"),
         ({"txnVersion": "1"}, "txnVersion.*alone"),
@@ -214,8 +214,8 @@ def test_a_batch_write_can_be_named_and_numbered(version):
         ({"flush": "async", "delivery": "exactly-once"}, "OPTION_CONFLICT.*Remove 'flush'"),
     ],
 )
-def test_contradicting_options_of_a_write_are_refused(given, says):
-    with pytest.raises(OptionError, match=says):
+def test_contradicting_options_of_a_write_are_refused(given, reason):
+    with pytest.raises(OptionError, match=reason):
         write(**given)
 
 

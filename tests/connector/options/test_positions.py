@@ -43,7 +43,7 @@ def test_minus_two_is_earliest():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "reason"),
     [
         ("first", "earliest, latest, committed"),
         ("", "earliest, latest, committed"),
@@ -67,13 +67,13 @@ def test_minus_two_is_earliest():
         ('{"t":{"broker-a":{"0":1},"1":0}}', "is not a queue id"),
     ],
 )
-def test_malformed_offsets_are_refused_with_the_reason(text, says):
-    with pytest.raises(OptionError, match=says):
+def test_malformed_offsets_are_refused_with_the_reason(text, reason):
+    with pytest.raises(OptionError, match=reason):
         resolve(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "reason"),
     [
         ('{"t":{"0":9}}', "does not name the queue 1"),
         ('{"t":{"0":9,"1":0,"7":1}}', "names the queue 7, not read here\\."),
@@ -85,8 +85,8 @@ def test_malformed_offsets_are_refused_with_the_reason(text, says):
         ('{"t":{"broker-b":{"0":9,"1":0}}}', "does not name the broker broker-a"),
     ],
 )
-def test_offsets_must_name_exactly_the_queues_that_are_read(text, says):
-    with pytest.raises(OptionError, match=says) as info:
+def test_offsets_must_name_exactly_the_queues_that_are_read(text, reason):
+    with pytest.raises(OptionError, match=reason) as info:
         resolve(text)
     assert "Name exactly" in info.value.remedy
 

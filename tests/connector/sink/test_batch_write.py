@@ -132,7 +132,7 @@ def test_a_copied_topic_has_the_same_messages(spark, box):
     assert copy.read(*columns) == box.read(*columns)
 
 
-def error_of_row_7(spark, box, column, value, says, **options):
+def error_of_row_7(spark, box, column, value, reason, **options):
     """Write two good Arrow batches of 3 rows, then one with a bad row in the middle."""
     good = [None, None, [], {}, None, None]
     names = ["body", "tags", "keys", "properties", "queueId", "topic"]
@@ -150,7 +150,7 @@ def error_of_row_7(spark, box, column, value, says, **options):
     options |= {"path": box.path} if column == "topic" else box.options
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 3)
     try:
-        with pytest.raises(Exception, match=says) as info:
+        with pytest.raises(Exception, match=reason) as info:
             frame.write.format("pyrocket").mode("append").options(**options).save()
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -158,7 +158,7 @@ def error_of_row_7(spark, box, column, value, says, **options):
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "says"),
+    ("column", "value", "reason"),
     [
         ("body", None, "BODY_NULL.*has a null body"),
         ("body", "x" * (4 * 1024 * 1024 + 1), "BODY_TOO_LARGE"),
@@ -175,17 +175,17 @@ def error_of_row_7(spark, box, column, value, says, **options):
         ("topic", "no such name", "TOPIC_ILLEGAL.*no such name"),
     ],
 )
-def test_a_bad_row_fails_its_task_and_nothing_is_written(spark, box, column, value, says):
-    told = error_of_row_7(spark, box, column, value, says)
-    assert "Partition 0, Arrow batch 2" in told
+def test_a_bad_row_fails_its_task_and_nothing_is_written(spark, box, column, value, reason):
+    error = error_of_row_7(spark, box, column, value, reason)
+    assert "Partition 0, Arrow batch 2" in error
     if column != "topic" or value is None:
-        assert "row 7 " in told
-    assert "Nothing of this write is visible." in told
+        assert "row 7 " in error
+    assert "Nothing of this write is visible." in error
     assert box.rows() == 0
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "says"),
+    ("column", "value", "reason"),
     [
         ("body", None, "BODY_NULL.*has a null body"),
         ("body", "x" * (4 * 1024 * 1024 + 1), "BODY_TOO_LARGE"),
@@ -194,12 +194,12 @@ def test_a_bad_row_fails_its_task_and_nothing_is_written(spark, box, column, val
     ],
 )
 def test_at_least_once_appends_nothing_of_an_arrow_batch_with_a_bad_row(
-    spark, box, column, value, says
+    spark, box, column, value, reason
 ):
-    told = error_of_row_7(spark, box, column, value, says, delivery="at-least-once")
-    assert "Partition 0, Arrow batch 2" in told
-    assert "row 7 " in told
-    assert "6 rows before it were" in told
+    error = error_of_row_7(spark, box, column, value, reason, delivery="at-least-once")
+    assert "Partition 0, Arrow batch 2" in error
+    assert "row 7 " in error
+    assert "6 rows before it were" in error
     assert box.bodies() == [f"row{number}".encode() for number in range(6)]
 
 
