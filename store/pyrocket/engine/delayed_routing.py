@@ -1,8 +1,9 @@
-"""Where messages wait that are not to be delivered at once, and what their records say.
+"""Routes delayed messages to RocketMQ's system topics, and sets their properties.
 
-Those of delay level n go to queue n - 1 of the schedule topic, and are due so long after they are
-stored; those with a due time of their own go to queue 0 of the timer topic. Both remember where
-they are to go. A due time that has passed changes nothing but a property. Source:
+A message of delay level n is stored in queue n - 1 of the schedule topic, and is due that level's
+delay after its store time; one with a due time is stored in queue 0 of the timer topic. The
+properties of both name the topic and queue to deliver to. A message whose due time has passed is
+not delayed, and only gets a property. Source:
 `CommitLog.asyncPutMessage` (4.9), `HookUtils.handleScheduleMessage` (5.x, whose TIMER_OUT_MS is
 rounded down to a second where ours is exact).
 """
@@ -34,10 +35,10 @@ QueueIds = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Destination:
-    """Where one record goes at first; `properties` are RocketMQ's own.
+    """The queue that a record is stored in, and the system properties that it gets.
 
-    `delay_ms` counts from its store time, `due_ms` from the epoch; both are None if it does not
-    wait.
+    `delay_ms` counts from its store time, `due_ms` from the epoch; both are None if it is not
+    delayed.
     """
 
     topic: str
@@ -49,9 +50,9 @@ class Destination:
 
 @dataclass(frozen=True)
 class Parcel:
-    """Rows of a batch that go to one topic; `rows` says which (None: all).
+    """Rows of a batch that are stored in one topic; `rows` are their numbers (None: all).
 
-    `columns` have the properties of `Destination`; `delays` and `dues` are its times.
+    `columns` include the properties of `Destination`; `delays` and `dues` are its times.
     """
 
     topic: str
@@ -75,13 +76,13 @@ class Parcel:
 
 
 class DelayRouter:
-    """The delay levels of one store, and how far ahead due times may lie."""
+    """Routes by the delay levels of one store, and its limit for due times."""
 
     def __init__(self, config: StoreConfig) -> None:
-        self._levels, self._most_ms = config.delay_levels_ms, config.timer_max_delay_ms
+        self._levels, self._max_ms = config.delay_levels_ms, config.timer_max_delay_ms
 
     def destination(self, message: Message, topic: str, queue_id: int, now: int) -> Destination:
-        """Return where a message for that queue goes. Raises MessageError (TIMER_TOO_FAR)."""
+        """Return where to store a message for a queue. Raises MessageError (TIMER_TOO_FAR)."""
         home = {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
         level = min(message.delay_level, len(self._levels))
         if level > 0:
@@ -93,7 +94,7 @@ class DelayRouter:
         own = {TIMER_DELIVER_MS: str(due_ms)}
         if due_ms <= now:
             return Destination(topic, queue_id, own)
-        if due_ms - now > self._most_ms:
+        if due_ms - now > self._max_ms:
             raise self._too_far("the message is", due_ms - now)
         own |= {TIMER_OUT_MS: str(due_ms), **home}
         return Destination(TIMER_TOPIC, 0, own, due_ms=due_ms)
@@ -101,7 +102,7 @@ class DelayRouter:
     def split(
         self, columns: SendColumns, topic: str, queue_ids: QueueIds, now: int
     ) -> Iterator[Parcel]:
-        """Yield the rows by where they go at first, in order; MessageError names the row."""
+        """Yield the rows by the topic they are stored in, in order; MessageError names the row."""
         due_at, level = _due_at(columns, now), columns.delay_level
         if due_at is None and level is None:
             yield Parcel(topic, None, columns, queue_ids)
@@ -132,22 +133,22 @@ class DelayRouter:
         )
 
     def _check_near(self, dues: Ints, now: int) -> None:
-        far = dues - now > self._most_ms
+        far = dues - now > self._max_ms
         if far.any():
             row = int(np.argmax(far))
             raise self._too_far(f"row {row} is", int(dues[row]) - now)
 
     def _too_far(self, what: str, ahead_ms: int) -> MessageError:
         return MessageError(
-            f"{what} due {ahead_ms} ms from now; {self._most_ms} is the most.",
+            f"{what} due {ahead_ms} ms from now; the maximum is {self._max_ms}.",
             remedy="Raise timer_max_delay_ms (timerMaxDelay of a Spark write), or send later.",
             code="TIMER_TOO_FAR",
         )
 
     def rooms(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return those of the topics that messages wait in, and how many queues each needs.
+        """Return the system topics for delayed messages among `topics`, and their queue counts.
 
-        RocketMQ gives the schedule topic 18, however many levels there are.
+        RocketMQ gives the schedule topic 18 queues, whatever the number of levels.
         """
         queues = {SCHEDULE_TOPIC: max(SCHEDULE_QUEUES, len(self._levels)), TIMER_TOPIC: 1}
         return {topic: queues[topic] for topic in topics if topic in queues}
@@ -183,7 +184,7 @@ def _wait_timer(parcel: Parcel, dues: Ints) -> Parcel:
 
 
 def _home(parcel: Parcel) -> tuple[pa.StringArray | pa.StringScalar, ...]:
-    """Return the properties that say where the rows are to go."""
+    """Return the properties with the topic and queue to deliver each row to."""
     topic = pa.scalar(f"{REAL_TOPIC}\x01{parcel.topic}\x02")
     return topic, _property(REAL_QID, pa.array(parcel.queue_ids))
 

@@ -1,4 +1,4 @@
-"""A batch of rows as records: split by topic, routed and encoded."""
+"""Encodes a batch of rows as records: split by topic, routed and encoded."""
 
 from collections.abc import Callable
 
@@ -20,9 +20,9 @@ def encode_rows(
     first_queue: int,
     route_to: Callable[[str], TopicRoute],
 ) -> list[EncodedBatch]:
-    """Return the rows of a checked batch as records; `topic` wins over the column.
+    """Return the rows of a checked batch as records; `topic` overrides the column.
 
-    Raises MessageError naming the row, and what `route_to` raises of a topic.
+    Raises MessageError naming the row, and the errors of `route_to`.
     """
     encoded: list[EncodedBatch] = []
     for name, rows in _by_topic(batch, topic):
@@ -36,7 +36,7 @@ def encode_rows(
 
 
 def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Array | None]]:
-    """Return each topic and the rows that go there; None means all rows."""
+    """Return each topic and its rows; None means all rows."""
     if topic is not None:
         return [(topic, None)]
     if "topic" not in batch.schema.names:

@@ -1,4 +1,4 @@
-"""Messages on their way into the log: checked, routed, encoded; nothing is written here."""
+"""Checks, routes and encodes messages before they are appended; writes nothing."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ from pyrocket.message import Message
 
 @dataclass(frozen=True)
 class TopicRoute:
-    """Where messages may go: the topic and its write queues."""
+    """A topic, and how many write queues messages may be routed to."""
 
     topic: str
     queues: int
@@ -47,7 +47,7 @@ class TopicRoute:
 
 @dataclass(frozen=True)
 class EncodedMessage:
-    """One encoded message: its record, its id, and the queue where it ends up."""
+    """One encoded message: its record, its UNIQ_KEY, and the queue that it is delivered to."""
 
     record: EncodedBatch
     unique_id: str
@@ -55,19 +55,19 @@ class EncodedMessage:
 
 
 class MessageEncoder:
-    """Encodes for one store; safe to share between threads."""
+    """Encodes messages for one store; safe to share between threads."""
 
     def __init__(self, config: StoreConfig, clock: Clock) -> None:
         self._clock = clock
         self.delays = DelayRouter(config)
         self._ids = UniqueIds(clock)
         self._config = config
-        self._turn = random.randrange(1 << 16)
+        self._next_queue = random.randrange(1 << 16)
 
     def encode_columns(
         self, columns: SendColumns, route_to: TopicRoute, first_queue: int
     ) -> list[EncodedBatch]:
-        """Return the rows as records for one topic; those to be delivered later wait elsewhere.
+        """Return the rows as records for one topic; delayed ones for the system topics instead.
 
         Raises MessageError naming the row.
         """
@@ -90,7 +90,7 @@ class MessageEncoder:
             raise name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
 
     def encode_message(self, message: Message, route_to: TopicRoute) -> EncodedMessage:
-        """Return one message as a record, which waits elsewhere if it is to be delivered later.
+        """Return one message as a record; a delayed one for a system topic instead.
 
         Raises MessageError.
         """
@@ -101,7 +101,7 @@ class MessageEncoder:
         return EncodedMessage(record, unique_id, queue_id)
 
     def encode_to(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
-        """Return one message as a record for exactly that queue, and its id.
+        """Return one message as a record for exactly that queue, and its UNIQ_KEY.
 
         Raises MessageError.
         """
@@ -113,8 +113,8 @@ class MessageEncoder:
             return self._record(message, to)
         except UnicodeEncodeError as error:
             raise MessageError(
-                f"the message holds text that is no Unicode: {error}.",
-                remedy="Use text that UTF-8 can encode; what is no text belongs into the body.",
+                f"the message holds text that is not valid Unicode: {error}.",
+                remedy="Use text that UTF-8 can encode; binary data belongs in the body.",
             ) from error
 
     def _record(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
@@ -123,8 +123,8 @@ class MessageEncoder:
         if len(properties) > MAX_PROPERTIES_BYTES:
             raise MessageError(
                 f"the message has {len(properties)} bytes of properties;"
-                f" {MAX_PROPERTIES_BYTES} is the most.",
-                remedy="Move what is long into the body.",
+                f" the maximum is {MAX_PROPERTIES_BYTES}.",
+                remedy="Move long values into the body.",
                 code="PROPERTIES_SIZE_EXCEEDED",
             )
         body, sys_flag = _stored_body(message.body)
@@ -153,29 +153,29 @@ class MessageEncoder:
         return self._with_room(encoded), unique_id
 
     def _with_room(self, batch: EncodedBatch) -> EncodedBatch:
-        """Return the records with room for a checksum over the whole record, if that is on."""
+        """Return the records with room for a checksum of the whole record, if it is enabled."""
         config = self._config
         return with_crc_room(batch, config.log_file_bytes) if config.property_crc else batch
 
     def queue_of(self, message: Message, route_to: TopicRoute) -> int:
-        """Return the queue that a checked message goes to. Raises MessageError."""
+        """Return the queue id for a checked message. Raises MessageError."""
         if message.queue_id is not None:
             if not 0 <= message.queue_id < route_to.queues:
                 raise MessageError(
-                    f"the message wants queue {message.queue_id}; topic {route_to.topic!r} has the"
+                    f"the message names queue {message.queue_id}; topic {route_to.topic!r} has the"
                     f" write queues 0 to {route_to.queues - 1}.",
-                    remedy="Use one of these, or no queue to have one chosen.",
+                    remedy="Use one of these, or no queue id to have one chosen.",
                     code="QUEUE_NOT_FOUND",
                 )
             return message.queue_id
         if message.sharding_key:
             return queue_for_key(message.sharding_key, route_to.queues)
-        self._turn += 1
-        return self._turn % route_to.queues
+        self._next_queue += 1
+        return self._next_queue % route_to.queues
 
 
 def name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
-    """Return an error about a row with that row's place in the batch it was taken from."""
+    """Return an error about a row of a part with the row's number in the whole batch."""
     if rows is None:
         return error
     word, number, *rest = error.message.split(" ")
@@ -202,7 +202,7 @@ def _check_message(message: Message) -> None:
         )
     if len(message.body) > MAX_BODY_BYTES:
         raise MessageError(
-            f"the body has {len(message.body)} bytes; {MAX_BODY_BYTES} is the most.",
+            f"the body has {len(message.body)} bytes; the maximum is {MAX_BODY_BYTES}.",
             remedy="Split it, or store it elsewhere and send its address.",
             code="BODY_TOO_LARGE",
         )
@@ -217,7 +217,7 @@ def _check_message(message: Message) -> None:
     if not -(2**31) <= message.flag < 2**31:
         reason = f"flag {message.flag} does not fit in 32 bits"
     if reason:
-        raise MessageError(f"{reason}.", remedy="Change or leave out what is named here.")
+        raise MessageError(f"{reason}.", remedy="Change or remove it.")
     _check_delay(message)
 
 
@@ -233,7 +233,7 @@ def _check_delay(message: Message) -> None:
     if level and due is not None:
         raise MessageError(
             "the message has both delay_level and deliver_at_ms.",
-            remedy="Keep one.",
+            remedy="Set only one of them.",
             code="DELAY_TWICE",
         )
 

@@ -1,8 +1,8 @@
-"""What is due in a store that is open for reading: somebody has to write it.
+"""Delivery of due messages on behalf of a store that is open for reading.
 
-A stream that reads from a directory in which nobody writes would wait for delayed messages for
-ever. So it opens the store for writing for a moment when the words say that something is due, and
-leaves a store alone in which nothing was ever delayed, or that is not ours.
+A stream that reads from a store without a writer would never see delayed messages. So it opens the
+store for writing for a moment when the shared state says that something is due. It never does so if
+no message was ever delayed, or if only a Java broker has written the store.
 """
 
 import logging
@@ -16,7 +16,7 @@ from pyrocket.errors import PyrocketError, StoreLockedError
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 INTERVAL_SECONDS = 1.0
-"""Between two times at which one reader opens the store for writing."""
+"""The least time after which a reader opens the store for writing again."""
 
 _AFTER_FAILURE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
@@ -26,30 +26,30 @@ class Writable(Protocol):
     """A store that is open for writing."""
 
     def deliver_due(self) -> bool:
-        """Do what is due; return whether there was anything."""
+        """Deliver what is due; return whether anything was."""
         ...
 
     def flush(self) -> None:
-        """Make it durable."""
+        """Flush everything published before the call."""
         ...
 
     def close(self, *, clean: bool = True) -> None:
-        """Leave."""
+        """Close the store; with `clean`, the last open writer shuts it down cleanly."""
         ...
 
 
 class ReaderDelivery:
-    """Has what is due done for the readers of one store. Not for sharing between threads."""
+    """Delivers what is due for the readers of one store. Not thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
         self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
         self._not_before = 0.0
 
     def deliver_due(self, open_writable: Callable[[], Writable]) -> bool:
-        """Have what is due done, at most once a second; return whether there was anything.
+        """Deliver what is due, at most once a second; return whether anything was.
 
-        Costs a look at the words while nothing is due. Never raises: where a Java broker has the
-        directory, or nobody may write there, nothing happens.
+        While nothing is due, it only reads the shared state. Never raises: if a Java broker has
+        the store open, or the directory cannot be written, nothing is delivered.
         """
         if time.monotonic() < self._not_before or not self._is_due():
             return False
@@ -57,7 +57,7 @@ class ReaderDelivery:
         try:
             return _deliver_once(open_writable)
         except (PyrocketError, OSError) as error:
-            if getattr(error, "code", "") != "LOCK_TIMEOUT":  # Somebody writes, and will do it.
+            if getattr(error, "code", "") != "LOCK_TIMEOUT":  # A writer is active and delivers.
                 _log.info("what is due in %s waits for a writer: %s", self._layout.root, error)
                 self._not_before = time.monotonic() + _AFTER_FAILURE_SECONDS
             return False
@@ -68,8 +68,8 @@ class ReaderDelivery:
             if due is None and not self._reader.identity.store_id:
                 return False  # Only Java has written here.
         except (PyrocketError, OSError):
-            return False  # Whoever reads is told.
-        # Without true words nothing is known, and none are needed if nothing was ever delayed.
+            return False  # The next read raises it.
+        # Without a valid shared state the due time is unknown: check if anything was ever delayed.
         return (due or 0) <= self._clock() and self._has_delayed()
 
     def _has_delayed(self) -> bool:
@@ -82,7 +82,7 @@ def _deliver_once(open_writable: Callable[[], Writable]) -> bool:
     try:
         done = store.deliver_due()
         if done:
-            with suppress(StoreLockedError):  # Others flush.
+            with suppress(StoreLockedError):  # Another process is flushing.
                 store.flush()
         return done
     finally:

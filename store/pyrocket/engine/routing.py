@@ -1,8 +1,8 @@
-"""Which queue each message of a batch goes to.
+"""Chooses the queue of each message of a batch.
 
-A queue id given with the row wins; then the sharding key, by RocketMQ's hash selector; the rest is
-spread evenly over the write queues. Rows without a queue come in runs, one a queue, so that the
-messages of one queue lie together in the log and are read back in one sweep.
+A row's queue id has priority, then its sharding key, by RocketMQ's `SelectMessageQueueByHash`; the
+other rows are spread evenly over the write queues, in one run per queue, so that the messages of a
+queue are adjacent in the log and are read sequentially.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ QueueIds = npt.NDArray[np.int32]
 
 
 def route(columns: SendColumns, topic: str, queues: int, first_queue: int) -> QueueIds:
-    """Return the queue id of each row. Raises MessageError for an id the topic does not have."""
+    """Return each row's queue id. Raises MessageError (QUEUE_NOT_FOUND) for an invalid one."""
     count = len(columns)
     chosen = np.full(count, -1, np.int32)
     if columns.sharding_key is not None:
@@ -31,13 +31,13 @@ def route(columns: SendColumns, topic: str, queues: int, first_queue: int) -> Qu
         chosen[given] = ids[given]
     free = np.flatnonzero(chosen < 0)
     if len(free):
-        turn = np.arange(len(free), dtype=np.int64) * min(queues, len(free)) // len(free)
-        chosen[free] = (first_queue + turn) % queues
+        steps = np.arange(len(free), dtype=np.int64) * min(queues, len(free)) // len(free)
+        chosen[free] = (first_queue + steps) % queues
     return chosen
 
 
 def order_by_queue(queue_ids: QueueIds) -> pa.Array | None:
-    """Return the order that brings the rows of one queue together; None if they are already."""
+    """Return the order that groups the rows by queue; None if they are grouped already."""
     runs = np.count_nonzero(np.diff(queue_ids)) + 1
     if runs <= len(np.unique(queue_ids)):
         return None
@@ -49,7 +49,7 @@ def _check_ids(ids: npt.NDArray[np.int64], topic: str, queues: int) -> None:
     if bad.any():
         row = int(np.argmax(bad))
         raise MessageError(
-            f"row {row} wants queue {ids[row]}; topic {topic!r} has the write queues 0 to"
+            f"row {row} names queue {ids[row]}; topic {topic!r} has the write queues 0 to"
             f" {queues - 1}.",
             remedy="Use one of these, or null to have a queue chosen.",
             code="QUEUE_NOT_FOUND",

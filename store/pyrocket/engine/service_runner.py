@@ -1,12 +1,13 @@
-"""Who does what is due, and when: delayed messages, timers, transaction checks.
+"""Runs the services when they are due: delayed messages, timers, transaction checks.
 
-An embedded store has no process of its own. What is due is done by whoever writes, after each of
-its turns (`Hooks.after_section`), by a thread where one is wanted (`ServiceThread`), and by whoever
-reads a stream (`advancing`). It is the same work in the same bounded parts, and it never keeps
-anybody waiting: services try for a turn, and leave it where somebody writes.
+An embedded store has no process of its own. Services are run by each writer after it releases the
+write lock (`Hooks.after_section`), by a thread if one is started (`ServiceThread`), and by
+streaming readers (`ReaderDelivery`). All do the same work in the same bounded parts, and never
+delay other writers: a service only tries to get the write lock, and gives up while another process
+holds it.
 
-The shared word `next_due` says when somebody has to look again, so that a look costs nothing until
-then. Appends lower it; whoever has looked sets it, in a turn.
+The shared field `next_due` holds the time of the next check, so that checking earlier costs
+nothing. Appends lower it; the runner sets it after a check, under the write lock.
 """
 
 import logging
@@ -24,56 +25,56 @@ from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError, StoreReadOnlyError
 
 RETRY_MS = 100
-"""How long after a failure a service tries again: RocketMQ's DELAY_FOR_A_WHILE."""
+"""Delay before a service retries after a failure: RocketMQ's DELAY_FOR_A_WHILE."""
 
 POLL_MS = 20
-"""How often a thread looks at the word: other processes append, too."""
+"""How often a thread checks `next_due`: other processes append, too."""
 
 TEND_SECONDS = 1.0
-"""How often a thread indexes and cleans: its own turns do neither."""
+"""How often a thread indexes and cleans: delivering does neither."""
 
 _BUSY_MS = 2
 _log = logging.getLogger(__name__)
 
 
 class Service(Protocol):
-    """Something that has work at certain times.
+    """A service with work that is due at certain times.
 
-    What `deliver_due` does has to survive a kill anywhere: it moves its cursors with what it
-    appends (`Writer.append(moves=…)`).
+    The process may be killed at any point of `deliver_due`: it has to move its cursors atomically
+    with its appends (`Writer.append(moves=…)`).
     """
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
-        """Do a part of what is due, a few MiB at most; return how much that was, 0 for nothing.
+        """Process a part of what is due, a few MiB at most; return how many items, 0 for none.
 
-        Called without the write lock: it takes it by `writer.try_exclusive()`, whose
-        StoreLockedError (LOCK_TIMEOUT) it need not catch.
+        Called without the write lock, which it takes by `writer.try_exclusive()`. It need not
+        catch the StoreLockedError (LOCK_TIMEOUT) of that.
         """
         ...
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
-        """Return when there is work again, in epoch ms; NEVER for none known. Called in a turn."""
+        """Return when work is due next, in epoch ms, or NEVER. Called under the write lock."""
         ...
 
 
 class ServiceRunner:
-    """Drives the services of one open store; safe to share between threads."""
+    """Runs the services of one open store; safe to share between threads."""
 
     def __init__(self, engine: Engine, services: Sequence[Service]) -> None:
-        """Make one; all processes that open the store have the same services."""
+        """All processes that open the store must pass the same services."""
         self._engine, self._services, self._clock = engine, services, engine.clock
         self._pause_began: int | None = None
-        self._told = ""
+        self._logged = ""
         self._refused = False
         self._running = threading.Lock()
         self._threads: list[ServiceThread] = []
 
     def hook_into(self, hooks: Hooks) -> None:
-        """Have a part of what is due done after each turn of this process."""
+        """Run due services after each exclusive section of this process."""
         hooks.after_section.append(self._after_section)
 
     def run_due(self, writer: Writer) -> int:
-        """Have a part of what is due done; return how much. Never raises, never waits."""
+        """Process a part of what is due; return how many items. Never raises, never waits."""
         now = self._clock()
         try:
             if not self._is_due(writer.page, now) or not self._running.acquire(blocking=False):
@@ -82,13 +83,13 @@ class ServiceRunner:
                 return self._run(writer, now)
             finally:
                 self._running.release()
-        except Exception as error:  # What it follows has succeeded, and must not fail for this.
+        except Exception as error:  # The append before it has succeeded, and must not fail.
             self._failed(error, now)
             return 0
 
-    def drain(self, writer: Writer, most_seconds: float = 0.5) -> int:
-        """Have all that is due done, for about so long at most; return how much was done."""
-        until, total = time.monotonic() + most_seconds, 0
+    def drain(self, writer: Writer, max_seconds: float = 0.5) -> int:
+        """Process everything due, for about `max_seconds`; return how many items."""
+        until, total = time.monotonic() + max_seconds, 0
         while done := self.run_due(writer):
             total += done
             if time.monotonic() > until:
@@ -96,29 +97,29 @@ class ServiceRunner:
         return total
 
     def start(self) -> "ServiceThread":
-        """Start a thread that has things done on time; `stop` ends it, too."""
+        """Start a thread that runs due services; `stop` ends it, too."""
         self._threads = [each for each in self._threads if each.is_running]
         self._threads.append(ServiceThread(self, self._engine))
         return self._threads[-1]
 
     def stop(self) -> None:
-        """End the threads: the store is about to be closed."""
+        """Stop all threads, before the store is closed."""
         for thread in self._threads:
             thread.stop()
 
     def wait_ms(self, page: SharedState) -> int:
-        """Return how long a thread may sleep, if nothing else is appended."""
+        """Return how long a thread may sleep, in ms, if nothing else is appended."""
         now = self._clock()
         if self._pauses(now):
             return POLL_MS
         return max(_BUSY_MS, min(page[NEXT_DUE] - now, POLL_MS))
 
     def _after_section(self) -> None:
-        with suppress(StoreReadOnlyError):  # It is being closed.
+        with suppress(StoreReadOnlyError):  # The store is being closed.
             self.run_due(self._engine.writer)
 
     def _is_due(self, page: SharedState, now: int) -> bool:
-        # Behind the store's time the clock has been set back, and the word says too much.
+        # Before the store time, the clock has been set back, and `next_due` may be too late.
         return not self._pauses(now) and (page[NEXT_DUE] <= now or now < page[STORE_TIME])
 
     def _pauses(self, now: int) -> bool:
@@ -132,8 +133,8 @@ class ServiceRunner:
         if done and self._engine.config.flush != "manual":
             writer.flush_soon()
         if self._refused:
-            # The word says that something is due, as it should. To take a turn for it could be
-            # what keeps the others from delivering, and they us.
+            # `next_due` stays in the past, as it should. Taking the lock here could keep other
+            # processes from delivering, and they us.
             return done
         try:
             with writer.try_exclusive():
@@ -142,7 +143,7 @@ class ServiceRunner:
         except PyrocketError as error:
             self._failed(error, now)
         if self._pause_began is None:
-            self._told = ""
+            self._logged = ""
         return done
 
     def _deliver(self, service: Service, writer: Writer, now: int) -> int:
@@ -161,41 +162,41 @@ class ServiceRunner:
 
     def _failed(self, error: Exception, now: int) -> None:
         if getattr(error, "code", "") == "LOCK_TIMEOUT":
-            self._refused = True  # Somebody writes: try again after that.
+            self._refused = True  # Another process writes: try again afterwards.
             return
         self._pause_began = now
-        self._tell(error)
+        self._log_once(error)
 
-    def _tell(self, error: Exception) -> None:
-        """Log an error, not the same one again and again."""
+    def _log_once(self, error: Exception) -> None:
+        """Log an error, unless it is the last one logged."""
         text = repr(error)
-        if text != self._told:
-            self._told = text
-            _log.warning("what is due is tried again in %d ms: %s", RETRY_MS, error)
+        if text != self._logged:
+            self._logged = text
+            _log.warning("a due service failed and is retried in %d ms: %s", RETRY_MS, error)
 
 
 class ServiceThread:
-    """A thread that has things done on time: late by milliseconds, never early.
+    """A thread that runs services when they are due: milliseconds late, never early.
 
-    `stop` ends it, and so do the end of a `with` block and the store's close.
+    It ends with `stop`, with the end of a `with` block, or when the store is closed.
     """
 
     def __init__(self, runner: ServiceRunner, engine: Engine) -> None:
-        """Start it; it ends when the engine is closed."""
+        """Start the thread; it ends when the engine is closed."""
         self._runner, self._engine = runner, engine
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pyrocket-services", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; what is due waits for whoever writes next. Returns when it has ended."""
+        """Stop the thread and wait until it has ended; the next writer does what is due."""
         self._stopped.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the thread has not ended."""
         return self._thread.is_alive()
 
     def __enter__(self) -> "ServiceThread":

@@ -1,9 +1,9 @@
-"""Makes UNIQ_KEYs, the ids that senders give.
+"""Generates UNIQ_KEYs, the message ids that producers assign.
 
 Address (4), process id (u16), class-loader hash (i32), milliseconds since the start of the month
 (i32) and a counter (u16), 32 hex characters: `MessageClientIDSetter`. Here the hash is random per
 generator, and milliseconds and counter are one 48-bit number that only grows, so that ids of one
-generator never repeat however many a millisecond takes.
+generator never repeat, however many are generated per millisecond.
 """
 
 import os
@@ -20,7 +20,7 @@ _MONTH_MS = 31 * 86_400_000
 
 
 class UniqueIds:
-    """Makes UNIQ_KEYs; safe to share between threads, not between processes."""
+    """Generates UNIQ_KEYs; safe to share between threads, not between processes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -46,7 +46,7 @@ class UniqueIds:
     def _reserve(self, count: int) -> int:
         with self._lock:
             first = max(self._next, (self._clock() % _MONTH_MS) << 16)
-            # After 2⁴⁸ the number would need a seventh byte: begin again, the hash keeps it apart.
+            # From 2⁴⁸ on the number would need a seventh byte: start again at 0.
             self._next = first + count if first + count < 1 << 48 else 0
             return first if first + count < 1 << 48 else 0
 

@@ -82,7 +82,7 @@ def test_task_refuses_topic_that_may_not_be_created(path):
 
 
 def test_a_row_that_cannot_be_stored_names_itself_and_leaves_no_file(path, reader):
-    with pytest.raises(MessageError, match="row 1 wants queue 7"):
+    with pytest.raises(MessageError, match="row 1 names queue 7"):
         stage(reader, numbered(0), ROWS[:2], queue_id=[0, 7])
     with reader.sink.stage(numbered(0), partition=0, attempt=0) as stager:
         stager.append(batch(ROWS, 0), topic="t")
