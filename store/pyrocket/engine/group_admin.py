@@ -1,7 +1,7 @@
-"""Consumer groups: what they have committed, and moving, resetting and deleting it.
+"""Consumer groups: reading, committing, resetting and deleting their offsets.
 
-A group's offset in a queue is the next one to consume, as RocketMQ keeps it. Changes are made in
-one section each, so that several processes can commit at once.
+A group's offset in a queue is the next one to consume, as in RocketMQ. Each change holds the write
+lock, so that several processes can commit at the same time.
 """
 
 import operator
@@ -26,7 +26,7 @@ from pyrocket.metadata.topics import TopicConfig
 
 @dataclass(frozen=True)
 class AtTime:
-    """A place in a queue: the first message stored at or after epoch milliseconds `ms`."""
+    """A position in a queue: the first message stored at or after epoch milliseconds `ms`."""
 
     ms: int
 
@@ -37,10 +37,10 @@ Place = Mapping[int, int] | Literal["earliest", "latest"] | AtTime
 
 @translating_methods
 class Groups:
-    """The consumer groups of one store; what only looks works on a read-only store, too.
+    """The consumer groups of one store; the reading methods work on a read-only store, too.
 
-    All that changes something is durable when it returns, and raises StoreReadOnlyError on a
-    store that is open for reading.
+    A change is durable when its method returns, and raises StoreReadOnlyError on a store that is
+    open for reading.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -49,14 +49,14 @@ class Groups:
         self._known = Subscriptions(engine.layout, engine.clock)
 
     def all(self) -> dict[str, GroupConfig]:
-        """Return every group by name: those of RocketMQ's table, and who has offsets besides."""
+        """Return all groups by name: those of `subscriptionGroup.json`, and those with offsets."""
         known = self._known.all()
         for _, group in self._offsets.all():
             known.setdefault(group, GroupConfig(group))
         return dict(sorted(known.items()))
 
     def get(self, group: str) -> GroupConfig:
-        """Return one group. Raises GroupNotFoundError naming the nearest."""
+        """Return one group. Raises GroupNotFoundError with the most similar name."""
         check_text(group=group)
         known = self.all()
         if group in known:
@@ -72,15 +72,15 @@ class Groups:
         return sorted(topic for topic, name in self._offsets.all() if name == group)
 
     def committed(self, group: str, topic: str) -> Offsets:
-        """Return queue id → next offset to consume; queues without a commit are not there."""
+        """Return queue id → next offset to consume; without the queues never committed."""
         return dict(sorted(self._offsets.of(group, topic).items()))
 
     def offsets(self) -> dict[tuple[str, str], Offsets]:
-        """Return all that is committed, by (topic, group), in one look."""
+        """Return all committed offsets, by (topic, group), as one consistent snapshot."""
         return self._offsets.all()
 
     def create(self, group: str) -> GroupConfig:
-        """Make a group with RocketMQ's defaults; one that exists is returned as it is."""
+        """Create a group with RocketMQ's defaults; an existing one is returned unchanged."""
         check_group_name(group)
         with self._engine.writer.exclusive():
             self._known.create(group)
@@ -89,13 +89,14 @@ class Groups:
     def commit(
         self, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool = False
     ) -> Offsets:
-        """Note {queue id: next offset to consume}; return all that is committed in the topic then.
+        """Commit {queue id: next offset to consume}; return the group's offsets in the topic.
 
-        The first commit makes the group. An offset below the one committed is passed over, as a
-        late or repeated commit, unless `backwards`, or unless the one committed lies beyond the
-        queue's end. Raises GroupNameError, TopicNotFoundError, QueueNotFoundError for what is no
-        read queue of the topic, and OffsetOutOfRangeError beyond a queue's maximum; below its
-        minimum is fine, as cleaning moves that. Nothing is committed then.
+        The first commit creates the group. An offset lower than the committed one is ignored, as a
+        late or repeated commit, unless `backwards`, or unless the committed one is after the end of
+        the queue. Raises GroupNameError, TopicNotFoundError, QueueNotFoundError if a queue is not a
+        read queue of the topic, and OffsetOutOfRangeError for an offset after a queue's maximum;
+        one before its minimum is allowed, as cleaning moves that. On an error, nothing is
+        committed.
         """
         return self._merge(
             group,
@@ -105,17 +106,17 @@ class Groups:
         )
 
     def reset(self, group: str, topic: str, to: Place) -> Offsets:
-        """Move a group, back or forth; return all that is committed in the topic then.
+        """Reset a group's offsets in a topic, back or forth; return them.
 
-        `to` is {queue id: offset}, which moves these queues, or "earliest", "latest" or
-        `AtTime(ms)`, which move all read queues. Makes the group if there is none, so that it
-        starts there. Stop its consumers first: what they commit afterwards counts. Raises what
-        `commit` does, and OffsetOutOfRangeError below a queue's minimum, too.
+        `to` is {queue id: offset}, which resets these queues, or "earliest", "latest" or
+        `AtTime(ms)`, which reset all read queues. A missing group is created, and starts there.
+        Stop its consumers first: their later commits override the reset. Raises the errors of
+        `commit`, and OffsetOutOfRangeError for an offset before a queue's minimum, too.
         """
         return self._merge(group, topic, lambda known: self._find(known, to), backwards=True)
 
     def delete(self, group: str) -> None:
-        """Forget a group and its offsets in all topics; its retry and dead-letter topics stay.
+        """Delete a group and its offsets in all topics; its retry and dead-letter topics stay.
 
         Raises GroupNotFoundError.
         """
@@ -137,7 +138,7 @@ class Groups:
             def may_replace(queue_id: int, old: int, new: int) -> bool:
                 if backwards or new > old:
                     return True
-                # Beyond the end: a crash has cut the queue since, and its offsets are given anew.
+                # After the end: a crash has truncated the queue; its offsets are reassigned.
                 return old > self._reader.queue_offsets(known, queue_id).maximum
 
             self._known.create(group)
@@ -155,7 +156,7 @@ class Groups:
         if to == "latest":
             return {queue_id: has.maximum for queue_id, has in ranges}
         raise InvalidInputError(
-            f"no group can be reset to {to!r}.",
+            f"a group cannot be reset to {to!r}.",
             remedy='Use "earliest", "latest", AtTime(ms) or {queue id: offset}.',
             code="RESET_PLACE",
         )
@@ -163,7 +164,7 @@ class Groups:
     def _checked(
         self, topic: TopicConfig, offsets: Mapping[int, int], *, from_minimum: bool
     ) -> Offsets:
-        """Return the offsets as plain ints, numpy's too, if the queues have them."""
+        """Return the offsets as plain ints, from numpy's too, if they are in range."""
         checked = {}
         if not isinstance(offsets, Mapping):
             raise InvalidInputError(
@@ -178,7 +179,7 @@ class Groups:
             if not first <= offset <= has.maximum:
                 raise OffsetOutOfRangeError(
                     f"queue {queue_id} of {topic.name!r} has the offsets {first} to {has.maximum}"
-                    f" (the next to come), not {offset}.",
+                    f" (the next one), not {offset}.",
                     remedy="Nothing has been committed.",
                 )
             checked[operator.index(queue_id)] = operator.index(offset)

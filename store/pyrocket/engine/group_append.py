@@ -1,8 +1,8 @@
-"""Threads that append at the same time do it in one section: the first serves all who wait.
+"""Group append: concurrent threads append in one exclusive section, led by the first of them.
 
-One turn at the lock, one move of each shared word and, later, one fsync then serve them together,
-as LevelDB's writer queue does. Each append still succeeds or fails for itself where the fault is
-its own; a failed write fails all that were written together.
+They share one acquisition of the write lock, one update of the shared state and, later, one fsync,
+like LevelDB's writer queue. An invalid append fails on its own; a failed write fails all appends of
+the group.
 """
 
 import copy
@@ -16,15 +16,15 @@ from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 
 _MAX_BYTES = 4 * 1024 * 1024
-"""Of followers in one section; a leader's own batch may be of any size."""
+"""Limit for the size of a group; the leader's own batch may be of any size."""
 
 Check = Callable[[Writer, Sequence[EncodedBatch]], None]
-"""Raises if batches may not be appended; called in the section."""
+"""Raises if batches may not be appended; called under the write lock."""
 
 
 @dataclass
 class _Entry:
-    """What one thread wants appended, and what became of it."""
+    """The append of one thread, and its result."""
 
     batches: Sequence[EncodedBatch]
     whole: bool
@@ -38,7 +38,7 @@ class _Entry:
 
 
 class GroupAppend:
-    """The appends of one open store, in the order in which they came."""
+    """The appends of one open store, in the order in which they were requested."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -50,7 +50,7 @@ class GroupAppend:
     ) -> list[Appended]:
         """Append the batches as one: all become visible together, or none.
 
-        With `whole` a loss of power makes no difference to that.
+        With `whole` this also holds after a power loss.
         """
         entry = _Entry(batches, whole)
         self._waiting.append(entry)
@@ -77,7 +77,7 @@ class GroupAppend:
         except Exception as error:
             _fail(group, error)
         except BaseException:
-            # An interrupt is this thread's alone.
+            # An interrupt concerns this thread only.
             _fail(group, _interrupted())
             raise
 
@@ -106,8 +106,8 @@ def _fail(group: list[_Entry], error: Exception) -> None:
 
 def _interrupted() -> StoreUnavailableError:
     return StoreUnavailableError(
-        "a thread of this process was interrupted while it appended for several; whether this"
-        " message is stored is not known.",
-        remedy="Read the end of its queue, or send again and expect it twice.",
+        "a thread of this process was interrupted while it appended for several threads; it is"
+        " unknown whether this message is stored.",
+        remedy="Check the end of its queue, or send it again and expect a duplicate.",
         code="APPEND_INTERRUPTED",
     )

@@ -1,4 +1,4 @@
-"""Sending: find the topic, encode, take a turn, append, and make it durable if that is asked."""
+"""Sends messages: resolves the topic, encodes, appends, and flushes if configured."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Sender:
 
     @property
     def outgoing(self) -> MessageEncoder:
-        """What encodes messages for this store."""
+        """The encoder for this store's messages."""
         return self._outgoing
 
     def append(self, message: Message) -> SendResult:
@@ -40,17 +40,17 @@ class Sender:
         if not isinstance(message, Message):
             check_message_kinds(message)
         route_to = self.route(writer, message.topic)
-        letter = self._outgoing.encode_message(message, route_to)
-        self._make_rooms(writer, [letter.record])
-        (appended,) = self._queue.append(writer, [letter.record])
+        encoded = self._outgoing.encode_message(message, route_to)
+        self._create_system_topics(writer, [encoded.record])
+        (appended,) = self._queue.append(writer, [encoded.record])
         status = self.flush(writer)
         physical_offset = int(appended.physical_offsets[0])
         return SendResult(
             topic=route_to.topic,
-            queue_id=letter.queue_id,
+            queue_id=encoded.queue_id,
             queue_offset=int(appended.queue_offsets[0]),
             physical_offset=physical_offset,
-            msg_id=letter.unique_id,
+            msg_id=encoded.unique_id,
             offset_msg_id=offset_message_id(*STORE_HOST, physical_offset),
             status=status,
         )
@@ -63,7 +63,7 @@ class Sender:
         *,
         whole: bool = False,
     ) -> AppendResult:
-        """Append all rows or none; with `whole` durably, and in the face of a loss of power."""
+        """Append all rows or none; with `whole` this also holds after a power loss."""
         writer, columns = self._engine.writer, check_send_batch(batch)
         if first_queue is not None:
             check_whole("first_queue", first_queue)
@@ -73,13 +73,13 @@ class Sender:
         encoded = encode_rows(
             self._outgoing, batch, columns, topic, start, lambda name: self.route(writer, name)
         )
-        self._make_rooms(writer, encoded)
+        self._create_system_topics(writer, encoded)
         appended = self._queue.append(writer, encoded, whole=whole)
         size = sum(int(one.batch.sizes.sum()) for one in appended)
         return AppendResult(len(columns), size, writer.log_end, self.flush(writer))
 
     def _known(self, writer: Writer) -> dict[str, TopicConfig]:
-        """Return the topics; their files are looked at only when the structure has changed."""
+        """Return the topics; their files are read only if the structure has changed."""
         structure = writer.structure
         if self._seen[0] != structure:
             self._seen = structure, self._topics.all()
@@ -90,8 +90,8 @@ class Sender:
         for one in batches:
             _check_still_there(known.get(one.topic), one)
 
-    def _make_rooms(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
-        """Make the topics in which messages of the batches wait, where they are missing."""
+    def _create_system_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
+        """Create the missing system topics for delayed messages of the batches."""
         if not self._lacking(batches, self._known(writer)):
             return
         with writer.exclusive():
@@ -106,7 +106,7 @@ class Sender:
         return lacking_topics(rooms, known) if rooms else []
 
     def flush(self, writer: Writer) -> SendStatus:
-        """Do what the configuration says about what has just been appended."""
+        """Flush, or request a flush, as configured after an append; return the send status."""
         if self._config.flush == "async":
             writer.flush_soon()
         if self._config.flush != "sync":
@@ -120,7 +120,7 @@ class Sender:
         return SendStatus.SEND_OK
 
     def route(self, writer: Writer, name: str) -> TopicRoute:
-        """Return where messages for a topic may go, which is made if that is configured.
+        """Return the route for a topic, which is created if the store is configured to.
 
         Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
         """
@@ -134,7 +134,7 @@ class Sender:
             topic = self._create(writer, name)
         if not topic.writable:
             raise MessageError(
-                f"topic {name!r} may not be written.",
+                f"topic {name!r} is not writable.",
                 remedy="Its permission forbids it: `store.topics.update(name, perm=6)` allows it.",
                 code="TOPIC_NOT_WRITABLE",
             )

@@ -1,18 +1,18 @@
 """A consistent copy of a store in use, at about the cost of its last files.
 
-What is full never changes again and gets a second name (a hard link); a store that has to change
-such a file, as only a recovery does, replaces it by a copy first (`FileQueue.write`). Of the files
-that grow, what lies below the end of the log at one moment is copied. That moment, the small files
-and the links are taken in one short turn; what is copied later cannot change meanwhile, unless
-topics or files come and go, and then all is done again.
+Full files never change again and are hard-linked; a store that has to change such a file, as only a
+recovery does, replaces it by a copy first (`FileQueue.write`). Files that grow are copied up to one
+log offset, the bound. The bound, the small files and the links are taken in one short exclusive
+section; what is copied later cannot change, unless topics or files are created or deleted: then the
+snapshot is retried.
 
-The copy was closed cleanly: no `abort`, zeros behind the log, complete queues. It has the same id,
-so that a query's checkpoint goes on with it, and begins a new epoch, so that a checkpoint that has
-read further is told (LOG_TRUNCATED). The key index comes as far as its files are full; the next
-writer builds the rest.
+The copy looks cleanly shut down: no `abort`, zeros after the log, complete queues. It has the same
+id, so that a query's checkpoint can continue with it, and starts a new epoch, so that a checkpoint
+that has read further is detected (LOG_TRUNCATED). Only full files of the key index are included;
+the next writer builds the rest.
 
-It is made under a name that begins with a dot and renamed at the end: half a copy is never taken
-for a whole one.
+The copy is made under a name that begins with a dot and renamed at the end, so that a partial copy
+is never mistaken for a complete one.
 """
 
 import os
@@ -50,11 +50,11 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors
 
-Turn = Callable[[], AbstractContextManager[None]]
-"""Keeps other writers out while it is entered."""
+Section = Callable[[], AbstractContextManager[None]]
+"""Returns a context manager that holds the write lock."""
 
 Progress = Callable[[int, int, str], None]
-"""Told bytes done, bytes in all, and the file that was copied."""
+"""Called with bytes done, bytes in all, and the file that was copied."""
 
 _ATTEMPTS = 5
 _HEAD_BYTES = 96
@@ -62,7 +62,7 @@ _HEAD_BYTES = 96
 
 @dataclass(frozen=True)
 class SnapshotReport:
-    """What a snapshot took. Where `unlinkable` is not empty, it says why files were copied."""
+    """The result of a snapshot. `unlinkable` is why full files were copied, empty if linked."""
 
     path: Path
     log_end: int
@@ -76,13 +76,13 @@ def take_snapshot(
     layout: Layout,
     reader: Reader,
     target: Path,
-    turn: Turn | None = None,
+    section: Section | None = None,
     progress: Progress | None = None,
 ) -> SnapshotReport:
-    """Copy the store to `target`, which is missing or empty. `turn` keeps writers out for a moment.
+    """Copy the store to `target`, which is missing or empty. `section` is held for a moment.
 
-    Raises InvalidInputError, StoreUnavailableError, StoreDamagedError where a file is missing or
-    has a wrong length: nothing is left at `target` then.
+    Raises InvalidInputError, StoreUnavailableError, StoreDamagedError if a file is missing or has
+    a wrong length. On an error, nothing is left at `target`.
     """
     with telling_apart(layout.root, target):
         _check_target(layout, target)
@@ -93,7 +93,7 @@ def take_snapshot(
         try:
             with telling_apart(layout.root, target):
                 copy = _Snapshot(layout, reader, Layout(draft), target, progress)
-                report = copy.take(turn or nullcontext)
+                report = copy.take(section or nullcontext)
                 io.rename(draft, target)
                 io.sync_directory(target.parent)
         except SourceChangedError as error:
@@ -104,8 +104,8 @@ def take_snapshot(
                 io.remove_tree(draft)
         return replace(report, path=target)
     raise StoreUnavailableError(
-        f"topics or files of {layout.root} come and go all the time.",
-        remedy="Try again when less is going on.",
+        f"topics or files of {layout.root} are created or deleted all the time.",
+        remedy="Try again when the store is less busy.",
         code="SNAPSHOT_DISTURBED",
     ) from disturbed
 
@@ -113,20 +113,20 @@ def take_snapshot(
 def _check_target(layout: Layout, target: Path) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidInputError(
-            f"{target} is there, and not empty.",
+            f"{target} exists and is not empty.",
             remedy="Name a new or an empty directory.",
             code="SNAPSHOT_TARGET",
         )
     if layout.root.resolve() in (target.resolve(), *target.resolve().parents):
         raise InvalidInputError(
-            f"{target} lies in the store itself.",
-            remedy="Name a directory beside it.",
+            f"{target} is inside the store itself.",
+            remedy="Name a directory outside it.",
             code="SNAPSHOT_TARGET",
         )
 
 
 class _Snapshot:
-    """One attempt."""
+    """One attempt at a snapshot."""
 
     def __init__(
         self,
@@ -142,21 +142,21 @@ class _Snapshot:
         self._log = CommitLog(run)
         self._queues = QueueTable(layout, config.queue_file_bytes, writable=False)
         self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
-        self._copies = Copies(progress=self._tell) if progress else Copies()
+        self._copies = Copies(progress=self._report) if progress else Copies()
         self._progress, self._done = progress, 0
         self._total = _size_of(layout) if progress else 0
         self._last = (0, 0)
         self._cursors: dict[int, int] = {}
 
-    def take(self, turn: Turn) -> SnapshotReport:
-        """Make the copy. Raises SourceChangedError: try again; OSError for what fails."""
+    def take(self, section: Section) -> SnapshotReport:
+        """Make the copy. Raises SourceChangedError if it has to be retried, OSError."""
         draft, copies = self._draft, self._copies
         try:
             for folder in (draft.commit_log, draft.consume_queues, draft.own):
                 io.make_directory(folder)
-            # An error in a turn would else be one of writing to the source.
-            with turn(), telling_apart(self._layout.root, self._target):
-                # First: what they say is delivered has to be below the bound.
+            # Otherwise the exclusive section would report an error as one of writing the source.
+            with section(), telling_apart(self._layout.root, self._target):
+                # First: the copies that the cursors count as delivered must be below the bound.
                 self._cursors = self._reader.cursors()
                 bound = self._reader.bound()
                 structure = self._reader.position().structure
@@ -176,7 +176,7 @@ class _Snapshot:
         counts = copies.linked_files, copies.copied_files, copies.copied_bytes
         return SnapshotReport(draft.root, end, *counts, copies.unlinkable)
 
-    def _tell(self, more: int, file: Path) -> None:
+    def _report(self, more: int, file: Path) -> None:
         self._done += more
         if self._progress is not None:
             total = max(self._done, self._total)  # The store may grow meanwhile.
@@ -193,7 +193,7 @@ class _Snapshot:
                 self._copies.copy(source, target)
 
     def _link_log(self, bound: int) -> int | None:
-        """Link the files that are full; return where the one begins that is not."""
+        """Link the full log files; return where the last one starts, None if there is none."""
         self._check_log(bound)
         starts = self._log.run.starts()
         last = self._log.run.start_of(bound) if bound != WHOLE_LOG else starts[-1] if starts else 0
@@ -203,12 +203,12 @@ class _Snapshot:
                 self._copies.link(self._layout.commit_log / name, self._draft.commit_log / name)
         if last in starts:
             return last
-        if last < bound != WHOLE_LOG:  # Cleaned away since the bound was looked up.
+        if last < bound != WHOLE_LOG:  # Deleted by cleaning since the bound was read.
             raise SourceChangedError
         return None
 
     def _check_log(self, bound: int) -> None:
-        """Raise StoreDamagedError if the log lacks a file: the copy would hide the loss."""
+        """Raise StoreDamagedError if a log file is missing: the copy would hide the loss."""
         log = self._log.run
         check_log_files(log, None if bound == WHOLE_LOG else bound, torn=self._is_torn(bound))
         if bound == WHOLE_LOG and not self._is_torn(bound):
@@ -216,7 +216,7 @@ class _Snapshot:
                 check_ends_in_log(self._queues.get(*key), log)
 
     def _is_torn(self, bound: int) -> bool:
-        """Whether a broker runs or was killed: nobody tells where its log and queues end."""
+        """Whether a broker is running or was killed: the ends of log and queues are unknown."""
         return bound == WHOLE_LOG and self._layout.abort.exists()
 
     def _copy_tail(self, start: int, bound: int) -> None:
@@ -225,7 +225,7 @@ class _Snapshot:
         self._copies.copy(self._layout.commit_log / name, self._draft.commit_log / name, end)
 
     def _link_keys(self, bound: int) -> int:
-        """Link the index files that are full; return what the checkpoint may say of them."""
+        """Link the full index files; return their store time for the checkpoint."""
         stored = 0
         for name in self._keys.names():
             try:
@@ -240,7 +240,7 @@ class _Snapshot:
         return stored
 
     def _copy_queue(self, topic: str, queue_id: int, bound: int) -> int:
-        """Copy the entries of records below `bound`; return where the queue ends."""
+        """Copy the entries of records before `bound`; return where the queue ends."""
         queue = self._queues.get(topic, queue_id)
         check_queue_files(queue, torn=self._is_torn(bound))
         end = queue.max_offset(bound)
@@ -260,7 +260,7 @@ class _Snapshot:
         return end
 
     def _finish(self, bound: int, index_timestamp: int, ends: dict[tuple[str, int], int]) -> None:
-        """Say that it was closed cleanly; without true words only what the store says itself."""
+        """Write the files of a clean shutdown; without a bound, copy the store's own."""
         draft = self._draft
         if bound == WHOLE_LOG:
             for source in (self._layout.abort, self._layout.checkpoint):
@@ -278,10 +278,10 @@ class _Snapshot:
             io.sync_directory(folder)
 
     def _last_stored(self, bound: int) -> int:
-        """Return a store time up to which all is there: the last that a queue or a file tells.
+        """Return a store time up to which the copy is complete, from the last queue entry or file.
 
-        No queue may know the last message, because its topic was deleted; and the last one that a
-        queue knows may be cleaned away.
+        The last message may have no queue entry, because its topic was deleted; and the message of
+        the last entry may have been deleted by cleaning.
         """
         run = self._log.run
         files = [start for start in run.starts() if start < bound]
@@ -291,7 +291,7 @@ class _Snapshot:
 
 
 def _size_of(layout: Layout) -> int:
-    """Return how many bytes the files of the log and the queues have."""
+    """Return the size of all log and queue files in bytes."""
     files = (*layout.commit_log.glob("*"), *layout.consume_queues.glob("*/*/*"))
     return sum(file.stat().st_size for file in files)
 

@@ -1,4 +1,4 @@
-"""`Store.topics`: each change is one exclusive section, so that all processes agree."""
+"""Topic administration (`Store.topics`); each change holds the write lock."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,11 +30,11 @@ class TopicAdmin:
         self._engine, self._layout, self._topics = engine, engine.layout, engine.reader.topics
 
     def all(self) -> Mapping[str, TopicConfig]:
-        """Return every topic by name, as they are now; the mapping cannot be changed."""
+        """Return all topics by name, as a read-only snapshot."""
         return MappingProxyType(self._topics.all())
 
     def get(self, name: str) -> TopicConfig:
-        """Return one topic. Raises TopicNotFoundError naming the nearest."""
+        """Return one topic. Raises TopicNotFoundError with the most similar name."""
         return self._topics.get(name)
 
     def create(
@@ -94,7 +94,7 @@ class TopicAdmin:
         write_queues: int | None = None,
         perm: int | None = None,
     ) -> TopicConfig:
-        """Change what is given. Another number of write queues moves sharding keys."""
+        """Change the given attributes. A new number of write queues moves sharding keys."""
         check_not_system(name)
         if perm is not None:
             _check_perm(name, perm)
@@ -121,8 +121,8 @@ class TopicAdmin:
             ends = {
                 queue_id: self._engine.writer.next_offset(name, queue_id) for queue_id in queue_ids
             }
-            # In this order an end in the middle leaves a topic that can be deleted again, never
-            # one that is gone but whose messages come back.
+            # In this order, a crash leaves a topic that can be deleted again, never a deleted one
+            # whose messages reappear.
             self._topics.note_ends(name, ends)
             drop_topic_offsets(self._layout, name)
             self._engine.writer.structure_changed()
@@ -131,7 +131,7 @@ class TopicAdmin:
             self._engine.writer.structure_changed()
 
     def _queue_ids(self, topic: TopicConfig) -> list[int]:
-        """Return the queues the topic has or, before it shrank, had."""
+        """Return the ids of the topic's queues, and of former ones that are still on disk."""
         count = max(topic.read_queues, topic.write_queues)
         folder = self._layout.topic_queues(topic.name)
         on_disk = (int(path.name) for path in folder.glob("*") if path.name.isdigit())
@@ -141,10 +141,10 @@ class TopicAdmin:
         self._engine.writer.forget_queues()
         folder = self._layout.topic_queues(name)
         if folder.exists():
-            grave = self._layout.scratch / uuid.uuid4().hex
-            io.rename(folder, grave)
+            doomed = self._layout.scratch / uuid.uuid4().hex
+            io.rename(folder, doomed)
             io.sync_directory(folder.parent)
-            io.remove_tree(grave)
+            io.remove_tree(doomed)
 
     def _save(self, topic: TopicConfig) -> TopicConfig:
         saved = self._topics.put(topic)
@@ -153,11 +153,11 @@ class TopicAdmin:
 
 
 def _check_perm(name: str, perm: int) -> None:
-    """Refuse what is no permission of RocketMQ's; what a broker has given a topic stays."""
+    """Raise InvalidInputError (TOPIC_PERMISSION) unless `perm` is a RocketMQ permission."""
     if not is_whole(perm, 0, PERM_READ | PERM_WRITE | PERM_INHERIT):
         raise InvalidInputError(
             f"topic {name!r} cannot have the permission {perm!r}.",
             remedy=f"Use {PERM_READ} for reading, {PERM_WRITE} for writing, {PERM_INHERIT} for"
-            " passing both on, their sum, or 0.",
+            " inheriting both, their sum, or 0.",
             code="TOPIC_PERMISSION",
         )
