@@ -116,7 +116,7 @@ def what_remains(
                 raise error
             left = f"[{each.start}, {until}) of [{each.start}, {each.end}) is read"
             losses.note(each.queue, each.end - until, left, error)
-        yield replace(each, end=until)
+        yield each if until == each.end else replace(each, end=until)
 
 
 def waits_for_recovery(source: MessageSource, offset: StreamOffset) -> bool:

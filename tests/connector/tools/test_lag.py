@@ -16,6 +16,7 @@ from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark_pyrocket import DefaultSource, LagListener, lag_of, watch_lag
 from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.tools.lag.metrics import LagMetrics
 from pyspark_pyrocket.transport.path import PathSource, forget, opened_source
 from pyspark_pyrocket.worker import LOG
@@ -73,6 +74,19 @@ def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
     with opened_source(box.path) as opened:
         assert lag_of(source, Path(box.path)) == lag_of(source, opened) == [found]
     assert found.latency_ms == 5_000, "the age of the first that is not read"
+
+
+def test_lag_of_many_topics_looks_at_each_queue_once(monkeypatch):
+    """Once for each topic took 0.14 s after each micro-batch of a thousand topics."""
+
+    def offset(at):
+        queues = {topic: {"broker-a": {"0": at, "1": at}} for topic in "tuv"}
+        brokers = {"broker-a": {"epoch": 0, "store": "x"}}
+        return {"brokers": brokers, "offsets": queues, "topics": {}, "version": 2}
+
+    monkeypatch.setattr(Offsets, "of_topics", lambda *_: pytest.fail("looked at every queue"))
+    found = lag_of({"endOffset": offset(3), "latestOffset": offset(5)})
+    assert [(each.topic, each.messages) for each in found] == [(topic, 4) for topic in "tuv"]
 
 
 def test_a_path_without_a_store_is_an_error(box, progress, tmp_path):

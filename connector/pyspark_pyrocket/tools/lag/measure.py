@@ -4,7 +4,7 @@ Spark's progress holds both for each micro-batch; the store adds bytes and laten
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -55,13 +55,29 @@ def lag_of(
         [lag_of(each, "/data/store") for each in json.loads(query.lastProgress.json)["sources"]]
     """
     if isinstance(store, str | PathLike):
-        with opened_source(store) as source:
-            return lag_of(progress, source)
+        with opened_source(store) as opened:
+            return lag_of(progress, opened)
     end, latest = _offset(progress.get("endOffset")), _offset(progress.get("latestOffset"))
     if end is None or latest is None:
         return []
     ours = store is not None and _store_id(store) == end.source.store
-    return [_topic_lag(topic, end, latest, store if ours else None) for topic in latest.topics]
+    source = store if ours else None
+    unread: dict[str, list[QueueRange]] = {topic: [] for topic in latest.topics}
+    for queue, at in latest.offsets.items():
+        # A queue that is new to the query is read from its first message; 0 if that is unknown.
+        unread[queue.topic].append(QueueRange(queue, end.offsets.get(queue, 0), at))
+    lost = end.lost.by_topic()
+    return [
+        _topic_lag(
+            topic,
+            latest.broker,
+            ranges,
+            source,
+            measured=topic in end.topic_ids,
+            lost=sum(lost.get(topic, {}).values()),
+        )
+        for topic, ranges in unread.items()
+    ]
 
 
 def _offset(value: object) -> StreamOffset | None:
@@ -74,23 +90,29 @@ def _offset(value: object) -> StreamOffset | None:
 
 
 def _topic_lag(
-    topic: str, end: StreamOffset, latest: StreamOffset, source: MessageSource | None
+    topic: str,
+    broker: str,
+    unread: Sequence[QueueRange],
+    source: MessageSource | None,
+    *,
+    measured: bool,
+    lost: int,
 ) -> TopicLag:
-    # A queue that is new to the query is read from its first message; 0 if that is unknown.
     bounds = _bounds(source, topic)
     left = [
-        QueueRange(queue, max(end.offsets.get(queue, 0), bounds.get(queue, _NO_BOUNDS).minimum), at)
-        for queue, at in latest.offsets.of_topics([topic]).items()
+        QueueRange(
+            each.queue, max(each.start, bounds.get(each.queue, _NO_BOUNDS).minimum), each.end
+        )
+        for each in unread
     ]
     left = [each for each in left if each.rows > 0]
-    measured = source is not None and topic in end.topic_ids
     return TopicLag(
         topic=topic,
-        broker=latest.broker,
+        broker=broker,
         messages=sum(each.rows for each in left),
         bytes_left=sum(span.bytes for span in source.sizes(left)) if source and measured else None,
         latency_ms=_latency(source, left) if source and measured else None,
-        lost=end.lost.of_topics([topic]).total(),
+        lost=lost,
     )
 
 
