@@ -107,7 +107,7 @@ def _fail(group: list[_Entry], error: Exception) -> None:
 def _interrupted() -> StoreUnavailableError:
     return StoreUnavailableError(
         "a thread of this process was interrupted while it appended for several threads; it is"
-        " unknown whether this message is stored.",
+        " not known whether this message is stored.",
         remedy="Check the end of its queue, or send it again and expect a duplicate.",
         code="APPEND_INTERRUPTED",
     )
