@@ -1,4 +1,4 @@
-"""What users rely on changes only where somebody has looked at the change: see `surface`."""
+"""A change of what users rely on shows in the golden files of the same commit: see `surface`."""
 
 from difflib import unified_diff
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _making = RLock()
 
 
-class lazy_property(cached_property[T]):  # noqa: N801
+class lazy_property(cached_property[T]):  # noqa: N801  as `cached_property` is written
     """A `cached_property` that is computed once even if several threads ask for it at a time."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:

@@ -318,7 +318,7 @@ def check_clean_end(log: CommitLog, queues: QueueTable, end: int) -> None:
 def expected_ends(log: CommitLog, start: int, end: int) -> dict[tuple[str, int], int]:
     """Return, by topic and queue id, one past the last queue offset in [start, end) of the log.
 
-    Nothing for a log that cannot be followed: that is for whoever reads it.
+    Empty if the records cannot be read: the read of the log reports the damage.
     """
     ends: dict[tuple[str, int], int] = {}
     try:
