@@ -30,7 +30,7 @@ def places(frame):
     return sorted(map(tuple, frame.collect()))
 
 
-def test_available_now_in_many_batches(skewed, stream):
+def test_limited_batches_of_available_now_read_every_queue_to_its_end(skewed, stream):
     """With all limits at once it reads everything, and does not wait for more to come."""
     taken = stream.drain(
         maxBytesPerTrigger=f"{150 * SIZE}",

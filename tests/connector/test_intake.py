@@ -29,7 +29,7 @@ def store():
     return Lengths(queue(*[100] * 1_000), now=10**12)
 
 
-def test_min_rows_and_max_delay(store):
+def test_micro_batch_waits_for_min_rows_or_max_delay(store):
     """A micro-batch waits for enough messages, or for long enough after the last one."""
     intake = Intake(Admission(min_rows=50, max_delay_ms=15 * MINUTE))
     assert taken(intake, store, 0, 5) == 5  # The first of a run waits for nothing.
@@ -42,7 +42,7 @@ def test_min_rows_and_max_delay(store):
     assert taken(intake, store, 56, 57) == 0
 
 
-def test_a_bursty_topic_makes_no_small_batches(store):
+def test_slow_arrivals_are_grouped_into_batches_of_max_delay(store):
     intake = Intake(Admission(min_rows=100, max_delay_ms=MINUTE))
     at, batches = 0, []
     for arrived in range(1, 1_001):  # One message a second.
@@ -53,7 +53,7 @@ def test_a_bursty_topic_makes_no_small_batches(store):
     assert batches == [1, *[60] * 16]
 
 
-def test_messages_held_back_are_over_their_time_without_new_ones(store):
+def test_max_delay_ends_without_new_messages(store):
     intake = Intake(Admission(min_rows=50, max_delay_ms=MINUTE))
     taken(intake, store, 0, 1)
     assert not intake.is_over(store)
@@ -65,20 +65,20 @@ def test_messages_held_back_are_over_their_time_without_new_ones(store):
     assert not intake.is_over(store)
 
 
-def test_a_wait_without_messages_does_not_count_as_batch_time(store):
+def test_time_without_messages_does_not_count_as_delay(store):
     intake = Intake(Admission(min_rows=50, max_delay_ms=MINUTE))
     assert taken(intake, store, 7, 7) == 0
     assert taken(intake, store, 7, 8) == 1
 
 
-def test_a_clock_that_was_set_back_holds_nothing_up(store):
+def test_clock_that_was_set_back_delays_no_messages(store):
     intake = Intake(Admission(min_rows=50, max_delay_ms=MINUTE))
     taken(intake, store, 0, 1)
     store.time -= 60 * MINUTE
     assert taken(intake, store, 1, 2) == 1
 
 
-def test_min_rows_do_not_wait_for_ever_where_the_end_is_known(store):
+def test_min_rows_do_not_apply_to_the_last_batch_of_available_now(store):
     intake = Intake(Admission(min_rows=50, max_rows=60))
     ends_at = [0]
     while rows := taken(intake, store, ends_at[-1], 130, waits=False):
@@ -86,7 +86,7 @@ def test_min_rows_do_not_wait_for_ever_where_the_end_is_known(store):
     assert ends_at == [0, 60, 120, 130]
 
 
-def test_max_rows_then_max_bytes_of_the_first_backlog(store):
+def test_smaller_of_max_rows_and_max_bytes_limits_a_batch(store):
     """Whichever limit is smaller counts."""
     assert taken(Intake(Admission(max_rows=30, max_bytes=10_000)), store) == 30
     assert taken(Intake(Admission(max_rows=300, max_bytes=10_000)), store) == 100
@@ -94,7 +94,7 @@ def test_max_rows_then_max_bytes_of_the_first_backlog(store):
     assert taken(Intake(Admission()), store) == 1_000
 
 
-def test_enough_messages_are_taken_up_to_the_limit(store):
+def test_batch_with_min_rows_takes_up_to_max_rows(store):
     intake = Intake(Admission(min_rows=50, max_rows=60))
     taken(intake, store, 0, 1)
     assert taken(intake, store, 1, 1_000) == 60
@@ -110,7 +110,9 @@ def test_enough_messages_are_taken_up_to_the_limit(store):
     st.none() | st.integers(1, 50_000),
     st.none() | st.integers(1, 100),
 )
-def test_available_now_in_many_batches(queues, max_rows, max_bytes, min_rows):
+def test_limited_batches_of_available_now_read_every_queue_to_its_end(
+    queues, max_rows, max_bytes, min_rows
+):
     """All limits together read everything, no queue starves, and no limit of rows is passed."""
     admission = Admission(max_rows=max_rows, max_bytes=max_bytes, min_rows=min_rows)
     store, intake, begin, end = Lengths(queues), Intake(admission), starts(queues), ends(queues)
@@ -125,7 +127,7 @@ def test_available_now_in_many_batches(queues, max_rows, max_bytes, min_rows):
     assert begin == end
 
 
-def test_the_default_cap_is_no_surprise(store, caplog):
+def test_default_limit_is_logged_when_it_starts_and_stops_limiting(store, caplog):
     """The log names when a limit begins to hold messages back, when it ends, and how to lift it."""
     intake = Intake(Admission(max_bytes=256 << 20, by_default=True))
     big = Lengths(queue(*[64 << 20] * 9))
@@ -138,7 +140,7 @@ def test_the_default_cap_is_no_surprise(store, caplog):
     ]
 
 
-def test_max_bytes_per_trigger_is_not_ignored_and_soft_by_one_message_of_each_queue():
+def test_max_bytes_per_trigger_is_exceeded_by_one_message_per_queue_at_most():
     queues = {("t", at): [3_000] * 10 for at in range(4)}
     store, start = Lengths(queues), starts(queues)
     end = Intake(Admission(max_bytes=5_000)).take(store, start, ends(queues))
@@ -156,5 +158,5 @@ def test_max_bytes_per_trigger_is_not_ignored_and_soft_by_one_message_of_each_qu
         (Admission(max_rows=5, max_bytes=1_500), "at most 5 messages and 1500 bytes at a time"),
     ],
 )
-def test_limits_are_described_for_the_log(admission, said):
+def test_limits_are_described_in_the_log(admission, said):
     assert admission.describe() == said

@@ -50,13 +50,13 @@ def unset_log(monkeypatch):
     return unset
 
 
-def test_outside_of_the_source_runner_a_mistake_is_raised_at_once(box):
+def test_outside_the_source_runner_invalid_options_are_refused_at_once(box):
     box.create()
     with pytest.raises(OptionError):
         make(box, unheard_of="x")
 
 
-def test_in_the_source_runner_a_mistake_waits_for_the_first_question(box, runner):
+def test_source_runner_raises_errors_of_creation_at_the_first_call(box, runner):
     """Raised immediately, an UnboundLocalError of Spark's runner would hide it."""
     box.create()
     reader = make(box, topic="missing")
@@ -71,22 +71,22 @@ def test_in_the_source_runner_a_mistake_waits_for_the_first_question(box, runner
     reader.stop()
 
 
-def test_in_the_source_runner_sigterm_ends_a_query_as_an_exit_does(box, runner):
+def test_sigterm_in_the_source_runner_raises_system_exit(box, runner):
     """Its `stop` runs then; Spark's own SIGTERM would leave that out."""
     make(box.create())
     with pytest.raises(SystemExit):
         signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)
 
 
-def test_in_the_source_runner_a_query_tells_standard_error_where_it_starts(
-    box, runner, unset_log, capsys
-):
+def test_source_runner_logs_the_start_of_a_query_to_stderr(box, runner, unset_log, capsys):
     unset_log()
     make(box.create()).initialOffset()
     assert "INFO pyrocket: a new query on t" in capsys.readouterr().err
 
 
-def test_outside_of_it_neither_signals_nor_logs_are_touched(box, runner, unset_log, monkeypatch):
+def test_outside_the_source_runner_signals_and_logs_stay_unchanged(
+    box, runner, unset_log, monkeypatch
+):
     unset_log()
     monkeypatch.setattr(stream_start, "in_source_runner", lambda: False)
     make(box.create())
@@ -94,7 +94,7 @@ def test_outside_of_it_neither_signals_nor_logs_are_touched(box, runner, unset_l
     assert LOG.handlers == []
 
 
-def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
+def test_source_runner_is_recognised_by_its_main_module(monkeypatch):
     assert not worker.in_source_runner()
     code = """
         import sys, types
@@ -106,7 +106,7 @@ def test_only_sparks_source_runner_gets_a_signal_handler(monkeypatch):
     subprocess.run([sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))], check=True)
 
 
-def test_sigterm_lets_the_runner_close_what_it_has_open():
+def test_sigterm_runs_finally_blocks_of_the_runner():
     code = (
         "import os, signal, time\n"
         "from pyspark_pyrocket.worker import exit_on_sigterm\n"
@@ -121,7 +121,7 @@ def test_sigterm_lets_the_runner_close_what_it_has_open():
     assert (done.returncode, done.stdout) == (0, "stopped\n")
 
 
-def test_the_runner_logs_to_standard_error():
+def test_runner_logs_to_stderr_once():
     code = (
         "from pyspark_pyrocket.worker import LOG, log_to_stderr\n"
         "log_to_stderr()\n"
@@ -150,7 +150,7 @@ READS = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_tasks_first_read_hides_what_is_loaded_from_sparks_full_collections(box, thawed, read):
+def test_first_read_of_a_task_freezes_loaded_objects_for_the_collector(box, thawed, read):
     """With pyarrow loaded one of them takes 40 ms, and Spark runs one after every task."""
     box.create(queues=1)
     with Store.open(box.path) as store:
@@ -165,7 +165,7 @@ def test_a_tasks_first_read_hides_what_is_loaded_from_sparks_full_collections(bo
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
-def test_a_tasks_first_write_does_too(box, thawed, delivery):
+def test_first_write_of_a_task_freezes_loaded_objects_for_the_collector(box, thawed, delivery):
     columns = StructType([StructField("body", StringType())])
     source = DefaultSource({**box.options, "delivery": delivery})
     writer = source.writer(columns, overwrite=False)

@@ -22,7 +22,7 @@ def options(*topics, **changes):
     return ReadOptions(path="/s", subscription=Subscription(topics or ("t",)), **changes)
 
 
-def test_messages_deleted_before_they_were_read_are_a_loss(numbers):
+def test_messages_deleted_before_they_were_read_are_data_loss(numbers):
     store = numbers(t={0: (0, 3)})
     start, _ = store.step(initial_offset(store, options()))
     store.grow("t", 0, maximum=30, minimum=10)
@@ -30,7 +30,7 @@ def test_messages_deleted_before_they_were_read_are_a_loss(numbers):
         next_offset(store, options(), start)
 
 
-def test_a_queue_that_ends_before_the_checkpoint_is_a_loss(numbers):
+def test_queue_that_ends_before_the_checkpoint_is_data_loss(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
     store.grow("t", 0, 5)
@@ -38,7 +38,7 @@ def test_a_queue_that_ends_before_the_checkpoint_is_a_loss(numbers):
         next_offset(store, options(), start)
 
 
-def test_a_topic_that_was_created_again_is_noticed(numbers):
+def test_recreated_topic_is_detected(numbers):
     store = numbers(t={0: (0, 3)})
     start, _ = store.step(initial_offset(store, options()))
     store.ids["t"] = "another"
@@ -50,7 +50,7 @@ def test_a_topic_that_was_created_again_is_noticed(numbers):
 
 
 @pytest.mark.parametrize(("attribute", "other"), [("uuid", "uuid-2"), ("broker", "broker-b")])
-def test_another_store_at_the_path_is_noticed(numbers, attribute, other):
+def test_other_store_at_the_path_is_detected(numbers, attribute, other):
     store = numbers(t={0: (0, 3)})
     start, _ = store.step(initial_offset(store, options()))
     setattr(store, attribute, other)
@@ -59,7 +59,7 @@ def test_another_store_at_the_path_is_noticed(numbers, attribute, other):
     assert info.value.code == "STORE_CHANGED"
 
 
-def test_a_store_that_gets_its_id_later_is_the_same_store(numbers):
+def test_store_that_receives_its_id_later_is_the_same_store(numbers):
     store = numbers(t={0: (0, 3)})
     store.uuid, store.ids["t"] = "", ""
     start, _ = store.step(initial_offset(store, options()))
@@ -70,7 +70,7 @@ def test_a_store_that_gets_its_id_later_is_the_same_store(numbers):
     assert (start.source.store, start.topic_ids) == ("uuid-1", {"t": "id-t"})
 
 
-def test_a_log_truncated_below_the_read_offset_is_noticed(numbers):
+def test_log_truncated_below_the_read_offset_is_detected(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
     store.epoch, store.cuts = 1, {("t", 0): 8}
@@ -79,7 +79,7 @@ def test_a_log_truncated_below_the_read_offset_is_noticed(numbers):
         next_offset(store, options(), start)
 
 
-def test_a_recovery_that_truncated_only_unread_messages_is_no_loss(numbers):
+def test_recovery_that_truncated_only_unread_messages_is_not_data_loss(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
     store.epoch, store.cuts = 1, {("t", 0): 9}
@@ -91,7 +91,7 @@ def test_a_recovery_that_truncated_only_unread_messages_is_no_loss(numbers):
 
 
 @pytest.mark.parametrize("end", [{"t": {0: 1}}, {"t": {7: 1}}])
-def test_a_checkpoint_that_runs_backwards_is_damaged(numbers, end):
+def test_checkpoint_whose_offsets_decrease_is_damaged(numbers, end):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
     source = SourceIdentity(store="", epoch=0)

@@ -11,7 +11,7 @@ def texts(prefix, count):
     return [f"{prefix}{number:03}" for number in range(count)]
 
 
-def test_available_now_reads_all_that_was_there_in_bounded_batches(box, stream):
+def test_available_now_reads_all_existing_messages_in_limited_batches(box, stream):
     box.create()
     box.send(*texts("a", 60), queue=0)
     box.send(*texts("b", 9), queue=1)
@@ -21,7 +21,7 @@ def test_available_now_reads_all_that_was_there_in_bounded_batches(box, stream):
     assert stream.bodies() == sorted([*texts("a", 60), *texts("b", 9), "c"])
 
 
-def test_available_now_ends_while_messages_keep_coming(box, stream):
+def test_available_now_ends_while_messages_are_appended(box, stream):
     box.send(*texts("a", 40), queue=0)
     stream.options["maxOffsetsPerTrigger"] = 10
     query = stream.start(availableNow=True)
@@ -34,7 +34,7 @@ def test_available_now_ends_while_messages_keep_coming(box, stream):
     assert left_over > 0
 
 
-def test_every_message_comes_once_although_the_query_is_restarted(box, stream):
+def test_restarted_query_reads_every_message_exactly_once(box, stream):
     box.create(queues=3)
     sent = []
     for run in range(3):
@@ -45,7 +45,7 @@ def test_every_message_comes_once_although_the_query_is_restarted(box, stream):
     assert stream.bodies() == sorted(sent)
 
 
-def test_a_restart_without_new_messages_makes_no_batch(box, stream):
+def test_restart_without_new_messages_runs_no_batch(box, stream):
     box.send("a")
     stream.drain()
     before = stream.batches()
@@ -53,7 +53,7 @@ def test_a_restart_without_new_messages_makes_no_batch(box, stream):
     assert stream.batches() == before
 
 
-def test_a_running_query_gets_delayed_messages_without_a_writer(box, stream):
+def test_running_query_delivers_delayed_messages_without_a_writer(box, stream):
     box.create(queues=1)
     query = stream.start()
     try:
@@ -67,7 +67,7 @@ def test_a_running_query_gets_delayed_messages_without_a_writer(box, stream):
     assert stream.output() == [("t", 0, 0, "b"), ("t", 0, 1, "a")]
 
 
-def test_new_queues_and_topics_discovered_mid_query(box, stream):
+def test_running_query_discovers_new_queues_and_topics(box, stream):
     box.create(queues=1)
     box.send("first", queue=0)
     stream.options |= {"subscribePattern": "t|lat.*"}
@@ -96,7 +96,7 @@ def test_new_queues_and_topics_discovered_mid_query(box, stream):
     ]
 
 
-def test_a_query_that_starts_at_latest_reads_only_what_comes(box, stream):
+def test_query_that_starts_at_latest_reads_only_new_messages(box, stream):
     box.send(*texts("old", 5))
     query = stream.start() if stream.options.pop("startingOffsets") else None
     try:
@@ -118,7 +118,7 @@ def test_starting_offsets_choose_the_first_message_of_each_queue(box, stream):
     assert stream.bodies() == ["a004", "b-new"]
 
 
-def test_an_idle_query_makes_no_batches(box, stream):
+def test_idle_query_runs_no_batches(box, stream):
     box.send("x")
     query = stream.start()
     try:
@@ -130,7 +130,7 @@ def test_an_idle_query_makes_no_batches(box, stream):
         query.stop()
 
 
-def test_an_append_elsewhere_makes_no_batches(box, stream):
+def test_append_to_another_topic_runs_no_batches(box, stream):
     box.send("x")
     query = stream.start()
     try:
@@ -143,7 +143,7 @@ def test_an_append_elsewhere_makes_no_batches(box, stream):
         query.stop()
 
 
-def test_the_progress_shows_the_lag(box, stream):
+def test_progress_shows_the_lag(box, stream):
     box.create(queues=1)
     box.send(*texts("a", 30), queue=0)
     stream.drain(maxOffsetsPerTrigger=10)
@@ -153,7 +153,7 @@ def test_the_progress_shows_the_lag(box, stream):
     assert first["endOffset"].keys() - first["latestOffset"].keys() == {"from"}
 
 
-def test_the_checkpoint_is_readable_and_tells_where_the_first_batch_began(box, stream):
+def test_checkpoint_is_readable_and_contains_the_start_of_the_first_batch(box, stream):
     box.create(queues=2)
     box.send("x", queue=1)
     stream.drain()
@@ -166,14 +166,14 @@ def test_the_checkpoint_is_readable_and_tells_where_the_first_batch_began(box, s
     assert "from" not in json.loads(stream.offset(1))
 
 
-def test_the_rate_limit_may_change_between_runs(box, stream):
+def test_rate_limit_can_change_between_runs(box, stream):
     box.send(*texts("a", 30), queue=0)
     assert stream.drain(maxOffsetsPerTrigger=30) == [30]
     box.send(*texts("b", 30), queue=0)
     assert stream.drain(maxOffsetsPerTrigger=15) == [15, 15]
 
 
-def test_a_trigger_once_takes_everything_whatever_the_limit(box, stream):
+def test_trigger_once_reads_everything_despite_the_limit(box, stream):
     box.send(*texts("a", 30), queue=0)
     stream.options["maxOffsetsPerTrigger"] = 7
     query = stream.start(once=True)
@@ -182,7 +182,7 @@ def test_a_trigger_once_takes_everything_whatever_the_limit(box, stream):
 
 
 @pytest.mark.parametrize("kafka", [False, True])
-def test_the_default_columns_stream_too(box, stream, kafka):
+def test_streams_have_the_default_columns(box, stream, kafka):
     box.send("x")
     stream.schema = None
     stream.drain(schemaMode="kafka" if kafka else "rocketmq")

@@ -111,7 +111,7 @@ def always(queue_id, old, new):
     return True
 
 
-def test_a_commit_changes_one_number_of_java_s_file(layout):
+def test_commit_changes_only_one_number_in_javas_file(layout):
     text = copy_of_java(layout, "consumerOffset")
     offsets = GroupOffsets(layout)
     assert offsets.of("groupA", "TopicTest") == {0: 5, 1: 7}
@@ -119,7 +119,7 @@ def test_a_commit_changes_one_number_of_java_s_file(layout):
     assert layout.config("consumerOffset").read_text() == text.replace("1:7", "1:9")
 
 
-def test_fields_of_rocketmq_5_stay_where_offsets_are_committed(layout):
+def test_commit_keeps_fields_of_rocketmq_5(layout):
     layout.config("consumerOffset").write_text(OFFSETS_5)
     GroupOffsets(layout).merge("new", "t", {0: 1}, always)
     text = OFFSETS_5.replace('"old":["t"]', '"old":["t"],\n\t\t"new":["t"]')
@@ -127,7 +127,7 @@ def test_fields_of_rocketmq_5_stay_where_offsets_are_committed(layout):
     assert layout.config("consumerOffset").read_text() == text
 
 
-def test_keys_that_name_no_topic_and_group_stay_as_they_are(layout):
+def test_unparsable_keys_of_the_offset_table_are_kept(layout):
     layout.config("consumerOffset").write_text('{"offsetTable":{"a@b@c":{0:1},"a":{0:2},"t@g":{}}}')
     offsets = GroupOffsets(layout)
     offsets.drop(group="c")
@@ -138,7 +138,7 @@ def test_keys_that_name_no_topic_and_group_stay_as_they_are(layout):
     assert table == {"a@b@c": {"0": 1}, "a": {"0": 2}}
 
 
-def test_a_new_group_is_what_rocketmq_makes_of_one(layout, clock):
+def test_new_group_has_rocketmqs_default_settings(layout, clock):
     copy_of_java(layout, "subscriptionGroup")
     Subscriptions(layout, clock).create("mine")
     content = fastjson.loads(layout.config("subscriptionGroup").read_text())
@@ -148,12 +148,12 @@ def test_a_new_group_is_what_rocketmq_makes_of_one(layout, clock):
     assert content["dataVersion"] == {"counter": 2, "timestamp": clock.now}
 
 
-def test_the_settings_of_groups_are_read(layout, clock):
+def test_group_settings_are_read(layout, clock):
     layout.config("subscriptionGroup").write_text(GROUPS_5)
     assert Subscriptions(layout, clock).all() == {"old": GroupConfig("old", False, 2, 3)}
 
 
-def test_fields_of_rocketmq_5_stay_where_a_group_comes_and_goes(layout, clock):
+def test_creating_and_deleting_a_group_keeps_fields_of_rocketmq_5(layout, clock):
     layout.config("subscriptionGroup").write_text(GROUPS_5)
     groups = Subscriptions(layout, clock)
     groups.create("new")
@@ -165,14 +165,14 @@ def test_fields_of_rocketmq_5_stay_where_a_group_comes_and_goes(layout, clock):
     assert layout.config("subscriptionGroup").read_text() == text
 
 
-def test_a_removed_group_takes_its_forbidden_topics_along(layout, clock):
+def test_deleting_a_group_deletes_its_forbidden_topics(layout, clock):
     layout.config("subscriptionGroup").write_text(GROUPS_5)
     Subscriptions(layout, clock).remove("old")
     content = fastjson.loads(layout.config("subscriptionGroup").read_text())
     assert content["forbiddenTable"] == content["subscriptionGroupTable"] == {}
 
 
-def test_what_only_rocketmq_uses_of_a_topic_stays(layout, clock):
+def test_topic_fields_that_only_rocketmq_uses_are_kept(layout, clock):
     layout.config("topics").write_text(TOPICS_5)
     Topics(layout, clock).put(TopicConfig("fifo", 4, 3))
     text = TOPICS_5.replace('"readQueueNums":2', '"readQueueNums":4')
@@ -193,14 +193,14 @@ def test_what_only_rocketmq_uses_of_a_topic_stays(layout, clock):
         '"t":{"perm":6,"writeQueueNums":1}',
     ],
 )
-def test_an_impossible_topic_entry_is_damage(layout, clock, entry):
+def test_invalid_topic_entry_is_damage(layout, clock, entry):
     layout.config("topics").write_text(f'{{"topicConfigTable":{{{entry}}}}}')
     with pytest.raises(StoreDamagedError, match=r"topics\.json"):
         Topics(layout, clock).all()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"ids":[]}', '{"ended":{"t":{"x":1}}}', "\xff"])
-def test_ids_and_ends_that_cannot_be_read_are_named(layout, clock, text):
+def test_error_names_a_corrupt_file_of_topic_ids(layout, clock, text):
     layout.own.mkdir()
     layout.topic_ids.write_bytes(text.encode("latin-1"))
     topics = Topics(layout, clock)
@@ -209,13 +209,13 @@ def test_ids_and_ends_that_cannot_be_read_are_named(layout, clock, text):
             use()
 
 
-def test_topics_named_after_hosts_are_fine(layout, clock):
+def test_host_names_are_valid_topic_names(layout, clock):
     entry = '"host.local":{"perm":7,"readQueueNums":1,"writeQueueNums":1}'
     layout.config("topics").write_text(f'{{"topicConfigTable":{{{entry}}}}}')
     assert Topics(layout, clock).all() == {"host.local": TopicConfig("host.local", 1, 1, 7)}
 
 
-def test_delay_offsets_are_read_and_changed_level_by_level(layout):
+def test_saving_a_delay_offset_changes_only_its_level(layout):
     text = copy_of_java(layout, "delayOffset")
     offsets = DelayOffsets(layout)
     assert offsets.read() == {1: 1}
@@ -226,14 +226,14 @@ def test_delay_offsets_are_read_and_changed_level_by_level(layout):
     assert layout.config_backup("delayOffset").read_text() == text
 
 
-def test_fields_of_rocketmq_5_stay_where_delays_move(layout):
+def test_saving_delay_offsets_keeps_fields_of_rocketmq_5(layout):
     text = '{\n\t"dataVersion":{\n\t\t"counter":7\n\t},\n\t"offsetTable":{1:1\n\t}\n}'
     layout.config("delayOffset").write_text(text)
     DelayOffsets(layout).save({1: 2})
     assert layout.config("delayOffset").read_text() == text.replace("1:1", "1:2")
 
 
-def test_java_s_groups_go_on_in_a_store_of_ours(tmp_path):
+def test_groups_of_a_java_store_continue_from_their_offsets(tmp_path):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "store")
     with Store.open(root, read_only=True) as store:
         assert store.groups.committed("groupA", "TopicTest") == {0: 5, 1: 7}
@@ -261,7 +261,7 @@ def test_topic_is_kept_when_a_refused_broker_overwrites_the_table(path):
     assert (table["made"]["readQueueNums"], table["made"]["writeQueueNums"]) == (3, 2)
 
 
-def test_topic_that_a_broker_has_deleted_does_not_come_back(path):
+def test_topic_deleted_by_a_broker_stays_deleted(path):
     with Store.open(path, create=True) as store:
         store.topics.create("deleted")
         store.topics.create("stays")
@@ -285,7 +285,7 @@ def copied(tmp_path):
 
 @pytest.mark.parametrize("text", NO_TABLES)
 @pytest.mark.parametrize("name", TABLES)
-def test_an_object_without_its_table_is_damage_and_the_backup_is_read(copied, name, text, caplog):
+def test_file_without_its_table_is_damage_and_the_backup_is_read(copied, name, text, caplog):
     table = TABLES[name](copied)
     known = table.read()
     assert known
@@ -300,7 +300,7 @@ def test_an_object_without_its_table_is_damage_and_the_backup_is_read(copied, na
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_that_is_null_or_a_list_is_damage(copied, name):
+def test_table_that_is_not_an_object_is_damage(copied, name):
     key = next(key for key in json.loads(as_json(copied.config(name))) if key.endswith("Table"))
     copied.config_backup(name).unlink()
     for value in ("null", "[]", "5", '"x"'):
@@ -310,9 +310,7 @@ def test_a_table_that_is_null_or_a_list_is_damage(copied, name):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_an_empty_object_is_an_empty_table_with_a_warning_unless_there_is_a_backup(
-    copied, name, caplog
-):
+def test_empty_file_object_without_a_backup_is_an_empty_table_with_a_warning(copied, name, caplog):
     table = TABLES[name](copied)
     known = table.read()
     copied.config(name).write_text("{}")
@@ -326,14 +324,14 @@ def test_an_empty_object_is_an_empty_table_with_a_warning_unless_there_is_a_back
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_without_entries_is_sound(copied, name, caplog):
+def test_table_without_entries_is_valid(copied, name, caplog):
     key = next(key for key in json.loads(as_json(copied.config(name))) if key.endswith("Table"))
     copied.config(name).write_text(f'{{"{key}":{{}}}}')
     assert TABLES[name](copied).read() == {}
     assert not caplog.records
 
 
-def test_a_table_of_topic_ids_without_ids_is_damage(tmp_path):
+def test_file_of_topic_ids_without_ids_is_damage(tmp_path):
     with Store.open(tmp_path, create=True) as store:
         store.topics.create("t")
     file = Layout(tmp_path).topic_ids

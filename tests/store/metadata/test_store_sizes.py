@@ -41,7 +41,7 @@ def open_error(path, **options):
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_the_odd_file_of_a_log_is_named_and_nothing_is_noted(bare, number, length):
+def test_log_file_of_another_length_is_named_and_no_size_is_stored(bare, number, length):
     """It once decided the size, for good, if the file system told it first."""
     file = log_files(bare)[number]
     data = file.read_bytes()
@@ -66,7 +66,7 @@ def test_the_odd_file_of_a_log_is_named_and_nothing_is_noted(bare, number, lengt
 
 @pytest.mark.parametrize("length", LENGTHS[1:])
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_who_only_reads_is_told_of_the_odd_file(bare, number, length):
+def test_reader_refuses_a_scan_of_a_log_file_of_another_length(bare, number, length):
     file = log_files(bare)[number]
     truncate(file, length)
     with Store.open(bare, read_only=True) as store:
@@ -78,7 +78,7 @@ def test_who_only_reads_is_told_of_the_odd_file(bare, number, length):
 
 @pytest.mark.parametrize("length", [0, 20, 100, 150])
 @pytest.mark.parametrize("number", [0, 1, 14])
-def test_an_odd_file_of_a_queue_is_rebuilt_with_the_others_size(bare, number, length):
+def test_queue_file_of_another_length_is_rebuilt_with_the_size_of_the_others(bare, number, length):
     file = queue_files(bare)[number]
     truncate(file, length)
     if length or number < 14:  # Last files that are empty are made again.
@@ -93,7 +93,7 @@ def test_an_odd_file_of_a_queue_is_rebuilt_with_the_others_size(bare, number, le
 
 
 @pytest.mark.parametrize("name", ["00000000000000000000", "00000000000000004096"])
-def test_of_java_s_two_files_the_names_tell_which_is_odd(tmp_path, name):
+def test_file_names_identify_the_truncated_one_of_javas_two_files(tmp_path, name):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
     file = root / "commitlog" / name
     data = file.read_bytes()
@@ -108,7 +108,7 @@ WRONG = {"logFileBytes": (4096, 8192), "queueFileEntries": (5, 10), "log": (1638
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_sizes_that_all_files_deny_are_named_with_the_way_out(path, clock, case):
+def test_stored_sizes_that_contradict_all_files_are_refused_with_a_remedy(path, clock, case):
     """Such a file was once made of a store in which one file had been cut."""
     filled(path, count=150, config=CONFIG, clock=clock).close()
     key, (wrong, right) = "logFileBytes" if case == "log" else case, WRONG[case]
@@ -140,14 +140,14 @@ def single(path, clock):
     return file
 
 
-def test_a_single_whole_file_tells_the_size(single, path):
+def test_size_is_derived_from_a_single_intact_file(single, path):
     with Store.open(path) as store:
         assert len(bodies(store)[0]) == 30
     assert noted(path)["logFileBytes"] == 8192
 
 
 @pytest.mark.parametrize("length", [1, 1000, 4096])
-def test_a_single_cut_file_is_named(single, path, length):
+def test_single_truncated_file_is_refused_by_name(single, path, length):
     """4096 bytes could be all of a log's file, if a message did not go on behind them."""
     truncate(single, length)
     for read_only in (True, False):
@@ -161,7 +161,7 @@ def test_a_single_cut_file_is_named(single, path, length):
 
 
 @pytest.mark.parametrize("length", [1000, 4096])
-def test_a_single_cut_file_is_measured_by_the_configuration_if_that_fits(single, path, length):
+def test_single_truncated_file_is_checked_against_the_configured_size(single, path, length):
     data = single.read_bytes()
     truncate(single, length)
     error = open_error(path, config=CONFIG)
@@ -175,7 +175,7 @@ BROKEN = ["", "[]", "{}", '{"uuid": "x"}', '{"messag', '{"messageDelayLevel": "1
 
 
 @pytest.mark.parametrize("text", [*BROKEN, pytest.param("[" * 100_000, id="nested")])
-def test_a_broken_store_json_is_the_only_finding_and_may_be_removed(path, clock, text):
+def test_corrupt_store_json_is_the_only_finding_and_may_be_deleted(path, clock, text):
     config = CONFIG.with_sizes(delay_levels="1s 3m")
     with filled(path, count=50, config=config, clock=clock) as store:
         store.append(message(delay_level=2))

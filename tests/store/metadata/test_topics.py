@@ -36,7 +36,7 @@ def test_topic_is_kept_in_rocketmqs_own_file(store, path):
     }
 
 
-def test_existing_topic_is_returned_as_it_is_or_refused(store):
+def test_existing_topic_is_returned_unchanged_or_refused(store):
     made = store.topics.create("t", read_queues=2, write_queues=2)
     assert store.topics.create("t", read_queues=9, write_queues=9) == made
     with pytest.raises(InvalidInputError) as caught:
@@ -45,7 +45,7 @@ def test_existing_topic_is_returned_as_it_is_or_refused(store):
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../up", "a.b", "ä", "x" * 128, "TBW102"])
-def test_illegal_topic_names_are_refused_and_nothing_is_made(store, name, path):
+def test_illegal_topic_names_are_refused_and_nothing_is_created(store, name, path):
     for make in (store.topics.create, lambda topic: store.append(message(topic=topic))):
         with pytest.raises(TopicNameError) as caught:
             make(name)
@@ -54,13 +54,13 @@ def test_illegal_topic_names_are_refused_and_nothing_is_made(store, name, path):
     assert list((path / "consumequeue").iterdir()) == []
 
 
-def test_missing_topic_names_the_nearest(store):
+def test_error_for_missing_topic_suggests_the_nearest_name(store):
     store.topics.create("orders")
     with pytest.raises(TopicNotFoundError, match="Did you mean 'orders'"):
         store.offsets("order")
 
 
-def test_first_send_makes_a_topic_of_four_queues(store):
+def test_first_send_creates_a_topic_of_four_queues(store):
     store.append(message(queue_id=None))
     topic = store.topics.get("t")
     assert (topic.read_queues, topic.write_queues) == (4, 4)
@@ -78,14 +78,14 @@ def test_without_auto_create_a_send_to_an_unknown_topic_is_refused(open_store):
 
 
 @pytest.mark.parametrize("queues", [0, -1, 1025])
-def test_impossible_queue_counts_are_refused(store, queues):
+def test_invalid_queue_counts_are_refused(store, queues):
     with pytest.raises(InvalidInputError) as caught:
         store.topics.create("t", read_queues=queues)
     assert caught.value.code == "QUEUE_COUNT"
     assert store.topics.all() == {}
 
 
-def test_topic_that_may_not_be_written_refuses_sends(store):
+def test_topic_without_write_permission_refuses_sends(store):
     store.topics.create("t", perm=4)
     with pytest.raises(PyrocketError) as caught:
         store.append(message())
@@ -94,7 +94,7 @@ def test_topic_that_may_not_be_written_refuses_sends(store):
     store.append(message())
 
 
-def test_grown_topic_reads_and_writes_its_new_queues(store, open_store):
+def test_queues_added_to_a_topic_are_written_and_read(store, open_store):
     store.topics.create("t", read_queues=1, write_queues=1)
     reader = open_store(read_only=True)
     with pytest.raises(PyrocketError) as caught:
@@ -105,7 +105,7 @@ def test_grown_topic_reads_and_writes_its_new_queues(store, open_store):
     assert bodies(reader) == {0: [], 1: [], 2: [b"x"]}
 
 
-def test_shrunk_topic_drains_before_it_is_read_less(store):
+def test_removed_write_queue_stays_readable_until_it_is_no_read_queue(store):
     store.topics.create("t", read_queues=2, write_queues=2)
     store.append(message(b"old", queue_id=1))
     store.topics.update("t", write_queues=1)
@@ -122,7 +122,7 @@ def test_shrunk_topic_drains_before_it_is_read_less(store):
     assert caught.value.code == "QUEUE_NOT_FOUND"
 
 
-def test_recreated_topic_goes_on_with_its_offsets_and_another_id(store, open_store):
+def test_recreated_topic_continues_its_offsets_under_a_new_id(store, open_store):
     store.topics.create("t", read_queues=2, write_queues=2)
     store.append_batch(batch(numbered(13), 1), topic="t")
     old_id = store.topics.get("t").topic_id
@@ -153,7 +153,7 @@ def test_recreated_topic_survives_recovery(open_store, path):
     assert bodies(again)[0] == numbered(7, first=14)
 
 
-def test_other_writers_learn_of_a_recreated_topic(open_store):
+def test_other_writers_notice_a_recreated_topic(open_store):
     first, second = open_store(), open_store()
     first.topics.create("t", read_queues=1, write_queues=1)
     for one in (first, second, first):
@@ -165,7 +165,7 @@ def test_other_writers_learn_of_a_recreated_topic(open_store):
     assert bodies(first) == bodies(second) == {0: [b"a", b"b"]}
 
 
-def test_writer_with_files_of_a_half_deleted_topic_open_lets_them_go(open_store, monkeypatch):
+def test_writer_closes_open_files_of_a_half_deleted_topic(open_store, monkeypatch):
     """The deleter died after moving the queues away: their files live on, but nobody reads them."""
     first, second = open_store(), open_store()
     first.topics.create("t", read_queues=1, write_queues=1)
@@ -181,7 +181,7 @@ def test_writer_with_files_of_a_half_deleted_topic_open_lets_them_go(open_store,
     assert bodies(first) == bodies(second) == {0: [b"new", b"newer"]}
 
 
-def test_deleting_drops_the_groups_offsets_in_the_topic_alone(store, path):
+def test_deleting_a_topic_deletes_group_offsets_of_that_topic_only(store, path):
     offsets = path / "config" / "consumerOffset.json"
     store.topics.create("t")
     store.topics.create("tt")
@@ -196,14 +196,14 @@ def test_deleting_drops_the_groups_offsets_in_the_topic_alone(store, path):
     assert (path / "config" / "consumerOffset.json.bak").read_text() == CONSUMER_OFFSETS
 
 
-def test_deleting_leaves_no_files_behind(store, path):
+def test_deleting_a_topic_deletes_all_its_files(store, path):
     store.append(message())
     store.topics.delete("t")
     assert list((path / "consumequeue").iterdir()) == []
     assert list((path / "pyrocket" / "tmp").iterdir()) == []
 
 
-def test_killed_deletion_never_brings_old_messages_back(open_store, path, monkeypatch):
+def test_interrupted_deletion_never_restores_old_messages(open_store, path, monkeypatch):
     """Each operation of a deletion fails once; what was deleted stays deleted or stays whole."""
     for failing in range(100):
         store = open_store()
@@ -242,7 +242,7 @@ def _failing(real, left):
     return operation
 
 
-def test_broken_topics_file_falls_back_to_the_backup_and_to_what_we_know(store, path, open_store):
+def test_corrupt_topics_file_is_replaced_by_our_table_or_the_backup(store, path, open_store):
     store.topics.create("a")
     store.topics.create("b")
     (path / "config" / "topics.json").write_text('{"half')
@@ -265,7 +265,7 @@ def test_topics_of_java_without_an_id_can_be_read(path):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1, 1.5, True, "4"])
 @pytest.mark.parametrize("name", ["read_queues", "write_queues", "perm"])
-def test_numbers_that_are_none_never_get_into_the_table(store, name, bad):
+def test_values_that_are_not_valid_numbers_are_refused(store, name, bad):
     store.topics.create("t")
     for change in (store.topics.create, store.topics.update):
         with pytest.raises(InvalidInputError):
@@ -275,7 +275,7 @@ def test_numbers_that_are_none_never_get_into_the_table(store, name, bad):
 
 
 @pytest.mark.parametrize("name", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
-def test_topics_in_which_messages_wait_are_neither_deleted_nor_changed(store, name):
+def test_topics_of_delayed_messages_cannot_be_deleted_or_changed(store, name):
     store.topics.create("t")
     store.append(message(delay_level=3))
     store.append(message(deliver_at_ms=store._engine.clock() + 60_000))
@@ -291,7 +291,7 @@ def table_version(path):
     return fastjson.loads(text)["dataVersion"]["counter"]
 
 
-def test_many_topics_are_made_by_one_change_of_the_table(store, path):
+def test_create_many_changes_the_table_once(store, path):
     store.topics.create("t-1", read_queues=7, write_queues=7)
     before = table_version(path)
     wanted = [TopicConfig(f"t-{number}", 2, 3) for number in range(500)]
@@ -316,7 +316,7 @@ def test_many_topics_are_made_by_one_change_of_the_table(store, path):
         (TopicConfig("there", 1, 1), "TOPIC_EXISTS"),
     ],
 )
-def test_of_many_topics_all_are_made_or_none(store, wrong, code):
+def test_create_many_creates_all_topics_or_none(store, wrong, code):
     store.topics.create("there")
     with pytest.raises(PyrocketError) as refused:
         store.topics.create_many([TopicConfig("a", 1, 1), wrong], exist_ok=False)
@@ -324,7 +324,7 @@ def test_of_many_topics_all_are_made_or_none(store, wrong, code):
     assert list(store.topics.all()) == ["there"]
 
 
-def test_making_many_topics_is_seen_by_other_processes_at_once(store, path):
+def test_topics_of_create_many_are_visible_to_other_processes_at_once(store, path):
     with Store.open(path) as other:
         assert other.topics.all() == {}
         store.topics.create_many([TopicConfig(name, 1, 1) for name in ("a", "b")])
@@ -332,7 +332,7 @@ def test_making_many_topics_is_seen_by_other_processes_at_once(store, path):
         other.append(message(b"x", "b"))
 
 
-def test_an_unknown_topic_among_many_is_refused_with_a_short_list(store):
+def test_error_for_missing_topic_lists_few_of_many_topics(store):
     store.topics.create_many([TopicConfig(f"t-{number:04}", 1, 1) for number in range(300)])
     with pytest.raises(TopicNotFoundError) as refused:
         store.topics.get("?")

@@ -16,18 +16,18 @@ from support.stores import filled
 BROKEN = EntryPoint("broken", "not_there:command", GROUP)
 
 
-def test_a_bare_checkout_has_the_doctor(monkeypatch):
+def test_doctor_is_available_in_an_uninstalled_checkout(monkeypatch):
     monkeypatch.setattr(cli, "entry_points", lambda group: [])
     assert find_commands()["doctor"].load().name == "doctor"
 
 
-def test_a_store_without_the_connector_has_no_doctor(monkeypatch):
+def test_doctor_is_missing_without_the_connector(monkeypatch):
     monkeypatch.setattr(cli, "entry_points", lambda group: [])
     monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
     assert find_commands() == {}
 
 
-def test_a_broken_command_is_reported_and_others_work(monkeypatch):
+def test_command_that_cannot_be_imported_is_reported_and_others_work(monkeypatch):
     monkeypatch.setattr(cli, "entry_points", lambda group: [BROKEN])
     listed = CliRunner().invoke(main, ["--help"])
     assert listed.exit_code == 0
@@ -47,7 +47,7 @@ WITHOUT_PYSPARK = (
 
 
 @pytest.mark.parametrize("arguments", [["show", "x"], ["--json"]])
-def test_a_command_that_needs_pyspark_says_how_to_get_it(arguments):
+def test_command_without_its_pyspark_names_the_install_command(arguments):
     done = run_without_pyspark("checkpoint", *arguments)
     assert done.returncode == 2
     shown = done.stdout or done.stderr
@@ -56,7 +56,7 @@ def test_a_command_that_needs_pyspark_says_how_to_get_it(arguments):
     assert arguments != ["--json"] or json.loads(done.stdout)["error"]["remedy"]
 
 
-def test_the_list_of_commands_says_what_one_needs():
+def test_help_names_the_missing_package_of_a_command():
     listed = run_without_pyspark("--help").stdout
     assert "it needs pyspark" in listed
     assert "ModuleNotFoundError" not in listed
@@ -79,14 +79,14 @@ def run_without_pyspark(*arguments):
 
 
 @pytest.mark.parametrize("module", [["pyrocket"], ["pyrocket", "doctor"]])
-def test_python_m_pyrocket_is_the_script(module):
+def test_python_m_pyrocket_is_the_same_as_the_script(module):
     done = subprocess.run(
         [sys.executable, "-m", *module, "--help"], capture_output=True, text=True, check=True
     )
     assert "Usage: pyrocket" in done.stdout
 
 
-def test_listing_names_loads_no_command():
+def test_listing_commands_imports_none_of_them():
     code = (
         "import click, sys; from pyrocket.tools.cli import main;"
         "main.list_commands(click.Context(main));"
@@ -103,7 +103,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_exits_with_130_not_1(interruptible):
+def test_ctrl_c_exits_with_130(interruptible):
     """Neither in a command nor at its question; who answers nothing has said no."""
 
     @click.command()
@@ -123,7 +123,7 @@ def test_ctrl_c_exits_with_130_not_1(interruptible):
     assert CliRunner().invoke(group, ["slow", "--ask"], input="").exit_code == 1
 
 
-def test_ctrl_c_at_a_question_exits_with_130():
+def test_ctrl_c_at_a_prompt_exits_with_130():
     @click.command()
     def ask():
         try:
@@ -136,12 +136,12 @@ def test_ctrl_c_at_a_question_exits_with_130():
     )
 
 
-def test_version_is_that_of_the_installation(monkeypatch):
+def test_version_option_shows_the_installed_version(monkeypatch):
     shown = CliRunner().invoke(main, ["--version"])
     assert (shown.exit_code, shown.stdout) == (0, f"pyrocket {version('pyspark-pyrocket')}\n")
 
 
-def test_a_checkout_that_is_not_installed_says_where_it_is(monkeypatch):
+def test_version_of_an_uninstalled_checkout_shows_its_directory(monkeypatch):
     def nothing(name):
         raise PackageNotFoundError(name)
 
@@ -161,7 +161,7 @@ def test_a_checkout_that_is_not_installed_says_where_it_is(monkeypatch):
         (["checkpoint", "shwo"], "'show'"),
     ],
 )
-def test_a_mistyped_command_suggests_the_nearest(mistyped, meant):
+def test_error_for_mistyped_command_suggests_the_nearest(mistyped, meant):
     done = CliRunner().invoke(main, mistyped)
     assert done.exit_code == 2
     assert f"Did you mean {meant}" in done.stderr
@@ -169,11 +169,11 @@ def test_a_mistyped_command_suggests_the_nearest(mistyped, meant):
     assert f"Did you mean {meant}" in told["error"]["message"]
 
 
-def test_an_unknown_command_lists_all():
+def test_error_for_unknown_command_lists_all_commands():
     assert "topic, verify" in CliRunner().invoke(main, ["qqqqq"]).stderr
 
 
-def test_help_shows_whole_summaries(monkeypatch):
+def test_help_never_truncates_summaries(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     for arguments in ([], ["store"], ["topic"], ["message"], ["group"], ["checkpoint"]):
         shown = CliRunner().invoke(main, [*arguments, "--help"]).stdout
