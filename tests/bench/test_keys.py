@@ -11,6 +11,7 @@ from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.engine import message_encoder
 from pyrocket.formats import record_batch
 from pyrocket.index.keys.index_builder import IndexBuilder
+from support.inner import inner
 
 BODY_BYTES = 1024
 
@@ -113,8 +114,8 @@ def cost_of(monkeypatch, owner, name):
 
 def build_from_log(store):
     """Index a log that nobody has indexed; return messages and processor time."""
-    writer, start = store._engine.writer, time.process_time()
-    builder = writer._keys
+    writer, start = inner(store).writer, time.process_time()
+    builder = inner(store).keys
     builder._enabled = True
     while writer.page[INDEXED] < writer.page[DISPATCHED]:
         with writer._locked(1000):

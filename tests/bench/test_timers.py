@@ -10,6 +10,7 @@ import pyarrow as pa
 from bench.data import batch
 from bench.pairs import MIB, Pair
 from pyrocket import Message, Store, StoreConfig
+from support.inner import inner
 from support.stores import FakeClock
 
 WEEKS_MS = 5 * 7 * 86_400_000
@@ -66,7 +67,7 @@ def test_a_million_pending_timers(fast_disk, large, report):
 
 
 def _take_all_in(store):
-    writer = store._engine.writer
+    writer = inner(store).writer
     while True:
         with writer.try_exclusive():
             if not store.timers.service.index_new(writer):
@@ -81,7 +82,7 @@ def _opening(path, clock):
 
 
 def _deliver_one_by_one(store, clock, report):
-    service, writer, times = store.timers.service, store._engine.writer, []
+    service, writer, times = store.timers.service, inner(store).writer, []
     before = own_mib()
     service.deliver_due(writer, clock.now)
     for _ in range(200):
@@ -114,7 +115,7 @@ def test_many_due_at_once(fast_disk, large, report):
             store.append_batch(timers(step, clock, 60_000, 1024), topic="T")
         _take_all_in(store)
         clock.now += 60_001
-        service, writer = store.timers.service, store._engine.writer
+        service, writer = store.timers.service, inner(store).writer
 
         def deliver():
             while service.deliver_due(writer, clock.now):

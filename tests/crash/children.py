@@ -15,6 +15,7 @@ from pyrocket.disk.lock import WriteLock
 from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import OffsetOutOfRangeError, SinkError
 from support.halves import send_for_ever  # noqa: F401  a task of its own
+from support.inner import inner
 from support.sinks import numbered, stage_tasks
 from support.stores import SMALL, batch, message
 
@@ -81,7 +82,7 @@ def take_turns(folder, ready, moment, result):
 def hold_turn(path, ready):
     """Take a turn and never give it back."""
     store = Store.open(path)
-    with store._engine.writer.exclusive():
+    with inner(store).writer.exclusive():
         Path(ready).touch()
         time.sleep(60)
 

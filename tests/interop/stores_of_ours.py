@@ -7,6 +7,7 @@ from pyrocket import Message, Store, StoreConfig
 from pyrocket.clock import system_clock
 from pyrocket.formats.hashes import java_hash
 from pyrocket.metadata.topics import TopicConfig
+from support.inner import inner
 from support.stores import append_as_broker
 
 SIZES = StoreConfig(
@@ -50,9 +51,9 @@ def over_several_files(count=80, size=3000):
 
 def name_system_topics(store):
     """Put into the table what only a broker puts there, so that Java's client may pull from it."""
-    with store._engine.writer.exclusive():
+    with inner(store).writer.exclusive():
         for name, queues in ((DELAYED, 18), (HALF, 1), (OPS, 1)):
-            store._topics.put(TopicConfig(name, queues, queues))
+            inner(store).reader.topics.put(TopicConfig(name, queues, queues))
 
 
 def append_record(store, topic, properties, body, tags_code):

@@ -8,6 +8,7 @@ from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from interop.workload import wait_until
 from pyrocket import Message, Store
+from support.inner import inner
 from support.stores import FakeClock
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -61,7 +62,7 @@ def test_a_broker_delivers_what_was_pending_with_us(java5, store_path):
         send(store, b"soon", 3500)
         send(store, b"hour", HOUR)
         send(store, b"after", 50)
-        store._services.runner.stop()
+        inner(store).services.runner.stop()
         time.sleep(0.2)
         delivered = drained(store)
     with java5.broker(store_path, **SMALL) as broker:
@@ -88,7 +89,7 @@ def test_a_broker_delivers_nothing_again_though_something_else_is_hours_late(jav
             store.append(Message(topic="t", body=body, queue_id=0, deliver_at_ms=due))
         clock.now += 1
         assert drained(store) == [b"delivered"]
-        store._services.runner.stop()
+        inner(store).services.runner.stop()
         clock.now += 4 * HOUR
     with java5.broker(store_path, **SMALL) as broker:
         wait_until(arrived(broker, [b"late"]))
@@ -150,6 +151,6 @@ def test_a_broker_rolls_what_is_far_ahead_and_we_deliver_it_once(java5, store_pa
         time.sleep(7)
         broker.stop()
     with Store.open(store_path) as store:
-        assert store._reader.system_offsets("rmq_sys_wheel_timer").maximum > 2, "it rolled"
+        assert inner(store).reader.system_offsets("rmq_sys_wheel_timer").maximum > 2, "it rolled"
         assert store.timers.count() == 2
     assert everything_later(store_path) == [b"its", b"ours"]

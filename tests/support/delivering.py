@@ -6,6 +6,7 @@ from pyrocket.engine.service_runner import ServiceRunner
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.services.delay.schedule_service import ScheduleService
 
+from support.inner import inner
 from support.stores import batch, message
 
 LEVELS_MS = [1000, 5000, 10_000, 30_000, 60_000]
@@ -31,8 +32,8 @@ def bodies_of(store, topic="t", queue_id=0):
 
 def waiting(store, level):
     """The bodies in a level's queue, delivered or not."""
-    known = store._reader.system_offsets(SCHEDULE_TOPIC, level - 1)
-    pieces = store._reader.records(SCHEDULE_TOPIC, level - 1, known.minimum, known.maximum)
+    known = inner(store).reader.system_offsets(SCHEDULE_TOPIC, level - 1)
+    pieces = inner(store).reader.records(SCHEDULE_TOPIC, level - 1, known.minimum, known.maximum)
     return [body.as_py() for piece in pieces for body in piece.records.bodies()]
 
 
@@ -46,11 +47,11 @@ class Driver:
     """Delivers what is due of an open store, but only when it is told to."""
 
     def __init__(self, store):
-        self.hooks = store._services.hooks
-        self.levels = ScheduleService(store._engine.layout, store._reader)
-        self.writer = store._engine.writer
+        self.hooks = inner(store).services.hooks
+        self.levels = ScheduleService(inner(store).engine.layout, inner(store).reader)
+        self.writer = inner(store).writer
         self.hooks.after_section.clear()
-        self.runner = ServiceRunner(store._engine, [self.levels])
+        self.runner = ServiceRunner(inner(store).engine, [self.levels])
 
     def once(self):
         """One part of what is due."""

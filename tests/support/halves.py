@@ -13,6 +13,8 @@ from pyrocket.services.transactions.model import CheckPolicy, LocalTransactionSt
 from pyrocket.services.transactions.producer import TransactionProducer
 from pyrocket.services.transactions.transactions import Transactions
 
+from support.inner import inner
+
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState
 SECOND, MINUTE = 1000, 60_000
 
@@ -38,7 +40,7 @@ class Held:
 
     def __init__(self, store, **policy):
         policy = CheckPolicy(**policy)
-        self.transactions = Transactions(store._engine, store._services.sender, policy)
+        self.transactions = Transactions(inner(store).engine, inner(store).sender, policy)
 
 
 def producer(held, group="pg", listener=None, **options):
@@ -70,10 +72,10 @@ def send_for_ever(path, diaries, name, group, seed):
 
 def queue(store, topic, queue_id=0):
     """All messages of a queue, system topics included."""
-    known = store._reader.system_offsets(topic, queue_id)
+    known = inner(store).reader.system_offsets(topic, queue_id)
     config = TopicConfig(topic, queue_id + 1, queue_id + 1)
     count = known.maximum - known.minimum
-    return store._reader.read(config, queue_id, known.minimum, count) if count else []
+    return inner(store).reader.read(config, queue_id, known.minimum, count) if count else []
 
 
 def rounds(one, clock, count=1, every=MINUTE):

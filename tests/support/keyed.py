@@ -17,6 +17,7 @@ from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.log.record_walk import walk
 
+from support.inner import inner
 from support.java_index import JavaIndex
 from support.stores import BY_HAND, SMALL, batch, numbered, reboot
 
@@ -68,7 +69,7 @@ def append_records(store, fields):
     bounds = np.cumsum([0, *map(len, records)])
     data = pa.py_buffer(bytearray(b"".join(records)))
     queues, tags = np.zeros(len(records), np.int32), np.zeros(len(records), np.int64)
-    writer = store._engine.writer
+    writer = inner(store).writer
     with writer.exclusive():
         writer.append([EncodedBatch("t", data, bounds, queues, tags, born_v6=True)])
 
@@ -105,7 +106,7 @@ class OpenedKeyFile(IndexFile):
     """A file by an open descriptor, wherever its name is now."""
 
     def __init__(self, descriptor):
-        self.path, self._geometry = f"descriptor {descriptor}", GEOMETRY
+        self.path, self.geometry = f"descriptor {descriptor}", GEOMETRY
         self._descriptor, self.inode = os.dup(descriptor), os.fstat(descriptor).st_ino
 
 

@@ -12,6 +12,8 @@ from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 
+from support.inner import inner
+
 SMALL = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=20, index_items=80)
 """Files so small that everything rolls over."""
 
@@ -145,6 +147,6 @@ def append_as_broker(store, topic, properties, tags_code, *, body=b"parked", bor
         queue_ids=np.zeros(1, np.int32),
         tags_codes=np.array([tags_code], np.int64),
     )
-    writer = store._engine.writer
+    writer = inner(store).writer
     with writer.exclusive():
         writer.append([encoded])

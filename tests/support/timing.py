@@ -8,6 +8,7 @@ from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 
+from support.inner import inner
 from support.stores import SMALL, message
 
 TIMER = "rmq_sys_wheel_timer"
@@ -25,7 +26,7 @@ class Timing:
 
     @property
     def writer(self):
-        return self.store._engine.writer
+        return inner(self.store).writer
 
     def send(self, body, after_ms, topic="t", queue_id=0, **more):
         """Send a message that is due so long from now."""

@@ -11,6 +11,7 @@ from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from support.full_store import copied, descriptors, error_of, make_full, read, use
+from support.inner import inner
 from support.stores import SMALL, bodies, filled, log_files, scan
 
 TIMES = 5
@@ -79,11 +80,11 @@ def test_a_queue_in_use_while_a_reader_notices_other_topics_leaves_none(tmp_path
     """The reader closes the files of all queues then, and a thread that appends uses one."""
     before = descriptors()
     with filled(tmp_path / "store") as store:
-        queue = store._engine.writer.files.queues.get("t", 0)
+        queue = inner(store).writer.files.queues.get("t", 0)
         store.topics.create("new")
         store.position()
         assert len(queue.entries(0, 1))
-        assert store._reader.files.queues.get("t", 0) is queue
+        assert inner(store).reader.files.queues.get("t", 0) is queue
     assert descriptors() == before
 
 
@@ -92,7 +93,7 @@ def test_a_file_that_another_process_deleted_is_closed(tmp_path):
     filled(tmp_path / "store").close()
     before = descriptors()
     with Store.open(tmp_path / "store", read_only=True) as store:
-        log = store._reader.log
+        log = inner(store).reader.log
         start = log.first_offset()
         log.read(start, 8)
         log_files(tmp_path / "store")[0].unlink()

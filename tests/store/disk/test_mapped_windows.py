@@ -13,6 +13,7 @@ from pyrocket.disk import file_queue
 from pyrocket.index.queues import record_fetch, scanner
 from pyrocket.log import record_walk
 from pyrocket.tools.verify.verify import verify
+from support.inner import inner
 from support.stores import SMALL, batch, bodies, filled, numbered, reboot
 
 WINDOW = 64 * 1024
@@ -56,13 +57,13 @@ def scanned(path):
 
 def as_records(path):
     with reader(path) as store:
-        pieces = store._reader.records("t", 0, 0, 1250)
+        pieces = inner(store).reader.records("t", 0, 0, 1250)
         assert sum(len(piece.records) for piece in pieces) == 1250
 
 
 def walked(path):
     with reader(path) as store:
-        log, end = store._reader.log, store._reader.log_end()
+        log, end = inner(store).reader.log, inner(store).reader.log_end()
         assert sum(map(len, record_walk.walk(log, log.first_offset(), end))) == 2500
 
 
@@ -73,11 +74,11 @@ def looked_for(path):
 
 def picked_up(path):
     with reader(path) as store:
-        entries = store._reader._queues.get("t", 0).entries(0, 1250)
+        entries = inner(store).reader.files.queues.get("t", 0).entries(0, 1250)
         places = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
-        assert len(record_fetch.read_scattered(store._reader.log, *places).at) == 1250
-        end = store._reader.log_end()
-        assert (record_fetch.sizes_at(store._reader.log, places[0], end) == places[1]).all()
+        assert len(record_fetch.read_scattered(inner(store).reader.log, *places).at) == 1250
+        end = inner(store).reader.log_end()
+        assert (record_fetch.sizes_at(inner(store).reader.log, places[0], end) == places[1]).all()
 
 
 def verified(path):

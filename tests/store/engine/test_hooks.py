@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreUnavailableError
+from support.inner import inner
 from support.stores import filled, log_files, message
 
 
 def hooks(store):
-    return store._services.hooks
+    return inner(store).services.hooks
 
 
 def start_of(file):
@@ -71,11 +72,12 @@ def test_nothing_goes_if_a_service_cannot_move_what_it_needs(tmp_path):
 
 def test_what_a_service_appends_before_files_go_is_durable_first(tmp_path):
     with filled(tmp_path, 200) as store:
-        writer, order = store._engine.writer, []
+        writer, order = inner(store).writer, []
         hooks(store).before_removal.append(lambda start: order.append("moved"))
-        flush, remove = writer._cleaner._flush, writer._log.run.remove
-        writer._cleaner._flush = lambda: (order.append("flushed"), flush())
-        writer._log.run.remove = lambda start: (order.append("removed"), remove(start))
+        cleaner, run = inner(store).cleaner, writer.files.log.run
+        flush, remove = cleaner._flush, run.remove
+        cleaner._flush = lambda: (order.append("flushed"), flush())
+        run.remove = lambda start: (order.append("removed"), remove(start))
         store.clean(total_bytes=0)
         assert order[:3] == ["moved", "flushed", "removed"]
 
@@ -85,7 +87,7 @@ def test_services_are_called_after_a_turn_and_may_take_one_themselves(tmp_path):
         called = []
 
         def service():
-            with store._engine.writer.try_exclusive():
+            with inner(store).writer.try_exclusive():
                 called.append(store.max_offset("t", 0))
 
         hooks(store).after_section.append(service)

@@ -7,6 +7,7 @@ from pyrocket.disk.shared_state import HALF_CURSOR, NEXT_DUE, OP_CURSOR, level_f
 from pyrocket.engine.message_encoder import TopicRoute
 from pyrocket.errors import StoreUnavailableError
 from support.dying import DeathError, DyingAt
+from support.inner import inner
 from support.stores import SMALL, bodies, filled, message, words
 
 MOVES = {level_field(3): 17, HALF_CURSOR: 4}
@@ -14,9 +15,9 @@ MOVES = {level_field(3): 17, HALF_CURSOR: 4}
 
 def send_and_move(store, moves=MOVES):
     """Append one message and move the words with it, as a service does."""
-    writer = store._engine.writer
+    writer = inner(store).writer
     to = TopicRoute("t", store.topics.get("t").write_queues)
-    encoded = store._services.sender._outgoing.encode_message(message(b"moved"), to).record
+    encoded = inner(store).encoder.encode_message(message(b"moved"), to).record
     with writer.exclusive():
         writer.append([encoded], moves=moves)
 
@@ -49,7 +50,7 @@ def test_words_move_exactly_if_the_message_is_there_wherever_the_writer_dies(tmp
             store.close()
             break
         except DeathError:
-            store._engine.writer._release()
+            inner(store).crash()
         with Store.open(path) as after:
             after.append(message(b"next"))
             there = b"moved" in bodies(after)[0]
@@ -71,8 +72,8 @@ def test_failed_append_moves_nothing_then_or_later(tmp_path, monkeypatch):
 
 def test_words_move_without_messages(tmp_path):
     with filled(tmp_path, 3) as store:
-        with store._engine.writer.exclusive():
-            store._engine.writer.move({OP_CURSOR: 9, HALF_CURSOR: 5})
+        with inner(store).writer.exclusive():
+            inner(store).writer.move({OP_CURSOR: 9, HALF_CURSOR: 5})
         page = words(tmp_path)
         assert (page[OP_CURSOR], page[HALF_CURSOR]) == (9, 5)
         page.close()

@@ -11,6 +11,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.engine.reader_delivery import INTERVAL_SECONDS
 from support.delivering import bodies_of, delay
+from support.inner import inner
 from support.stores import SMALL, message, reboot, snapshot
 
 
@@ -55,11 +56,11 @@ def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock, monke
     assert reading.deliver_due()
     store = open_store()
     delay(store, 1, b"y")
-    store._services.hooks.after_section.clear()
+    inner(store).services.hooks.after_section.clear()
     store.close(clean=False)
     clock.now += 1000
     assert not reading.deliver_due()
-    reading._services.reader_delivery._not_before = 0
+    inner(reading).services.reader_delivery._not_before = 0
     assert reading.deliver_due()
 
 

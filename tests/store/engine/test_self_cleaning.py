@@ -13,6 +13,7 @@ from pyrocket.engine import service_runner
 from pyrocket.engine.retention_rules import local_hour
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.cli import main
+from support.inner import inner
 from support.sinks import numbered, publish, stage, staged_files
 from support.stores import SMALL, bodies, log_files, message, scan
 
@@ -71,9 +72,9 @@ def test_cleaning_waits_for_nobody(aged, path, clock, monkeypatch):
     aged.close()
     with with_retention(clock, path, hours=0, at_hours=()) as store:
         count = len(log_files(path))
-        writer = store._engine.writer
+        writer = inner(store).writer
         with aged_turn(path):
-            writer._cleaner.run_if_due(lambda: writer._locked(0))
+            inner(store).cleaner.run_if_due(writer.try_exclusive)
         assert len(log_files(path)) == count
         clock.now += 1001
         store.topics.create("other")
@@ -81,7 +82,7 @@ def test_cleaning_waits_for_nobody(aged, path, clock, monkeypatch):
 
 
 def aged_turn(path):
-    return Store.open(path)._engine.writer.exclusive()
+    return inner(Store.open(path)).writer.exclusive()
 
 
 def test_a_full_disk_refuses_appends_until_there_is_room(aged, path, clock, monkeypatch):
@@ -178,11 +179,11 @@ def test_a_thread_of_services_removes_what_was_staged_in_vain(left_over, path, m
 def test_cleaning_by_hand_removes_and_counts_what_was_staged_in_vain(left_over, path):
     """However short ago anybody has looked."""
     before = staged_files(path)
-    with Store.open(path, read_only=True, clock=left_over._engine.clock) as reader:
+    with Store.open(path, read_only=True, clock=inner(left_over).engine.clock) as reader:
         planned = reader.clean(hours=1000, dry_run=True)
     assert (planned.staged_files, staged_files(path)) == (1, before)
     (path / "pyrocket" / "staging" / "cleaned").touch()
-    os.utime(path / "pyrocket" / "staging" / "cleaned", (left_over._engine.clock() / 1000,) * 2)
+    os.utime(path / "pyrocket" / "staging" / "cleaned", (left_over.now() / 1000,) * 2)
     done = left_over.clean(hours=1000)
     assert (done.staged_files, done.staged_bytes) == (1, planned.staged_bytes)
     assert done.staged_bytes > 0

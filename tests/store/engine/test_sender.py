@@ -10,6 +10,7 @@ from pyrocket import Message
 from pyrocket.disk import io
 from pyrocket.errors import MessageError, SchemaError, TopicNotFoundError
 from pyrocket.formats.hashes import queue_for_key
+from support.inner import inner
 from support.stores import SMALL, batch, bodies, message, numbered
 
 PROPERTIES = pa.map_(pa.string(), pa.string())
@@ -263,7 +264,7 @@ def test_sync_returns_when_durable_and_manual_leaves_it_to_flush(open_store, mon
 
 def test_topic_deleted_during_an_append_is_noticed(store, monkeypatch):
     store.topics.create("t", read_queues=2, write_queues=2)
-    outgoing = store._services.sender._outgoing
+    outgoing = inner(store).encoder
     encode = outgoing.encode_message
 
     def encode_then_shrink(*arguments):

@@ -12,6 +12,7 @@ from pyrocket.engine.service_runner import RETRY_MS, ServiceRunner
 from pyrocket.errors import StoreDamagedError
 from pyrocket.testing import FileClock
 from support.delivering import Driver, bodies_of, delay
+from support.inner import inner
 from support.stores import SMALL, message
 
 
@@ -68,7 +69,7 @@ def test_services_are_not_run_before_something_is_due(open_store, clock):
     store = open_store()
     store.append(message())
     worker = Worker(clock.now + 500)
-    runner, writer = ServiceRunner(store._engine, [worker]), store._engine.writer
+    runner, writer = ServiceRunner(inner(store).engine, [worker]), inner(store).writer
     writer.page[NEXT_DUE] = 0
     assert runner.run_due(writer) == 0
     assert (worker.asked, writer.page[NEXT_DUE]) == (1, clock.now + 500)
@@ -89,7 +90,7 @@ def test_failing_service_does_not_delay_others_and_is_retried(open_store, clock,
     store.append(message())
     bad, good = Worker(clock.now), Worker(clock.now)
     bad.error = StoreDamagedError("its files are corrupt")
-    runner, writer = ServiceRunner(store._engine, [bad, good]), store._engine.writer
+    runner, writer = ServiceRunner(inner(store).engine, [bad, good]), inner(store).writer
     writer.page[NEXT_DUE] = 0
     assert runner.run_due(writer) == 1
     for _ in range(5):
@@ -145,7 +146,7 @@ def test_damaged_message_is_skipped(open_store, path, clock, caplog):
     delay(store, 1, *bodies)
     places = [
         int(place)
-        for piece in store._reader.records("SCHEDULE_TOPIC_XXXX", 0, 0, 9)
+        for piece in inner(store).reader.records("SCHEDULE_TOPIC_XXXX", 0, 0, 9)
         for place in piece.records.physical_offset
     ]
     file = path / "commitlog" / f"{places[4] // 4096 * 4096:020d}"

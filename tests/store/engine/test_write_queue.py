@@ -7,6 +7,7 @@ import pytest
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import PUBLISHED, SharedState
 from pyrocket.errors import MessageError, StoreUnavailableError, TopicNotFoundError
+from support.inner import inner
 from support.stores import batch, bodies, message
 
 
@@ -15,16 +16,16 @@ class Crowd:
 
     def __init__(self, store, monkeypatch):
         self.store, self.answers, self.threads = store, {}, []
-        self._queue = store._services.sender._queue
+        self._queue = inner(store).group_append
         self._in_section, self._go_on = threading.Event(), threading.Event()
-        roll_forward = store._engine.writer._appender.roll_forward
+        roll_forward = inner(store).appender.roll_forward
 
         def wait_inside():
             self._in_section.set()
             assert self._go_on.wait(10)
             roll_forward()
 
-        monkeypatch.setattr(store._engine.writer._appender, "roll_forward", wait_inside)
+        monkeypatch.setattr(inner(store).appender, "roll_forward", wait_inside)
 
     def do(self, name, work):
         def run():
@@ -84,8 +85,8 @@ def test_a_refused_append_does_not_touch_the_others(crowd, monkeypatch):
     crowd.do("deleted", lambda: store.append(message(b"lost", topic="u")))
     crowd.do("large", lambda: store.append_batch(batch([b"." * 4090], 0), topic="t"))
     crowd.do("good", lambda: store.append(message(b"good")))
-    left = {name: topic for name, topic in store._topics.all().items() if name != "u"}
-    monkeypatch.setattr(store._services.sender, "_known", lambda writer: left)
+    left = {name: topic for name, topic in inner(store).reader.topics.all().items() if name != "u"}
+    monkeypatch.setattr(inner(store).sender, "_known", lambda writer: left)
     answers = crowd.finish()
     assert isinstance(answers["deleted"], TopicNotFoundError)
     assert isinstance(answers["large"], MessageError)
@@ -121,7 +122,7 @@ def test_a_failed_write_fails_all_that_were_written_together(crowd, monkeypatch)
 def test_an_interrupt_is_the_interrupted_threads_alone(store, monkeypatch):
     """The others learn that they cannot know; nobody waits for ever."""
     store.topics.create("t", read_queues=1, write_queues=1)
-    queue, writer = store._services.sender._queue, store._engine.writer
+    queue, writer = inner(store).group_append, inner(store).writer
     entered, go_on, answers = threading.Event(), threading.Event(), {}
 
     def interrupted(batches, **options):
@@ -164,14 +165,14 @@ def test_an_append_beside_an_interrupted_one_learns_that_its_fate_is_unknown(cro
 
     crowd.do("a", lambda: send(b"a"))
     crowd.do("b", lambda: send(b"b"))
-    append = store._engine.writer.append
+    append = inner(store).writer.append
 
     def interrupted(batches, **options):
         if len(batches) == 1:
             return append(batches, **options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store._engine.writer, "append", interrupted)
+    monkeypatch.setattr(inner(store).writer, "append", interrupted)
     answers = crowd.finish()
     assert answers["first"].queue_offset == 0
     (other,) = [answers[name] for name in "ab" if answers[name] != "interrupted"]

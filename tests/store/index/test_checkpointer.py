@@ -16,6 +16,7 @@ from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.valid_end import recovery_start
+from support.inner import inner
 from support.keyed import crash, fill, index_of
 from support.stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
 
@@ -156,8 +157,8 @@ def test_recovery_starts_near_the_end_of_a_log_that_was_flushed_all_along(store,
         fill_a_file(store)
         store.flush()
         clock.now += 10_000
-    starts = store._engine.writer._log.run.starts()
-    begin = recovery_start(store._engine.writer._log, checkpoint(store), clean=False)
+    starts = inner(store).writer.files.log.run.starts()
+    begin = recovery_start(inner(store).writer.files.log, checkpoint(store), clean=False)
     assert len(starts) > 20
     assert begin >= starts[-4]
 
@@ -213,7 +214,7 @@ def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock,
     crash(store, path)
     with Store.open(path, config=replace(config, key_index=False), clock=clock) as store:
         assert index.names() == survivors
-        assert store._engine.writer._keys._index.full_until() == checkpoint(store).index_timestamp
+        assert inner(store).keys._index.full_until() == checkpoint(store).index_timestamp
 
 
 def test_a_flush_that_finds_no_file_filled_says_what_was_said(path, clock):

@@ -7,6 +7,7 @@ from pyrocket import MessageFilter, Store
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.index.queues import scanner as scanning
 from pyrocket.tools.verify.verify import verify
+from support.inner import inner
 from support.stores import filled, log_files, message, numbered, overwrite, queue_files
 
 COUNT = 95
@@ -74,7 +75,7 @@ def test_a_log_file_that_is_cleaned_away_under_a_reader_is_no_damage(
     store, path, read, monkeypatch
 ):
     """What goes between a reader's looks at the queue and at the log."""
-    entries = type(store._reader._queues.get("t", 0)).entries
+    entries = type(inner(store).reader.files.queues.get("t", 0)).entries
 
     def cleaned(queue, start, end):
         found = entries(queue, start, end)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket import ByteSpan, Store
+from support.inner import inner
 from support.stores import SMALL, batch, filled
 
 LENGTHS = [1, 500, 2, 3, 900, 5, 0, 7, 30, 300, 11]
@@ -56,7 +57,7 @@ def test_long_runs_are_read_in_parts_and_only_as_far_as_needed(tmp_path, monkeyp
         marks = [size * at for at in (1, 1_023, 1_024, 1_025, 4_999)]
         found = store.raw.cut_by_bytes("t", 0, 0, 5_000, marks)
         assert [offset for offset, _ in found] == [1, 1_023, 1_024, 1_025, 4_999]
-        queue = store._reader._queues.get("t", 0)
+        queue = inner(store).reader.files.queues.get("t", 0)
         read = []
         entries = queue.entries
         monkeypatch.setattr(queue, "entries", lambda a, b: read.append(b - a) or entries(a, b))

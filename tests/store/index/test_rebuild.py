@@ -6,6 +6,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.engine import recovery, writer
 from pyrocket.errors import StoreDamagedError
+from support.inner import inner
 from support.stores import (
     SMALL,
     batch,
@@ -191,7 +192,7 @@ def test_queue_that_lost_entries_of_cleaned_messages_begins_where_the_log_does(p
 def test_queue_that_ends_before_its_deletion_was_noted_gives_no_offset_again(path):
     """Deleting was interrupted, and the machine then lost its last messages."""
     store = filled(path, count=12)
-    store._reader.topics.note_ends("t", {0: 12})
+    inner(store).reader.topics.note_ends("t", {0: 12})
     store.close(clean=False)
     for file in queue_files(path)[1:]:
         file.unlink()

@@ -6,6 +6,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
 from pyrocket.log import record_walk
+from support.inner import inner
 from support.stores import SMALL, batch, bodies, filled, numbered, reboot
 
 WINDOW = 64 * 1024
@@ -23,8 +24,8 @@ def log(path):
     long = os.urandom(4 * WINDOW)
     with filled(path, 3, config=CONFIG) as store:
         store.append_batch(batch([long, b"after"], 0), topic="t")
-        log = store._reader.log
-        log.long, log.end = long, store._reader.log_end()
+        log = inner(store).reader.log
+        log.long, log.end = long, inner(store).reader.log_end()
         yield log
 
 
@@ -64,7 +65,7 @@ def test_a_body_that_lies_in_a_hole_is_copied_and_never_mapped(path, small_windo
     """On a full tmpfs a hole that is touched through a map ends the process."""
     with filled(path, 1, config=CONFIG) as store:
         store.append_batch(batch([bytes(4 * WINDOW), b"after"], 0), topic="t")
-        log, end = store._reader.log, store._reader.log_end()
+        log, end = inner(store).reader.log, inner(store).reader.log_end()
         start = record_walk.end_of(next(record_walk.walk(log, log.first_offset(), end)))
         size = 4 * WINDOW
         monkeypatch.setattr(log.run, "filled", lambda offset, length: min(length, 200))
@@ -77,7 +78,7 @@ def test_a_body_that_lies_in_a_hole_is_copied_and_never_mapped(path, small_windo
 def test_a_file_that_is_shorter_than_a_window_over_a_hole_is_refused_as_a_map_would_be(path):
     """What cannot be read in full is left to the map, which names the file that is too short."""
     with filled(path, 1, config=CONFIG) as store:
-        log = store._reader.log
+        log = inner(store).reader.log
         (name,) = log.run.folder.iterdir()
         os.truncate(name, 8192)
         at = log.first_offset() + 4096

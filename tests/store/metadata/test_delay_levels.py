@@ -9,13 +9,14 @@ from golden.java import CLEAN, GOLDEN
 from pyrocket import Store, StoreConfig
 from pyrocket.config import DELAY_LEVELS
 from pyrocket.errors import OptionError, StoreDamagedError
+from support.inner import inner
 from support.stores import SMALL, snapshot
 
 SHORT = replace(SMALL, delay_levels="1s 1m 1d")
 
 
 def levels(store):
-    return store._reader.identity.config.delay_levels_text
+    return inner(store).reader.identity.config.delay_levels_text
 
 
 def identity(path):

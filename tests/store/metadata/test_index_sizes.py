@@ -11,6 +11,7 @@ from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
+from support.inner import inner
 from support.stores import SMALL, batch, message, numbered, overwrite, snapshot
 
 
@@ -32,7 +33,7 @@ def before(odd):
 
 def index_sizes(path):
     with Store.open(path, read_only=True) as store:
-        config = store._reader.identity.config
+        config = inner(store).reader.identity.config
     return config.index_slots, config.index_items
 
 
@@ -106,7 +107,7 @@ def test_sizes_are_not_derived_from_one_truncated_index_file(open_store, path):
     with first.open("r+b") as file:
         file.truncate(Geometry(10, 40).file_bytes)
     with Store.open(path, read_only=True) as store:
-        config = store._reader.identity.config
+        config = inner(store).reader.identity.config
     assert (config.index_slots, config.index_items) == (20, 80)
 
 

@@ -16,6 +16,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
 from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.service_cursors import DelayOffsets, restore_cursors, save_cursors
+from support.inner import inner
 from support.stores import BY_HAND, SMALL, batch, filled, message, numbered, reboot, words
 
 LEVEL_2 = level_field(2)
@@ -25,9 +26,9 @@ def with_delayed(path, count=5, **options):
     """A store with messages in the queue of level 2, as whoever sends them leaves it."""
     store = filled(path, 3, **options)
     for topic in (SCHEDULE_TOPIC, HALF_TOPIC):
-        store._topics.put(TopicConfig(topic, 2, 2))
-        store._engine.writer.structure_changed()
-        store._services.sender.append_batch(
+        inner(store).reader.topics.put(TopicConfig(topic, 2, 2))
+        inner(store).writer.structure_changed()
+        inner(store).sender.append_batch(
             batch(numbered(count), 1 if topic == SCHEDULE_TOPIC else 0),
             topic,
             0,
@@ -36,8 +37,8 @@ def with_delayed(path, count=5, **options):
 
 
 def move(store, moves):
-    with store._engine.writer.exclusive():
-        store._engine.writer.move(moves)
+    with inner(store).writer.exclusive():
+        inner(store).writer.move(moves)
 
 
 def value(path, word):
@@ -104,13 +105,13 @@ def test_checkpoint_keeps_cursors_as_they_were_before_the_flush(tmp_path, monkey
     page = words(tmp_path)
     page[CHECKPOINT_TIME] = 0
     page.close()
-    real = store._engine.writer._log.run.sync
+    real = inner(store).writer.files.log.run.sync
 
     def move_during_the_fsync(start, end):
         real(start, end)
         move(store, {LEVEL_2: 4})
 
-    monkeypatch.setattr(store._engine.writer._log.run, "sync", move_during_the_fsync)
+    monkeypatch.setattr(inner(store).writer.files.log.run, "sync", move_during_the_fsync)
     store.flush()
     assert DelayOffsets(Layout(tmp_path)).read() == {2: 1}
     assert value(tmp_path, LEVEL_2) == 4

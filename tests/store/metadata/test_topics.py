@@ -278,7 +278,7 @@ def test_values_that_are_not_valid_numbers_are_refused(store, name, bad):
 def test_topics_of_delayed_messages_cannot_be_deleted_or_changed(store, name):
     store.topics.create("t")
     store.append(message(delay_level=3))
-    store.append(message(deliver_at_ms=store._engine.clock() + 60_000))
+    store.append(message(deliver_at_ms=store.now() + 60_000))
     with pytest.raises(TopicNameError):
         store.topics.delete(name)
     with pytest.raises(TopicNameError):

@@ -63,7 +63,7 @@ class IndexFile:
     """An open index file. Raises StoreDamagedError (KEY_INDEX_DAMAGED), FileNotFoundError."""
 
     def __init__(self, path: Path, geometry: Geometry, *, writable: bool = False) -> None:
-        self.path, self._geometry = path, geometry
+        self.path, self.geometry = path, geometry
         self._item_0 = geometry.item_position(0)
         self._descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)
         status = os.fstat(self._descriptor)
@@ -85,20 +85,20 @@ class IndexFile:
     def header(self) -> IndexHeader:
         """Return the header as it is now. Raises StoreDamagedError if it is invalid."""
         header = IndexHeader.decode(os.pread(self._descriptor, HEADER_BYTES, 0))
-        if not 1 <= header.count <= self._geometry.items or header.end_offset < 0:
+        if not 1 <= header.count <= self.geometry.items or header.end_offset < 0:
             raise damaged(self.path, f"its header says {header}")
         return header
 
     def items(self, first: int, last: int) -> npt.NDArray[np.void]:
         """Return the items [first, last)."""
-        position = self._geometry.item_position(first)
+        position = self.geometry.item_position(first)
         return np.frombuffer(
             os.pread(self._descriptor, (last - first) * ITEM_BYTES, position), ITEM
         )
 
     def slots(self) -> npt.NDArray[np.void]:
         """Return all slots."""
-        length = SLOT_BYTES * self._geometry.slots
+        length = SLOT_BYTES * self.geometry.slots
         return np.frombuffer(os.pread(self._descriptor, length, HEADER_BYTES), SLOT)
 
     def item(self, number: int) -> Fields:
@@ -109,7 +109,7 @@ class IndexFile:
 
     def slot(self, slot: int) -> int:
         """Return one slot: the number of its newest item, 0 if it has none."""
-        data = os.pread(self._descriptor, SLOT_BYTES, self._geometry.slot_position(slot))
+        data = os.pread(self._descriptor, SLOT_BYTES, self.geometry.slot_position(slot))
         return int.from_bytes(data, "big", signed=True)
 
     # Writing
@@ -117,15 +117,15 @@ class IndexFile:
     def put(self, items: KeyItems) -> int:
         """Write as many of the items as fit, in order; return how many."""
         header = self.header()
-        items = items[: self._geometry.items - header.count]
+        items = items[: self.geometry.items - header.count]
         if not len(items):
             return 0
         # Items of one slot lie together, oldest first: each points to the one before it, and
         # the first to what the slot held.
-        slots, order = _by_slot(items.hashes, self._geometry.slots)
+        slots, order = _by_slot(items.hashes, self.geometry.slots)
         firsts = np.flatnonzero(np.diff(slots, prepend=-1))
         touched, numbers = slots[firsts], header.count + order
-        pages = _SlotPages(self._descriptor, self._geometry, touched)
+        pages = _SlotPages(self._descriptor, self.geometry, touched)
         held = self._before(pages.values, header.count, touched, numbers[firsts])
         before = np.empty(len(items), np.int64)
         before[1:] = numbers[:-1]
@@ -137,7 +137,7 @@ class IndexFile:
             # The file begins with its first item, whose own time still counts from the file before.
             seconds[1:] = seconds_after(int(items.times[0]), items.times[1:])
         built = build_items(items.hashes, items.offsets, seconds, previous)
-        io.write_at(self._descriptor, built.tobytes(), self._geometry.item_position(header.count))
+        io.write_at(self._descriptor, built.tobytes(), self.geometry.item_position(header.count))
         pages.write(numbers[np.append(firsts[1:], len(order)) - 1])
         header = _grown(header, items, int((held == 0).sum()))
         io.write_at(self._descriptor, header.encode(), 0)
@@ -150,13 +150,13 @@ class IndexFile:
         that does not count was written by a process that died; its former value is what the first
         of that process's items points to, and that is the same item.
         """
-        held = np.where((heads > 0) & (heads < self._geometry.items), heads, 0)
+        held = np.where((heads > 0) & (heads < self.geometry.items), heads, 0)
         ahead = np.flatnonzero(held >= count)
         if len(ahead):
             numbers = numbers[ahead]
             left = self.items(count, int(numbers.max()) + 1)[numbers - count]
             same = (numbers <= held[ahead]) & (
-                left["key_hash"] % self._geometry.slots == slots[ahead]
+                left["key_hash"] % self.geometry.slots == slots[ahead]
             )
             older = (left["previous"] > 0) & (left["previous"] < count)
             held[ahead] = np.where(same & older, left["previous"], 0)

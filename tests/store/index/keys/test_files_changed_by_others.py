@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pyrocket import Store
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.index.keys import index_builder
+from support.inner import inner
 from support.keyed import Refused, fill, index_of, keyless
 from support.stores import SMALL, FakeClock, reboot, words
 
@@ -42,14 +43,14 @@ class Disturbance:
         """It begins at any place that is a record."""
         end = self.store.offsets("t")[0].maximum
         start = self.store.read("t", 0, percent * (end - 1) // 100)[0].physical_offset
-        self.brokers.append(Refused(self.path, self.store._engine.writer._log, start, more))
+        self.brokers.append(Refused(self.path, inner(self.store).writer.files.log, start, more))
         self.java_goes_on(50)
 
     def java_goes_on(self, percent):
         end = self.store.offsets("t")[0].maximum
         place = self.store.read("t", 0, percent * (end - 1) // 100)[0].physical_offset
         for broker in self.brokers[-1:]:
-            broker.goes_on(place if percent < 100 else self.store._engine.writer.page[DISPATCHED])
+            broker.goes_on(place if percent < 100 else inner(self.store).writer.page[DISPATCHED])
 
     def lose(self, number):
         names = index_of(self.path).names()

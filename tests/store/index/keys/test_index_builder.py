@@ -8,6 +8,7 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import INDEXED, PUBLISHED
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
+from support.inner import inner
 from support.keyed import OFF, check_queries, checkpointed, contents, fill, index_of, java
 from support.stores import log_files, numbered, overwrite, reboot, snapshot, words
 
@@ -92,7 +93,7 @@ def test_an_index_that_cannot_be_written_does_not_fail_the_append(
         fill(store, 10, 10)
         check_queries(store, 20)
         with pytest.raises(StoreUnavailableError, match="No space left") as caught:
-            store._engine.writer._keys.complete()
+            inner(store).keys.complete()
         assert caught.value.code == "WRITE_FAILED"
     assert "key index" in caplog.text
     fill(store, 10, 20)
@@ -158,9 +159,8 @@ def test_index_files_below_a_cleaned_log_go(eager, open_store, path):
     start = int(last.name)
     for file in cleaned:
         file.unlink()
-    writer = store._engine.writer
-    with writer.exclusive():
-        gone = writer._keys.remove_below(start)
+    with inner(store).writer.exclusive():
+        gone = inner(store).keys.remove_below(start)
     assert 0 < gone < len(names)
     assert index_of(path).names() == names[gone:]
     assert [found.body for found in store.lookup.query("t", "k199")] == numbered(1, 20, 199)

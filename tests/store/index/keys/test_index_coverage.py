@@ -5,13 +5,14 @@ from pyrocket import Store
 from pyrocket.index.keys import index_coverage
 from pyrocket.index.keys.index_coverage import IndexCoverage
 from pyrocket.tools.verify.verify import verify
+from support.inner import inner
 from support.keyed import fill, from_ipv6, index_of, keyless
 from support.stores import SMALL, filled, log_files, message, overwrite
 
 
 def span_of(store, path):
     index = index_of(path)
-    return IndexCoverage(store._engine.writer._log, index), index
+    return IndexCoverage(inner(store).writer.files.log, index), index
 
 
 def counted(store, path):

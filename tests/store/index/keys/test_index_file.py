@@ -14,6 +14,7 @@ from pyrocket.index.keys.index_file import IndexFile
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch
 from support.java_index import JavaIndex
+from support.stores import overwrite
 
 FOREVER = (0, 2**63 - 1)
 # Few words, so that they meet; the first two have one hash, the last has no absolute value.
@@ -75,7 +76,7 @@ def put(file, *keys, first=1000, step=100, time=1_000_000):
 
 def found(file, key, begin=0, end=2**63 - 1):
     wanted = np.array([key_hash("t", key)])
-    search = KeySearch(file, file._geometry, wanted, begin, end)
+    search = KeySearch(file, file.geometry, wanted, begin, end)
     return [offset for part in search.parts(file.header().count) for offset in part.tolist()]
 
 
@@ -121,12 +122,12 @@ def set_item(file, number, **fields):
     item = np.array(file.items(number, number + 1)[0], ITEM)
     for name, value in fields.items():
         item[name] = value
-    io.write_at(file._descriptor, item.tobytes(), file._geometry.item_position(number))
+    overwrite(file.path, item.tobytes(), file.geometry.item_position(number))
 
 
 def set_slot(file, key, value):
-    position = file._geometry.slot_position(key_hash("t", key) % file._geometry.slots)
-    io.write_at(file._descriptor, value.to_bytes(4, "big", signed=True), position)
+    position = file.geometry.slot_position(key_hash("t", key) % file.geometry.slots)
+    overwrite(file.path, value.to_bytes(4, "big", signed=True), position)
 
 
 @pytest.mark.parametrize("previous", [1, 3, 4, 999, 2**31 - 1, -1, -(2**31)])
@@ -170,7 +171,7 @@ def test_a_file_of_another_length_is_named(tmp_path, length):
 @pytest.mark.parametrize(("at", "data"), [(36, b"\xff"), (36, b"\0\0\x03\xe9"), (24, b"\x80")])
 def test_invalid_header_is_named(file, at, data):
     put(file, "k")
-    io.write_at(file._descriptor, data, at)
+    overwrite(file.path, data, at)
     with pytest.raises(StoreDamagedError, match="header"):
         file.header()
 
@@ -184,7 +185,7 @@ def test_a_batch_writes_items_then_slots_then_the_header(file, monkeypatch):
 
     monkeypatch.setattr(io, "write_at", write)
     put(file, "k", "l", "m")
-    assert at == [(file._geometry.item_position(1), 60), (40, 64), (0, 40)]
+    assert at == [(file.geometry.item_position(1), 60), (40, 64), (0, 40)]
 
 
 def test_slots_are_written_in_runs_of_pages(tmp_path, monkeypatch):

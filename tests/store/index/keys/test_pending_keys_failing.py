@@ -7,6 +7,7 @@ from pyrocket.disk import io
 from pyrocket.disk.shared_state import SharedState
 from pyrocket.index.keys import index_builder
 from support.dying import DeathError, DyingAt
+from support.inner import inner
 from support.keyed import check_queries, contents, fill, java
 
 
@@ -66,6 +67,6 @@ def test_crash_at_any_append_step_leaves_index_rebuildable(
     with open_store(read_only=True) as reader:
         found = reader.lookup.query("t", "all", max_messages=10**6)
         assert len(found) == len(reader.read("t", 0, 0, 10**6))
-    with survivor._engine.writer.exclusive():
-        survivor._engine.writer._keys.complete()
+    with inner(survivor).writer.exclusive():
+        inner(survivor).keys.complete()
     assert contents(path) == java(survivor)

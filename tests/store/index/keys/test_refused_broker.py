@@ -12,6 +12,7 @@ from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
+from support.inner import inner
 from support.keyed import (
     GEOMETRY,
     OFF,
@@ -35,7 +36,7 @@ def refused(path):
 
     def begin(store, number, more=0):
         start = store.read("t", 0, number)[0].physical_offset
-        all_of_them.append(Refused(path, store._engine.writer._log, start, more))
+        all_of_them.append(Refused(path, inner(store).writer.files.log, start, more))
         return all_of_them[-1]
 
     yield begin
@@ -44,7 +45,7 @@ def refused(path):
 
 
 def end_of(store):
-    return store._engine.writer.page[DISPATCHED]
+    return inner(store).writer.page[DISPATCHED]
 
 
 @pytest.mark.parametrize("more", [0, 1, 100])

@@ -8,6 +8,7 @@ from pyrocket.formats.index_file import key_hash
 from pyrocket.index.keys import key_search
 from pyrocket.index.keys.key_search import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from support.inner import inner
 from support.stores import SMALL, log_files, message, overwrite
 
 
@@ -15,8 +16,8 @@ from support.stores import SMALL, log_files, message, overwrite
 def some(open_store):
     store = open_store()
     sent = [store.append(message(b"%d" % at, keys=["k", f"k{at}"])) for at in range(100)]
-    log = store._engine.writer._log
-    return log, [one.physical_offset for one in sent], store._engine.writer.log_end
+    log = inner(store).writer.files.log
+    return log, [one.physical_offset for one in sent], inner(store).writer.log_end
 
 
 def search(tail, key, *given):

@@ -12,6 +12,7 @@ from pyrocket.errors import MessageError
 from pyrocket.tools.verify.verify import verify
 from support.delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
 from support.dying import DeathError, DyingAt
+from support.inner import inner
 from support.stores import SMALL, bodies, message, numbered, reboot, words
 
 BIG = replace(SMALL, log_file_bytes=1 << 20)
@@ -65,7 +66,7 @@ def test_levels_above_the_last_are_the_last(store, clock):
 def test_a_level_counts_from_the_store_time(open_store, clock, monkeypatch):
     store = open_store()
     store.append(message(b"before"))
-    queue = store._services.sender._queue
+    queue = inner(store).group_append
     append = queue.append
 
     def append_later(*arguments, **more):
@@ -169,7 +170,7 @@ def test_wherever_a_sender_dies_its_messages_wait_whole_or_not_at_all(tmp_path, 
             store.close()
             break
         except DeathError:
-            store._engine.writer._release()
+            inner(store).crash()
         with Store.open(path, clock=clock) as after:
             after.append(message(b"next"))
             places = (("t", 0), (SCHEDULE, 18), (SCHEDULE, 1), (TIMER, 0))

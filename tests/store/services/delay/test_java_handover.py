@@ -21,6 +21,7 @@ from pyrocket.formats.java_timers import (
     units_per_file,
 )
 from support.dying import DeathError, DyingAt
+from support.inner import inner
 from support.stores import SMALL, FakeClock, message, reboot
 from support.timing import DAY, HOUR, TIMER, Timing
 from support.wheel import FILE_BYTES, Wheel, units_in
@@ -33,12 +34,12 @@ def small_files(monkeypatch):
 
 def places(timing):
     """Bodies of the timer topic by their places in the log."""
-    known = timing.store._reader.system_offsets(TIMER)
-    queue = timing.store._reader._queues.get(TIMER, 0)
+    known = inner(timing.store).reader.system_offsets(TIMER)
+    queue = inner(timing.store).reader.files.queues.get(TIMER, 0)
     found = {}
     for entry in queue.entries(known.minimum, known.maximum):
         place, size = int(entry["physical_offset"]), int(entry["size"])
-        record = timing.store._reader._log.read(place, size)
+        record = inner(timing.store).reader.log.read(place, size)
         found[place] = record[88 : 88 + int.from_bytes(record[84:88], "big")]
     return found
 

@@ -8,13 +8,14 @@ import pytest
 from pyrocket import Store
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from support.delivering import delay
+from support.inner import inner
 
 COUNT = 30
 
 
 def dues(store, level):
     """When the messages of a level were due, in order."""
-    pieces = store._reader.records(SCHEDULE_TOPIC, level - 1, 0, COUNT)
+    pieces = inner(store).reader.records(SCHEDULE_TOPIC, level - 1, 0, COUNT)
     return [int(due) for piece in pieces for due in piece.tags_codes]
 
 

@@ -12,6 +12,7 @@ from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.services.delay.skip_delivered import delivered_since
 from support.delivering import Driver, bodies_of, delay, level_batch
+from support.inner import inner
 from support.stores import SMALL, reboot
 
 MANUAL = replace(SMALL, flush="manual")
@@ -22,7 +23,7 @@ def store(path, clock):
     """Nothing is flushed, so no cursors are saved."""
     store = Store.open(path, create=True, config=MANUAL, clock=clock)
     store.topics.create("t", read_queues=1, write_queues=1)
-    store._services.hooks.after_section.clear()
+    inner(store).services.hooks.after_section.clear()
     return store
 
 
@@ -30,21 +31,21 @@ def lose_power(store):
     """The log has reached the disk, and nothing else; returns the store as it comes back."""
     store.close(clean=False)
     reboot(store.path)
-    again = Store.open(store.path, config=MANUAL, clock=store._engine.clock)
-    again._services.hooks.after_section.clear()
+    again = Store.open(store.path, config=MANUAL, clock=inner(store).engine.clock)
+    inner(again).services.hooks.after_section.clear()
     return again
 
 
 def park_again(store, level=1, **properties):
     """Park a copy of the first message of level 1, as RocketMQ does for a consumer that failed."""
-    (piece,) = store._reader.records(SCHEDULE_TOPIC, 0, 0, 1)
+    (piece,) = inner(store).reader.records(SCHEDULE_TOPIC, 0, 0, 1)
     own = store.read(SCHEDULE_TOPIC, 0, 0)[0].properties | properties
     block = pa.array([encode_properties(own)], pa.binary())
     queue = np.array([level - 1], np.int32)
     changes = Changes(properties=block)
     batch = copy_records(piece.records, np.array([0]), SCHEDULE_TOPIC, queue, changes)
-    with store._engine.writer.exclusive():
-        store._engine.writer.append([replace(batch, delays=np.array([1000]))])
+    with inner(store).writer.exclusive():
+        inner(store).writer.append([replace(batch, delays=np.array([1000]))])
 
 
 def test_nothing_is_delivered_twice_and_nothing_is_lost(store, clock):
@@ -132,9 +133,9 @@ def test_message_after_a_copy_was_scheduled_later(store, clock):
     clock.now += 1000
     Driver(store).all()
     park_again(store)
-    log, page = store._engine.writer._log, store._engine.writer.page
+    log, page = inner(store).writer.files.log, inner(store).writer.page
     found = delivered_since(log, log.first_offset(), page[PUBLISHED])
-    pieces = store._reader.records(SCHEDULE_TOPIC, 0, 0, 2)
+    pieces = inner(store).reader.records(SCHEDULE_TOPIC, 0, 0, 2)
     assert [at for piece in pieces for at in found.find(piece.records).tolist()] == [0, -1]
     assert len(found) == 1
     store.close()

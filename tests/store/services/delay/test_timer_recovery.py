@@ -8,6 +8,7 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checked_json import decode_own
 from pyrocket.services.delay.timer_index import TimerIndex
+from support.inner import inner
 from support.stores import reboot
 from support.timing import DAY, HOUR, Timing
 
@@ -91,7 +92,7 @@ def test_a_message_is_delivered_that_has_the_id_of_a_delivered_one(
     timing, path, clock, monkeypatch
 ):
     """A producer may send the same message twice, for different times."""
-    ids = timing.store._services.sender._outgoing._ids
+    ids = inner(timing.store).encoder._ids
     monkeypatch.setattr(ids, "one", lambda: "A" * 32)
     numbered(timing, [1000, 2000])
     clock.now += 1000

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from pyrocket.config import Retention
 from support.dying import DeathError, DyingAt
+from support.inner import inner
 from support.slices import decoded
 from support.stores import SMALL, batch, reboot
 from support.timing import DAY, HOUR, TIMER, Timing
@@ -25,11 +26,11 @@ def fill(timing, files=1):
 
 def parked(timing):
     """Properties of what is in the timer topic still."""
-    known = timing.store._reader.system_offsets(TIMER)
+    known = inner(timing.store).reader.system_offsets(TIMER)
     return [
         row["properties"]
         for part in decoded(
-            timing.store._reader.records(TIMER, 0, known.minimum, known.maximum),
+            inner(timing.store).reader.records(TIMER, 0, known.minimum, known.maximum),
             ["properties"],
         )
         for row in part.to_pylist()
@@ -43,9 +44,9 @@ def test_pending_timers_are_appended_again_before_files_are_deleted(timing, cloc
     if indexed:
         timing.run()
     fill(timing, 3)
-    first = timing.store._reader._log.first_offset()
+    first = inner(timing.store).reader.log.first_offset()
     timing.store.clean(total_bytes=4096)
-    assert timing.store._reader._log.first_offset() > first
+    assert inner(timing.store).reader.log.first_offset() > first
     assert timing.timers.count() == 5
     assert len(parked(timing)) == 5, "each is there once"
     clock.now += DAY + 10
@@ -65,7 +66,7 @@ def test_timer_a_month_ahead_outlives_three_days_of_retention(path, clock):
             if day % 7 == 3:
                 timing.close()
                 timing = Timing(path, clock, config)
-        oldest = timing.store._reader._log.first_offset()
+        oldest = inner(timing.store).reader.log.first_offset()
         assert oldest > 10 * 4096, "files have gone"
         timing.run()
         (one,) = timing.store.read("t", 0, timing.store.min_offset("t", 0))

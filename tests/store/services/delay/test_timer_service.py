@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
 from pyrocket.services.delay import timer_copies, timer_service, timer_window
+from support.inner import inner
 from support.stores import FakeClock, batch, message, overwrite, scan
 from support.timing import DAY, HOUR, TIMER, Timing, times
 
@@ -231,7 +232,7 @@ def test_damaged_timer_does_not_delay_others(timing, clock, caplog):
     for number in range(3):
         timing.send(b"%d" % number, 10 + number)
     timing.run()
-    entry = timing.store._reader._queues.get(TIMER, 0).entries(1, 2)[0]
+    entry = inner(timing.store).reader.files.queues.get(TIMER, 0).entries(1, 2)[0]
     file = min((timing.store.path / "commitlog").iterdir())
     overwrite(file, b"\xff" * 8, int(entry["physical_offset"]) - int(file.name))
     clock.now += 20

@@ -10,6 +10,7 @@ from pyrocket.disk.shared_state import NEVER, NEXT_DUE, PUBLISHED, SharedState
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, SINK_TOPIC, TIMER_TOPIC
+from support.inner import inner
 from support.sinks import numbered, publish, stage, stage_tasks
 from support.stores import SMALL, bodies, log_files, reboot, words
 
@@ -152,11 +153,11 @@ def test_published_rows_can_be_delayed(path, store, clock, monkeypatch):
     page.close()
     assert bodies(store) == {0: [b"now"], 1: []}
     queues = (
-        store._reader.system_offsets(SCHEDULE_TOPIC, 2),
-        store._reader.system_offsets(TIMER_TOPIC, 0),
+        inner(store).reader.system_offsets(SCHEDULE_TOPIC, 2),
+        inner(store).reader.system_offsets(TIMER_TOPIC, 0),
     )
     assert [known.maximum for known in queues] == [1, 1]
-    (level,) = store._reader.records(SCHEDULE_TOPIC, 2, 0, 1)
+    (level,) = inner(store).reader.records(SCHEDULE_TOPIC, 2, 0, 1)
     assert level.tags_codes.tolist() == [clock.now + 10_000], "it counts from its publication"
     assert {SCHEDULE_TOPIC, TIMER_TOPIC} <= set(store.topics.all())
 

@@ -20,6 +20,7 @@ from pyrocket.formats.system_topics import SINK_TOPIC
 from pyrocket.services.sink.batch import query_key
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS
 from pyrocket.tools.repair.run import repair
+from support.inner import inner
 from support.sinks import QUERY, numbered, publish, stage, stage_tasks
 from support.stores import SMALL, FakeClock, bodies, overwrite, reboot
 
@@ -313,11 +314,11 @@ def test_placeholder_among_publish_records_stops_no_query(path, store, clock, ca
     ledger, kept = path / "pyrocket" / "sink.json", b""
     for number in range(5):
         if number == saved:
-            with store._engine.writer.exclusive():
+            with inner(store).writer.exclusive():
                 store.sink._ledger.save()
             kept = ledger.read_bytes()
         strictly(store, number, [b"%d" % number])
-    place = int(store._reader.log_offsets_at(SINK_TOPIC, 0, np.array([3]))[0])
+    place = int(inner(store).reader.log_offsets_at(SINK_TOPIC, 0, np.array([3]))[0])
     store.close()
     ledger.write_bytes(kept)
     file = path / "commitlog" / file_name(place - place % 4096)

@@ -9,6 +9,7 @@ from pyrocket.disk.machine import BootTime
 from pyrocket.errors import SinkError
 from pyrocket.formats import publish_record
 from pyrocket.formats.checked_json import decode_own
+from support.inner import inner
 from support.sinks import numbered, publish, stage_tasks
 from support.stores import SMALL
 
@@ -82,7 +83,7 @@ def test_run_overtaken_during_replay_does_not_take_over(path, store, clock, monk
     """The other run publishes the next batch before this one has the write lock."""
     publish(store, 0, ROWS, "run-1")
     with Store.open(path, config=SMALL, clock=clock) as slow:
-        section, overtaking = slow._engine.writer.exclusive, ["run-1"]
+        section, overtaking = inner(slow).writer.exclusive, ["run-1"]
 
         def overtaken():
             while overtaking:
@@ -91,7 +92,7 @@ def test_run_overtaken_during_replay_does_not_take_over(path, store, clock, monk
 
         again = numbered(0, "run-2")
         staged = stage_tasks(slow, again, ROWS)
-        monkeypatch.setattr(slow._engine.writer, "exclusive", overtaken)
+        monkeypatch.setattr(inner(slow).writer, "exclusive", overtaken)
         with pytest.raises(SinkError, match=r"SINK_BATCH_BEHIND|SINK_FENCED"):
             slow.sink.publish(again, staged)
     assert store.sink.last(again.identity, "t") == 1

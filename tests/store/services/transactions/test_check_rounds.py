@@ -20,6 +20,7 @@ from support.halves import (
     ops,
     rounds,
 )
+from support.inner import inner
 from support.stores import bodies, message, words
 
 
@@ -73,7 +74,7 @@ def test_message_is_not_checked_again_before_the_first_answer(store, one, listen
 def test_thread_runs_checks(store):
     """With real time, and the least of it."""
     held = Held(store, timeout_ms=0, interval_ms=0)
-    store._engine.clock.now += 1
+    inner(store).engine.clock.now += 1
     listener = Listener(UNKNOWN)
 
     def later(message):
@@ -82,12 +83,12 @@ def test_thread_runs_checks(store):
     listener.answer = later
     with TransactionProducer(held, "pg", listener) as one:
         one.send(message())
-        store._engine.clock.now += 1
+        inner(store).engine.clock.now += 1
         deadline = time.monotonic() + 20
         while held.transactions.pending():
             assert time.monotonic() < deadline
             time.sleep(0.01)
-            store._engine.clock.now += 1
+            inner(store).engine.clock.now += 1
     assert bodies(store)[0] == [b"x"]
     assert not any("transaction checks" in thread.name for thread in threading.enumerate())
 
@@ -127,7 +128,7 @@ def test_failed_round_saves_no_cursors(store, one, clock, monkeypatch):
 def test_round_is_retried_after_lock_timeout(store, one, clock):
     one.send(message())
     clock.now += MINUTE
-    with store._engine.writer.exclusive():
+    with inner(store).writer.exclusive():
         busy = threading.Thread(target=lambda: answers.append(one.check_now()))
         answers = []
         busy.start()

@@ -17,6 +17,7 @@ from support.halves import (
     ops,
     producer,
 )
+from support.inner import inner
 from support.stores import SMALL, batch, bodies, message, numbered
 
 KEPT = SMALL.with_sizes(retention=Retention())
@@ -36,7 +37,7 @@ def die_everywhere(tmp_path, patcher, clock, prepare, act):
                 DyingAt(patch, step, half)
                 act(store, prepared)
         except DeathError:
-            store._engine.writer._release()
+            inner(store).crash()
             yield path
         else:
             store.close()
@@ -49,7 +50,7 @@ def die_everywhere(tmp_path, patcher, clock, prepare, act):
 def reopened(path, clock):
     """The store after the next writer has held the write lock once."""
     store = Store.open(path, clock=clock)
-    with store._engine.writer.exclusive():
+    with inner(store).writer.exclusive():
         return store
 
 

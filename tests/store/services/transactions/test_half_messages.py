@@ -23,6 +23,7 @@ from support.halves import (
     producer,
     queue,
 )
+from support.inner import inner
 from support.stores import bodies, log_files, message, overwrite, reboot, words
 
 ID = "7F00000100002A139F5500000001%04d"
@@ -44,7 +45,7 @@ def put(store, topic, body, properties):
         physical_offset=0,
         body=body,
         properties=encode_properties(properties),
-        born_timestamp=store._engine.clock(),
+        born_timestamp=store.now(),
         store_timestamp=0,
         reconsume_times=2,
         flag=5,
@@ -56,8 +57,8 @@ def put(store, topic, body, properties):
         queue_ids=np.zeros(1, np.int32),
         tags_codes=np.zeros(1, np.int64),
     )
-    with store._engine.writer.exclusive():
-        store._engine.writer.append([batch])
+    with inner(store).writer.exclusive():
+        inner(store).writer.append([batch])
 
 
 def put_half(store, number, **more):

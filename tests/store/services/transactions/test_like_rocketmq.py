@@ -22,6 +22,7 @@ from support.halves import (
     log_records,
     producer,
 )
+from support.inner import inner
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 CHECKED = GOLDEN / "java498-txcheck"
@@ -80,8 +81,8 @@ def append_again(store, record):
         queue_ids=np.zeros(1, np.int32),
         tags_codes=np.array([java_hash(tags)], np.int64),
     )
-    with store._engine.writer.exclusive():
-        store._engine.writer.append([batch])
+    with inner(store).writer.exclusive():
+        inner(store).writer.append([batch])
 
 
 def test_three_rounds_of_checks(path, clock):

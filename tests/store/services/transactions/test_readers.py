@@ -8,6 +8,7 @@ from pyrocket.engine.appender import Appender
 from pyrocket.engine.reader import Reader
 from pyrocket.services.transactions import half_messages
 from support.halves import MINUTE, Held, Listener, producer
+from support.inner import inner
 from support.stores import message, words
 
 
@@ -77,7 +78,7 @@ def test_undecided_message_is_listed_when_renewed_during_read(asking, looking, m
     offsets, calls = Reader.system_offsets, []
 
     def put_back_before_the_nth(self, *args):
-        if self is looking._reader:
+        if self is inner(looking).reader:
             calls.append(args)
             if len(calls) == nth:
                 asking.check_now()

@@ -10,6 +10,7 @@ from pyrocket.disk.shared_state import RESERVED
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
+from support.inner import inner
 from support.stores import (
     SMALL,
     batch,
@@ -107,12 +108,13 @@ def test_an_entry_before_the_first_message_of_a_queue_is_found_and_removed(
 def test_files_of_a_killed_writer_are_not_damage(path, clock):
     """Bytes that nobody can see, and messages that are not in their queues yet."""
     store = filled(path, count=30, clock=clock)
-    writer = store._engine.writer
-    real = writer._appender._dispatch
-    writer._appender._dispatch = lambda *given: (_ for _ in ()).throw(OSError(5, "no"))
+    writer = inner(store).writer
+    appender = inner(store).appender
+    real = appender._dispatch
+    appender._dispatch = lambda *given: (_ for _ in ()).throw(OSError(5, "no"))
     with pytest.raises(StoreUnavailableError):
         store.append(message(b"later", queue_id=0))
-    writer._appender._dispatch = real
+    appender._dispatch = real
     end = store.position().published
     writer.page[RESERVED] = end + 100
     overwrite(log_files(path)[-1], b"half a record", end % 4096)

@@ -1,0 +1,65 @@
+"""The inside of an open store, for promises that its public methods cannot show.
+
+    inner(store).writer.page[PUBLISHED]
+    inner(store).crash()
+
+Tests reach private attributes of a store only here, so that a part can move without them.
+"""
+
+from pyrocket import Store
+from pyrocket.engine.appender import Appender
+from pyrocket.engine.cleaner import Cleaner
+from pyrocket.engine.engine import Engine
+from pyrocket.engine.group_append import GroupAppend
+from pyrocket.engine.message_encoder import MessageEncoder
+from pyrocket.engine.reader import Reader
+from pyrocket.engine.sender import Sender
+from pyrocket.engine.writer import Writer
+from pyrocket.index.keys.index_builder import IndexBuilder
+from pyrocket.services.services import Services
+
+
+class Inner:
+    """The parts of one open store."""
+
+    def __init__(self, store: Store) -> None:
+        self.services: Services = store._services
+        self.engine: Engine = self.services.engine
+        self.reader: Reader = self.engine.reader
+
+    @property
+    def writer(self) -> Writer:
+        return self.engine.writer
+
+    @property
+    def appender(self) -> Appender:
+        return self.writer._appender
+
+    @property
+    def cleaner(self) -> Cleaner:
+        return self.writer._cleaner
+
+    @property
+    def keys(self) -> IndexBuilder:
+        return self.writer._keys
+
+    @property
+    def sender(self) -> Sender:
+        return self.services.sender
+
+    @property
+    def encoder(self) -> MessageEncoder:
+        return self.sender.outgoing
+
+    @property
+    def group_append(self) -> GroupAppend:
+        return self.sender._queue
+
+    def crash(self) -> None:
+        """Release files and locks as the kernel does for a process that was killed."""
+        self.writer._release()
+
+
+def inner(store: Store) -> Inner:
+    """Return the parts of an open store."""
+    return Inner(store)
