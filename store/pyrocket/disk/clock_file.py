@@ -2,7 +2,7 @@
 
 8 bytes in native order: the time in epoch milliseconds. It is mapped, and read and written by one
 aligned 8-byte access (`memoryview.cast`), of which no other process can see half. Without the file,
-as in every store but a test's, the wall clock counts.
+as in every store outside of tests, the wall clock is used.
 """
 
 import logging
@@ -52,8 +52,8 @@ def clock_at(path: Path) -> Clock:
     except FileNotFoundError:
         return system_clock
     LOG.warning(
-        "%s is a test's clock: this store takes its time, now %d, and not the wall clock's. Remove"
-        " the file if this is no test.",
+        "%s is a test's clock: this store uses its time, now %d, not the wall clock. Delete the"
+        " file if this is not a test.",
         path,
         clock(),
     )

@@ -45,7 +45,7 @@ class Copies:
 
     @property
     def linked_files(self) -> int:
-        """How many files are links."""
+        """Number of files that are hard-linked."""
         return len(self._links)
 
     def sync_links(self) -> None:
@@ -99,7 +99,7 @@ class SourceChangedError(Exception):
 
 @contextmanager
 def telling_apart(source: Path, target: Path) -> Iterator[None]:
-    """Translate errors of the operating system by which of the two directories they concern.
+    """Translate errors of the operating system by the directory they concern: source or target.
 
     Raises StoreUnavailableError, StorePermissionError, and SourceChangedError for a file of the
     source that was deleted.

@@ -134,7 +134,8 @@ class FileQueue:
         for name, start in parsed.items():
             if start is None or start % self.file_bytes:
                 raise StoreDamagedError(
-                    f"{self.folder / name} does not belong among files of {self.file_bytes} bytes.",
+                    f"{self.folder / name} is not a file of this folder, whose files have"
+                    f" {self.file_bytes} bytes.",
                     remedy="Move it away; RocketMQ refuses such a folder too.",
                     code="STORE_FOREIGN_FILE",
                 )
@@ -377,8 +378,8 @@ def read_ranges(files: FileQueue, ranges: list[tuple[int, int]]) -> bytes:
     """Return the bytes of many ranges (offset, length), joined; fewer where a file is short.
 
     For short ranges that lie far apart: a mapping would make the kernel read around each of them,
-    one page fault after the other. Here it is told all ranges of a file first, so that a disk reads
-    many at a time. Ranges ascend and do not straddle files. Raises FileNotFoundError.
+    one page fault after the other. Here the kernel gets all ranges of a file first, so that a disk
+    reads many at a time. Ranges ascend and do not straddle files. Raises FileNotFoundError.
     """
     found: list[bytes] = []
     for start, some in groupby(ranges, lambda each: files.start_of(each[0])):

@@ -2,7 +2,7 @@
 
 All segments of a queue or log have one size, each begins where the one before it ends, and its name
 is that offset. So both lengths and names show the size, and if some of them are wrong, most are
-not: it is the size with the fewest contradictions. A single file shows only its length.
+not: the size with the fewest contradictions is taken. A single file shows only its length.
 """
 
 import os
@@ -19,7 +19,7 @@ Lengths = dict[int, int]
 """The files of one folder: start offsets, ascending, and lengths."""
 
 _CANDIDATES, _FOLDERS = 8, 64
-"""At most so many sizes are compared, in at most so many folders."""
+"""Maximum number of sizes that are compared, and of folders that are read."""
 
 
 def log_folders(layout: Layout) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""An event that processes share through a word in a mapped file: Linux's futex.
+"""An event that processes share through a 32-bit word in a mapped file: Linux's futex.
 
 A waiting process passes the sequence number that it has seen; if the event was notified since, it
 does not sleep. Two notifications at once may count as one, and a process that dies sends none, so

@@ -233,7 +233,7 @@ def _share_with_group(made: int, folder: int | str | Path) -> None:
 
 SMALL_FILE_BYTES = 64 * 1024
 MAX_FILE_BYTES = 512 * 1024 * 1024
-"""Of a file that is read whole. A table of 10,000 topics has 2 MB, of 10^6 group offsets 60 MB."""
+"""For files that are read whole. A table of 10,000 topics has 2 MB, 10^6 group offsets 60 MB."""
 
 
 def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False) -> None:

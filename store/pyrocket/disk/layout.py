@@ -7,16 +7,16 @@
     config/*.json, *.json.bak                     RocketMQ's
     pyrocket/store.json                           identity and sizes
     pyrocket/topics.json                          topic ids, and where deleted topics ended
-    pyrocket/epochs.json                          where recoveries have cut the log
+    pyrocket/epochs.json                          where recoveries have truncated the log
     pyrocket/checkpoint                           a copy of ours
-    pyrocket/cursors.json                         how far the services have come
+    pyrocket/cursors.json                         the services' cursors
     pyrocket/retention.json                       how long messages are kept
     pyrocket/sink.json                            what sinks have published
     pyrocket/sink/<32 hex digits>                 batches of a query without rows
-    pyrocket/sink/unclean.json                    when the machine last ended while in use
+    pyrocket/sink/unclean.json                    when the machine last stopped with it in use
     config/timercheck  timerlog/  timerwheel      RocketMQ 5's, for timers
     pyrocket/handed.json                          which timers those are
-    pyrocket/timers/<20 digits>                   timers, by hours of due times
+    pyrocket/timers/<20 digits>                   timers, by the hour of their due time
     pyrocket/staging/<32 hex digits>/             rows of a query that are not published yet
     pyrocket/state                                the shared state
     pyrocket/keys                                 keys that are not in the key index yet
@@ -61,7 +61,7 @@ class Layout:
     root: Path
 
     def __post_init__(self) -> None:
-        """Have no link below the root be followed."""
+        """Forbid following links below the root."""
         protect(self.root)
 
     @cached_property
@@ -71,12 +71,12 @@ class Layout:
 
     @cached_property
     def checkpoint(self) -> Path:
-        """What was surely on disk, and when."""
+        """RocketMQ's checkpoint: up to which store times files were durable."""
         return self.root / "checkpoint"
 
     @cached_property
     def lock(self) -> Path:
-        """Locked by whoever has the store open for writing."""
+        """Locked by each process that has the store open for writing."""
         return self.root / "lock"
 
     @cached_property
@@ -107,7 +107,7 @@ class Layout:
         return self.root / "config" / f"{name}.json"
 
     def config_backup(self, name: str) -> Path:
-        """What one of RocketMQ's JSON files was before its last change."""
+        """The previous version of one of RocketMQ's JSON files."""
         return self.root / "config" / f"{name}.json.bak"
 
     @cached_property
@@ -132,12 +132,12 @@ class Layout:
 
     @cached_property
     def epochs(self) -> Path:
-        """Where recoveries have cut the log."""
+        """Where recoveries have truncated the log."""
         return self.own / "epochs.json"
 
     @cached_property
     def cursors(self) -> Path:
-        """How far the services have come, as of the last checkpoint."""
+        """The services' cursors as of the last checkpoint."""
         return self.own / "cursors.json"
 
     @cached_property
@@ -157,22 +157,22 @@ class Layout:
 
     @cached_property
     def unclean_end(self) -> Path:
-        """When the machine last ended while the store was in use."""
+        """When the machine last stopped while the store was in use."""
         return self.sink_notes / "unclean.json"
 
     @cached_property
     def staging(self) -> Path:
-        """Folder of rows that tasks have encoded and nobody has published."""
+        """Folder of staged rows: encoded by tasks, not published yet."""
         return self.own / "staging"
 
     @cached_property
     def timer_check(self) -> Path:
-        """How far a RocketMQ 5 broker has come with its timers."""
+        """A RocketMQ 5 broker's progress with its timers."""
         return self.root / "config" / "timercheck"
 
     @cached_property
     def timer_log(self) -> Path:
-        """Folder of what a RocketMQ 5 broker's timer wheel is made of."""
+        """Folder of the log from which a RocketMQ 5 broker rebuilds its timer wheel."""
         return self.root / "timerlog"
 
     @cached_property
@@ -187,7 +187,7 @@ class Layout:
 
     @cached_property
     def timers(self) -> Path:
-        """Folder of what waits for due times of its own, by hours."""
+        """Folder of the timer index, by hours of due times."""
         return self.own / "timers"
 
     @cached_property
@@ -197,7 +197,7 @@ class Layout:
 
     @cached_property
     def state(self) -> Path:
-        """The shared words."""
+        """The shared state."""
         return self.own / "state"
 
     @cached_property

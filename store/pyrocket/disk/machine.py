@@ -126,12 +126,12 @@ def _file_system(path: Path) -> str:
 
 
 def _kind_of(device: int, table: str) -> str:
-    """Return the type of a device's mount, by a table as of proc_pid_mountinfo(5)."""
+    """Return the type of a device's mount, by a table in the format of proc_pid_mountinfo(5)."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in table.splitlines():
         fields = line.split()
         if fields[2] == wanted:
             kind, source = fields[fields.index("-") + 1 :][:2]
-            # Some give their name only as the mount's source.
+            # Some drivers give the type only as the mount's source.
             return f"fuse.{source}" if kind == "fuse" else kind
     return ""

@@ -1,6 +1,6 @@
 """Translates errors of the operating system into errors of pyrocket, with a remedy.
 
-`translating_os_errors` is for the boundary of an operation on a store: no OSError passes it;
+`translating_os_errors` is for the boundary of an operation on a store: no OSError leaves it;
 `translating` wraps a public function in one. `naming_obstacles` is for single operations below the
 boundary, whose callers handle some errors themselves, such as a missing file: it translates only
 those that no caller handles.
@@ -29,7 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-NOT_WRITTEN = "{root} could not be written: {error}. Nothing is lost by it."
+NOT_WRITTEN = "{root} could not be written: {error}. Nothing was lost."
 WRITE_FAILED = "a write to {root} failed: {error}. Nothing of it is visible."
 
 _PLACE = (

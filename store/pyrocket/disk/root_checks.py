@@ -61,7 +61,7 @@ def _described(root: Path, names: Collection[str]) -> tuple[str, str]:
     if any(name.endswith(".parquet") for name in names):
         return "Parquet files", f"Read them with format('parquet'). {_OWN_DIRECTORY}"
     if {"offsets", "commits"} <= {*names}:
-        return "the checkpoint of a stream", f"It belongs in 'checkpointLocation'. {_OWN_DIRECTORY}"
+        return "the checkpoint of a stream", f"Give it as 'checkpointLocation'. {_OWN_DIRECTORY}"
     if "_SUCCESS" in names or "_spark_metadata" in names:
         return "files written by Spark", _OWN_DIRECTORY
     if any("=" in name for name in names):

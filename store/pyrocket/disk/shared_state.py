@@ -29,12 +29,12 @@
     27    next_due      the earliest time at which a service has work, ms; NEVER for none
     28    timer_queue_offset  queue offset up to which timers are in the index
     29,30 timer_read_time, timer_read_offset  the last timer delivered: due time, queue offset
-    31,32 half, op      queue offsets up to which half messages and their ends are processed
+    31,32 half, op      queue offsets up to which half and op messages are processed
     33    intent_end    published, once the updates that follow are to be applied; 0 for none
     34    intent_count  how many; then (field, value) for each, up to 16
     128…  level         from level 1 on: the queue offset up to which it is delivered
     192   append_ns     how long the last exclusive section that appended took, per batch
-    193   syncing       up to where the fsync that began last makes the log durable: see `Flusher`
+    193   syncing       how far the fsync that began last makes the log durable: see `Flusher`
     194   wanted        the number of appends that the next fsync waits for; 0 for none
     200   rest_sum      checksum of the fields that a clean shutdown fixes; 0 since the first append
     511   written_by    format and release of the validating process: 4 numbers of 16 bits
@@ -78,7 +78,7 @@ _OF_FLUSHES = APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, APPEND_NS, SYNCING, WANT
 REST_SUM, _SUMMED = 200, 1 << 32
 _WRITTEN_BY = 511
 _AT_REST = slice(1, 5), slice(7, 8), slice(17, 19), slice(24, 25), slice(28, 34), slice(128, 192)
-"""What changes only after `mark_dirty`: not the fields of the key index, the lock and due times."""
+"""Fields that change only after `mark_dirty`: none of the key index, the lock and due times."""
 
 NEVER = 2**62
 """NEXT_DUE if no service has work."""
@@ -104,7 +104,7 @@ class SharedState:
         try:
             if os.fstat(descriptor).st_size < PAGE_BYTES:
                 raise FileNotFoundError(f"{path} is too short for the shared state")
-            # What follows in a longer file is ignored.
+            # The rest of a longer file is ignored.
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self._map = mmap.mmap(descriptor, PAGE_BYTES, access=access)
             status = os.fstat(descriptor)
@@ -155,7 +155,7 @@ class SharedState:
         self._fields[field] = value
 
     def position(self) -> Position:
-        """Return what readers compare to see changes."""
+        """Return the values that readers compare to detect changes."""
         fields = self._fields
         return Position(fields[PUBLISHED], fields[DISPATCHED], fields[STRUCTURE])
 

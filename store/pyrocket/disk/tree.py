@@ -5,8 +5,8 @@ writer overwrite or delete a file that only that writer may change. So a path be
 is opened one folder at a time, each relative to the descriptor of its parent (openat), and a link
 is refused by name (STORE_LINKED). The path of the store itself may contain links. So may its
 folders commitlog, consumequeue and index, which RocketMQ can be configured to keep on another disk
-(`storePathCommitLog`, `storePathConsumeQueue`, `storePathIndex`), if the link and its target belong
-to the store's owner.
+(`storePathCommitLog`, `storePathConsumeQueue`, `storePathIndex`), if the link and its target are
+owned by the store's owner.
 
 No descriptor of a folder is kept open: that would be one more open file for each store.
 """
@@ -72,7 +72,7 @@ def open_folder(path: str | Path) -> int:
 def links_of(root: Path, *, everywhere: bool) -> Iterator[Path]:
     """Yield the forbidden links in a store; follows none.
 
-    Searches what is small: the fixed names at the top, and all of `config`, `pyrocket` and
+    Searches the small folders: the fixed names at the top, and all of `config`, `pyrocket` and
     `timerlog`; with `everywhere` the log, the queues and the key index as well.
     """
     for name in _FIXED + _MAY_BE_LINKS:
@@ -84,7 +84,7 @@ def links_of(root: Path, *, everywhere: bool) -> Iterator[Path]:
 
 
 def _is_refused(folder: Path) -> bool:
-    """Whether a folder at the top is a link that does not belong to the store's owner."""
+    """Whether a folder at the top is a link that the store's owner does not own."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             os.close(open_folder(folder))

@@ -1,8 +1,8 @@
 """Evaluates a SQL expression for many messages, column by column.
 
 A condition is a column of codes: false, true, unknown or wrong. See `sql_message`, which does the
-same with one message and says where the rules come from; where RocketMQ would not have come to
-the right side of AND and OR, a wrong right side does not count here either.
+same with one message and names the sources of the rules. Where RocketMQ would not evaluate the
+right side of AND or OR, a wrong right side has no effect here either.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class _Operand:
-    """One side of a comparison: in each row null, wrong, or a value of one type for all rows."""
+    """One side of a comparison: null, wrong, or a value in each row; all values have one type."""
 
     null: Bools
     wrong: Bools

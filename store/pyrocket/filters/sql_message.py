@@ -1,7 +1,7 @@
 """Evaluates a SQL expression for the properties of one message.
 
-`sql_columns` says the same of many at once. Source: `ComparisonExpression`, `UnaryExpression`,
-`LogicExpression`, `ExpressionMessageFilter`.
+`sql_columns` does the same for many messages at once. Source: `ComparisonExpression`,
+`UnaryExpression`, `LogicExpression`, `ExpressionMessageFilter`.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _Value: TypeAlias = bool | str | Number | None
 
 
 class _WrongError(Exception):
-    """Java's evaluation throws an exception here."""
+    """Java's evaluation would throw an exception."""
 
 
 def matches(condition: Node, properties: Properties) -> bool:

@@ -1,8 +1,8 @@
 """Texts parsed as numbers by Java's rules, one at a time or as columns.
 
-`Integer.valueOf`, `Long.valueOf` and `Double.valueOf` differ from Python and from Arrow: no
-blanks around whole numbers, no underscores, but a plus, a letter behind a double, NaN and
-Infinity in these very letters, and hexadecimal doubles. Doubles are compared as by
+`Integer.valueOf`, `Long.valueOf` and `Double.valueOf` differ from Python and from Arrow: no blanks
+around whole numbers, no underscores, but a plus sign, a type suffix after a double (`1.5f`), NaN
+and Infinity in exactly this case, and hexadecimal doubles. Doubles are compared as by
 `Double.compare`: -0.0 is less than 0.0, NaN is greater than all others and equal to itself.
 """
 
@@ -91,8 +91,8 @@ def compare_numbers(left: Number, right: Number) -> int:
 def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
     """Return each text's number and whether it has one (shapes: the array's).
 
-    Doubles come as integers that are ordered as Java orders the doubles. What stands for a null
-    means nothing.
+    Doubles come as integers that are ordered as Java orders the doubles. Positions of nulls hold
+    arbitrary values.
     """
     try:
         if _PLAIN_BYTES[text_bytes(texts)].all():
@@ -143,6 +143,7 @@ def number_key(number: Number, kind: Kind) -> int:
 
 def double_keys(values: npt.NDArray[np.float64]) -> Keys:
     """Return integers in the order of `Double.compare`."""
-    plain = np.where(np.isnan(values), np.nan, values)  # One of the many NaNs, and a positive one.
+    # Of the many bit patterns of NaN a positive one.
+    plain = np.where(np.isnan(values), np.nan, values)
     bits = np.abs(plain).view(np.int64)
     return np.where(np.signbit(plain), ~bits, bits)

@@ -8,8 +8,8 @@
     unary       (+ | - | NOT) unary | value | ( condition )
 
 NOT binds more tightly than a comparison: `NOT a = 'x'` compares `NOT a` with 'x'. Source:
-`SelectorParser.jj` of 5.x, whose grammar holds that of 4.9, and `ComparisonExpression`. Unlike
-RocketMQ, which stops reading at the first token that does not fit, this refuses the rest.
+`SelectorParser.jj` of 5.x, whose grammar holds that of 4.9, and `ComparisonExpression`. RocketMQ
+stops reading at the first token that does not fit; this parser raises an error.
 """
 
 import math
@@ -60,10 +60,10 @@ _TOKEN = re.compile(
 )
 
 _HINTS = {
-    '"': "Texts stand in single quotes.",
-    "'": "A text lacks its closing quote; a quote inside a text is written twice.",
+    '"': "Write texts in single quotes.",
+    "'": "A quoted text is not closed; a quote inside a text is written twice.",
     "!": "Write <> for not equal, and NOT (...) for the opposite.",
-    "`": "Names of properties stand without quotes.",
+    "`": "Write names of properties without quotes.",
 }
 
 
@@ -82,7 +82,7 @@ def tokens(sql: str) -> Iterator[Token]:
     while at < len(sql):
         found = _TOKEN.match(sql, at)
         if found is None:
-            raise sql_error(sql, at, f"{sql[at]!r} cannot stand here", _HINTS.get(sql[at], ""))
+            raise sql_error(sql, at, f"{sql[at]!r} is not allowed here", _HINTS.get(sql[at], ""))
         kind, text = str(found.lastgroup), found[0]
         if kind == "word" and text.upper() in KEYWORDS:
             kind, text = "keyword", text.upper()
@@ -95,7 +95,7 @@ def tokens(sql: str) -> Iterator[Token]:
 def sql_error(sql: str, at: int, reason: str, hint: str = "") -> InvalidInputError:
     """Return the error for an expression that is invalid at this character, from 0."""
     return InvalidInputError(
-        f"the SQL filter {sql!r} is wrong at character {at + 1}: {reason}.",
+        f"the SQL filter {sql!r} is invalid at character {at + 1}: {reason}.",
         remedy=hint or "Write a condition on properties, such as: region = 'EU' AND price > 10.",
         code="SQL_INVALID",
     )
@@ -164,7 +164,7 @@ class _Parser:
         """Count levels that `_deeper` does not: `a = b = c …` adds one each time, too."""
         self._tests += 1
         if self._tests > _DEEPEST:
-            raise self._error(token, f"it compares more than {_DEEPEST} comparisons")
+            raise self._error(token, f"it has more than {_DEEPEST} comparisons")
 
     def _as_condition(self, node: Node, token: Token) -> Node:
         if isinstance(node, CONDITIONS):
@@ -319,7 +319,7 @@ class _Parser:
     def _decimal(self, token: Token) -> Node:
         value = float(token.text)
         if math.isinf(value):
-            raise self._error(token, "the number is too great for a double")
+            raise self._error(token, "the number is too large for a double")
         if not value:
             raise self._error(
                 token,

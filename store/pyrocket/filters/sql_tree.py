@@ -1,8 +1,8 @@
 """The tree of a SQL expression, made of values that can be sent to other processes.
 
 A node is either a value (a property's text, a literal) or a condition. A condition is true, false,
-unknown, or wrong: RocketMQ's evaluation ends with an exception there, and whatever has not been
-decided by then no longer matters. Source: RocketMQ's `filter.expression`.
+unknown, or wrong: RocketMQ's evaluation ends with an exception there, and parts not evaluated by
+then do not matter. Source: RocketMQ's `filter.expression`.
 """
 
 from dataclasses import dataclass
@@ -135,7 +135,7 @@ def is_constant(node: Node) -> bool:
 def texts_wanted(node: Node, name: str) -> frozenset[str] | None:
     """Return the texts one of which a property must have for the condition to be true.
 
-    None where the condition does not say.
+    None if the condition does not require one.
     """
     if isinstance(node, Equal) and Property(name) in (node.left, node.right):
         other = node.right if node.left == Property(name) else node.left

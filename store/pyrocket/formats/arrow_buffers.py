@@ -20,10 +20,10 @@ _VIEW = np.dtype([("length", "i4"), ("prefix", "i4"), ("buffer", "i4"), ("offset
 ignore the prefix."""
 
 _INLINE_BYTES = 12
-"""Views of up to so many bytes hold them in place of prefix, buffer and offset."""
+"""Values of up to this many bytes are stored in the view itself."""
 
 _EVENS = 1 << 15
-"""At least so many indices are cached: slices of a scan have fewer rows."""
+"""At least this many indices are cached: slices of a scan have fewer rows."""
 
 
 def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArray[np.generic]:

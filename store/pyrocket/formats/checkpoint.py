@@ -1,4 +1,4 @@
-"""The file `checkpoint`: what was certainly durable, by store time.
+"""The file `checkpoint`: up to which store times log, queues and index were durable.
 
     offset  size  field
     0       8     physicMsgTimestamp   store time of the last log record that is durable, ms
@@ -23,7 +23,7 @@ class Checkpoint:
     index_timestamp: int = 0
 
     def least(self, other: "Checkpoint") -> "Checkpoint":
-        """Return what both guarantee: the smaller of each time."""
+        """Return the smaller of each time: what both checkpoints guarantee."""
         return Checkpoint(
             min(self.log_timestamp, other.log_timestamp),
             min(self.queue_timestamp, other.queue_timestamp),

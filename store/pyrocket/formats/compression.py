@@ -32,7 +32,7 @@ MAX_INFLATED_BYTES = 128 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 
 COMPRESSED_FLAGS = SYS_COMPRESSED | SYS_ZLIB
-LACKS_FLAG = "its sysFlag says how its body is compressed, but not that it is"
+LACKS_FLAG = "its sysFlag has a compression type, but not the compressed flag"
 _CODECS = {SYS_LZ4: "lz4", SYS_ZSTD: "zstd"}
 
 
@@ -60,7 +60,7 @@ def inflate(body: bytes, sys_flag: int) -> bytes:
 
 
 def inflates(body: bytes, sys_flag: int) -> bool:
-    """Return whether the body is whole."""
+    """Return whether the body can be inflated completely."""
     try:
         inflate(body, sys_flag)
     except StoreDamagedError:

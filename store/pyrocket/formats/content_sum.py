@@ -1,7 +1,7 @@
-"""What the rows of a batch say, as two numbers: how many bytes, and the sum of their checksums.
+"""The content of a batch as two numbers: its bytes, and the sum of its rows' checksums.
 
 A replayed micro-batch is compared with what was published by these numbers, so they cover what the
-query makes and nothing else:
+query produces and nothing else:
 
 - covered: body, tags, keys, properties, sharding key, flag, the queue that a row names, its delay
   as given, and its topic where a column names it;
@@ -37,18 +37,18 @@ class ContentSum(NamedTuple):
     sum: int = 0
 
     def plus(self, other: "ContentSum") -> "ContentSum":
-        """Return the sum of both, whatever rows they are of."""
+        """Return the sum of both."""
         return ContentSum(self.bytes + other.bytes, (self.sum + other.sum) & _MASK)
 
 
 def content_sum(
     columns: SendColumns, topics: pa.StringArray | None = None
 ) -> tuple[ContentSum, SendColumns]:
-    """Return the sum of the rows, and the columns with the bodies' checksums, made on the way.
+    """Return the sum of the rows, and the columns with the bodies' checksums computed for it.
 
-    `topics` is the column that names each row's topic, if there is one. A row's number is made of
-    two CRC-32, of its body and of its attributes, which are written as in a properties block,
-    `name \\x01 value \\x02`; one that is null is left out.
+    `topics` is the column that names each row's topic, if there is one. A row's number combines two
+    CRC-32, of its body and of its attributes, which are written as in a properties block, `name
+    \\x01 value \\x02`; one that is null is left out.
     """
     crcs = crc32_of_values(columns.body)
     rows, size = crcs.astype(np.uint64), len(text_bytes(columns.body))

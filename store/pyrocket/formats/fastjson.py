@@ -17,7 +17,7 @@ PARSE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 def describe_error(error: Exception) -> str:
-    """Return what an error of `PARSE_ERRORS` means, for people."""
+    """Return a readable description of an error of `PARSE_ERRORS`."""
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} is not UTF-8"
     if isinstance(error, json.JSONDecodeError):

@@ -1,10 +1,10 @@
-"""The records of RocketMQ's transactions: half messages, and the op messages that end them.
+"""The records of RocketMQ's transactions: half messages, and the op messages that resolve them.
 
 A half message is stored in the half topic, without transaction bits. Its properties are its
-destination (REAL_TOPIC, REAL_QID), the producer group to ask (PGROUP) and how often it was asked
-(TRANSACTION_CHECK_TIMES). Each check re-appends it as a copy. An op message has the tag `d`, and
-its body lists queue offsets of half messages that have ended: one in decimal, as 4.x writes and
-reads it, or several, each followed by a comma, since 5.1. Source: `TransactionalMessageBridge`,
+destination (REAL_TOPIC, REAL_QID), the producer group to check with (PGROUP) and the number of
+checks (TRANSACTION_CHECK_TIMES). Each check re-appends it as a copy. An op message has the tag `d`,
+and its body lists queue offsets of half messages that are resolved: one in decimal, as 4.x writes
+and reads it, or several, each followed by a comma, since 5.1. Source: `TransactionalMessageBridge`,
 `TransactionalMessageServiceImpl`.
 """
 
@@ -31,7 +31,7 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.formats.record_fields import RecordFields
 
 OP_TAGS = "d"
-"""The tag of an op message: the half messages that it lists have ended."""
+"""The tag of an op message: the half messages that it lists are resolved."""
 
 _NAMES = (
     *(UNIQ_KEY, PGROUP, REAL_TOPIC, REAL_QID, TRANSACTION_CHECK_TIMES),
@@ -42,14 +42,13 @@ _DELAYS = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfMessage:
-    """A half message: its place, its destination, and the group to ask. Times are epoch ms.
+    """A half message: location, destination, and the group to check with. Times are epoch ms.
 
-    group, transaction_id (its UNIQ_KEY), topic: "" where the record names none.
-    queue_id: of the topic; -1 where the record names none.
-    checks: how often it was put back to be checked; None for never, -1 if that is no number.
-    immune_s: how long after it was born nobody asks; None for not at all, -1 if that is no number.
-    prepared: the queue offset of its first copy, if it was put back while it was immune.
-    content: checksum and length of the body as stored.
+    group, transaction_id (its UNIQ_KEY), topic: "" where the record names none. queue_id: of the
+    topic; -1 where the record names none. checks: how often it was re-appended for a check; None
+    for never, -1 if the value is not a number. immune_s: for how long after its born time it is not
+    checked; None if not set, -1 if not a number. prepared: the queue offset of its first copy, if
+    it was re-appended while it was immune. content: checksum and length of the body as stored.
     """
 
     queue_offset: int
@@ -68,7 +67,7 @@ class HalfMessage:
 
     @property
     def identity(self) -> tuple[str, int, tuple[int, int]] | None:
-        """What all copies of a half message share; None if it has no id."""
+        """A key that all copies of a half message share; None if it has no id."""
         if not self.transaction_id:
             return None
         return self.transaction_id, self.born_timestamp, self.content

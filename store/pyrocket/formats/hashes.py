@@ -21,7 +21,7 @@ from pyrocket.formats.property_columns import PropertyColumns
 
 _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _CHUNK = 1 << 16
-"""So many code units are hashed at a time, or one longer string: tables and sums stay in cache."""
+"""Number of code units hashed at a time, except in longer strings: tables stay in cache."""
 
 _SHORT = 512
 
@@ -51,7 +51,7 @@ def queues_for_keys(keys: pa.StringArray, queues: int) -> npt.NDArray[np.int32]:
 def java_hash_column(strings: pa.StringArray, before: int = 0) -> npt.NDArray[np.int32]:
     """Return the hash of each string (shape: the array's); a null is hashed as the empty string.
 
-    `before` is the hash of a text that stands before each of them.
+    `before` is the hash of a prefix of each of them.
     """
     if len(strings) == 0:
         return np.zeros(0, np.int32)
@@ -82,7 +82,7 @@ def _to_utf16(
 def _hash_runs(
     units: npt.NDArray[np.generic], offsets: npt.NDArray[np.int64], before: int
 ) -> npt.NDArray[np.int32]:
-    """Return the hash of each run units[offsets[i]:offsets[i+1]] behind a text of hash `before`."""
+    """Return the hash of each run units[offsets[i]:offsets[i+1]], continuing the hash `before`."""
     hashes = np.empty(len(offsets) - 1, np.uint32)
     first = 0
     while first < len(hashes):
@@ -97,7 +97,7 @@ def _hash_runs(
 def _hash_chunk(
     units: npt.NDArray[np.generic], offsets: npt.NDArray[np.int64], before: int
 ) -> npt.NDArray[np.uint32]:
-    """Return the hashes of runs that lie behind one another from 0 on, modulo 2³².
+    """Return the hashes of consecutive runs from 0 on, modulo 2³².
 
     31 is odd and so has an inverse w: unit·31^(end-1-i) is 31^(end-1) times unit·w^i, and the sum
     of those is a difference of one running sum over all runs.

@@ -1,6 +1,6 @@
 """Files of a RocketMQ 5 broker's timers: `config/timercheck` and `timerlog/<20 digits>`.
 
-`timercheck` says how far the broker has come. 4096 bytes, big-endian. Source: `TimerCheckpoint`.
+`timercheck` has the broker's progress. 4096 bytes, big-endian. Source: `TimerCheckpoint`.
 
     offset  size  field
     0       8     lastReadTimeMs          slots before it are delivered
@@ -15,8 +15,8 @@ The timer log consists of units of 52 bytes, big-endian. Source: `TimerLog`,
     offset  size  field
     0       4     size            52
     4       8     prevPosition    of the unit before in the same slot, -1 for the first
-    12      4     magic           1; 2: stored again at the slot's time, not delivered; 4: never
-                                  delivered, cancels the message that its properties name, if any
+    12      4     magic           1; 2: re-appended at the slot's time, not delivered; 4: never
+                                  delivered, cancels the message named in its properties, if any
     16      8     writeTime       epoch ms
     24      4     delay           slot's time less writeTime, ms
     28      8     physicalOffset
@@ -52,13 +52,13 @@ class TimerCheck:
 
 def encode_timer_check(check: TimerCheck) -> bytes:
     """Return the content of the file."""
-    words = check.read_ms, check.log_position, check.queue_offset, check.queue_offset
-    content = b"".join(word.to_bytes(8, "big", signed=True) for word in words)
+    fields = check.read_ms, check.log_position, check.queue_offset, check.queue_offset
+    content = b"".join(field.to_bytes(8, "big", signed=True) for field in fields)
     return content.ljust(TIMER_CHECK_BYTES, b"\0")
 
 
 def decode_timer_check(data: bytes) -> TimerCheck:
-    """Return what it says; a short file counts as zeros."""
+    """Return the content of the file; a short one counts as zeros."""
     padded = data.ljust(32, b"\0")
     read_ms, position, own, master = (
         int.from_bytes(padded[at : at + 8], "big", signed=True) for at in (0, 8, 16, 24)
@@ -67,9 +67,9 @@ def decode_timer_check(data: bytes) -> TimerCheck:
 
 
 def delivered_by(check: TimerCheck, entries: TimerEntries) -> npt.NDArray[np.bool_]:
-    """Return what a broker that has come so far has delivered for sure.
+    """Return which timers a broker with this checkpoint has certainly delivered.
 
-    Of what is due at `read_ms` itself it has delivered what it has rounded down.
+    Of those due exactly at `read_ms` it has only delivered the ones it rounded down.
     """
     known = entries["queue_offset"] < check.queue_offset
     return np.asarray(known & (entries["due"] < check.read_ms))
@@ -94,10 +94,10 @@ _DEFAULT, _ROLL, _DELETE = 1, 2, 4
 _BLANK_BYTES = 16
 _BLANK_MAGIC = (0xBBCCDDEE ^ 1880681586 + 8) & 0xFFFFFFFF
 ROLL_MS = 2 * 24 * 3_600_000
-"""What is further ahead is stored anew after about as long: timerRollWindowSlot."""
+"""Timers due later than this are re-appended after about as long: timerRollWindowSlot."""
 
 HOLDS_MS = ROLL_MS // 2 - 3_600_000
-"""So long all units have slots that are still to come."""
+"""For this long after writing, the slots of all units are in the future."""
 
 Units = npt.NDArray[np.void]
 
@@ -105,7 +105,7 @@ Units = npt.NDArray[np.void]
 def units_of(entries: TimerEntries, now_ms: int) -> Units:
     """Return the units of timers, in the order of their queue offsets; `previous` is not set.
 
-    Overdue ones are put into the slot of now.
+    Overdue timers are put into the current slot.
     """
     written = now_ms - now_ms % SLOT_MS
     slots = np.maximum((entries["due"] - 1) // SLOT_MS * SLOT_MS, written)
@@ -122,10 +122,10 @@ def units_of(entries: TimerEntries, now_ms: int) -> Units:
 
 
 def marker_of(last: Entries, before_ms: int) -> Units:
-    """Return a last unit that delivers nothing, whatever its message is.
+    """Return a final unit that causes no delivery, whatever its message is.
 
-    A broker goes on in the queue behind the message of the last unit. Its slot is past, but a
-    broker begins with the slot of what is late, and may come to it all the same. Source:
+    A broker continues in the queue after the message of the last unit. The unit's slot is in the
+    past, but a broker starts at the oldest overdue slot and may still process it. Source:
     `TimerMessageStore.reviseQueueOffset`, `TimerDequeueGetMessageService`.
     """
     units = np.zeros(len(last), UNIT)
@@ -141,19 +141,19 @@ def slot_times(units: Units) -> Ints:
 
 
 def positions(count: int, file_bytes: int) -> Ints:
-    """Return where so many units lie, from the beginning on."""
+    """Return the positions of the first `count` units."""
     numbers = np.arange(count)
     per_file = units_per_file(file_bytes)
     return numbers // per_file * file_bytes + numbers % per_file * UNIT_BYTES
 
 
 def units_per_file(file_bytes: int) -> int:
-    """Return how many units a file has: a blank has to fit behind each."""
+    """Return how many units fit into a file, leaving room for a blank after each."""
     return (file_bytes - UNIT_BYTES - _BLANK_BYTES) // UNIT_BYTES + 1
 
 
 def chain(units: Units, places: Ints) -> None:
-    """Set `previous` of units that lie at these places."""
+    """Set `previous` of the units at these positions."""
     times = slot_times(units)
     order = np.lexsort((places, times))
     same = times[order][1:] == times[order][:-1]
@@ -163,5 +163,5 @@ def chain(units: Units, places: Ints) -> None:
 
 
 def encode_timer_blank(left: int) -> bytes:
-    """Return what stands behind the last unit of a full file."""
+    """Return the blank unit that follows the last unit of a full file."""
     return left.to_bytes(4, "big") + bytes(8) + _BLANK_MAGIC.to_bytes(4, "big")

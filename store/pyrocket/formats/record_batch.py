@@ -150,7 +150,7 @@ class Chunk(Protocol):
 
     @property
     def tags_codes(self) -> Ints:
-        """What the queue entries say besides."""
+        """The tags codes of their queue entries."""
 
     @property
     def crc_room(self) -> bool:
@@ -158,22 +158,22 @@ class Chunk(Protocol):
 
     @property
     def delays(self) -> Ints | None:
-        """With these the tags code is the store time and so many ms."""
+        """If given, the tags code is the store time plus this many ms."""
 
     @property
     def keys(self) -> MessageKeys | None:
-        """What they are found by; None if that is not known."""
+        """Their keys for the key index; None if they were not extracted."""
 
     def __len__(self) -> int:
         """Return the number of records."""
 
     def load(self) -> EncodedBatch:
-        """Return the records; they need not last longer than until others are loaded."""
+        """Return the records; they are valid until the next ones are loaded."""
 
 
 @dataclass(frozen=True)
 class Appended:
-    """Where the records of one batch went, in the batch's order."""
+    """Where the records of one batch were stored, in the batch's order."""
 
     batch: Chunk
     physical_offsets: Ints
@@ -321,7 +321,7 @@ def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.Bin
 
 _ROOM = crc_tails(np.zeros(1, np.int64)).tobytes()
 _ENDINGS = pa.array([b"", _ROOM, b"\x02" + _ROOM], pa.binary())
-"""If it does not fit; after properties that end with \\x02, or are empty; after others."""
+"""No room; room after properties that end with \\x02 or are empty; room after others."""
 
 
 def with_crc_room(batch: EncodedBatch, file_bytes: int) -> EncodedBatch:

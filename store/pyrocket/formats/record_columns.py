@@ -63,7 +63,7 @@ def plain_bodies(fields: RecordFields, most: int) -> pa.BinaryArray:
 def _inflate_some(fields: RecordFields, rows: Ints, room: Ints) -> list[bytes]:
     """Return the plain bodies of `rows`, up to the first that has no room.
 
-    It has where those before it have less than its `room` of bytes.
+    A row has room if the bodies before it have fewer bytes than its `room`.
     """
     data = memoryview(fields.buffer)
     starts = fields.body_start[rows]
@@ -86,7 +86,7 @@ def _inflate_some(fields: RecordFields, rows: Ints, room: Ints) -> list[bytes]:
 
 
 def _put_in(fields: RecordFields, rows: Ints, plain: list[bytes]) -> pa.BinaryArray:
-    """Return the bodies as stored, but for those at `rows`: these are `plain`, copied once."""
+    """Return the bodies as stored, with those at `rows` replaced by `plain`; copies once."""
     lengths = fields.body_length.astype(np.int32)
     lengths[rows] = np.fromiter(map(len, plain), np.int32, len(plain))
     bounds = np.concatenate((np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)))
@@ -96,7 +96,7 @@ def _put_in(fields: RecordFields, rows: Ints, plain: list[bytes]) -> pa.BinaryAr
 
 
 def _between(fields: RecordFields, rows: Ints, plain: list[bytes]) -> Iterator[bytes | memoryview]:
-    """Yield what the data of all bodies consists of: `plain`, and what stands between those."""
+    """Yield the pieces of the data of all bodies: `plain`, and the bytes between those."""
     others = np.ones(len(fields), bool)
     others[rows] = False
     data = text_bytes(fields.part(others).bodies()).data
@@ -110,7 +110,7 @@ def _between(fields: RecordFields, rows: Ints, plain: list[bytes]) -> Iterator[b
 
 
 def _check_flags(fields: RecordFields) -> None:
-    """Raise StoreDamagedError at a body that is compressed, and not said to be."""
+    """Raise StoreDamagedError at a body that is compressed without the compressed flag."""
     flags = fields.sys_flag
     doubtful = ((flags & SYS_COMPRESSION_MASK) != 0) & ((flags & SYS_COMPRESSED) == 0)
     if not doubtful.any():
@@ -175,7 +175,7 @@ def check_columns(columns: Sequence[str], known: Iterable[str] = SCAN_COLUMNS) -
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:
         raise SchemaError(
-            f"these messages have no column {unknown[0]!r}." if unknown else "name a column.",
+            f"these messages have no column {unknown[0]!r}." if unknown else "no column is named.",
             remedy=f"They have {', '.join(known)}.",
             code="COLUMN_UNKNOWN",
         )

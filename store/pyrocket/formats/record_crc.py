@@ -141,7 +141,7 @@ def crc_is_right(record: bytes | memoryview, properties_length: int) -> bool:
 
 
 def crc_holds(record: bytes | memoryview, properties_length: int) -> bool:
-    """Whether a record without a checksum, or with one, is undamaged as far as that shows.
+    """Whether a record is undamaged as far as its checksum shows, if it has one.
 
     A checksum is recognized by its name after a separator; if one of these is damaged, by its
     digits, which are hardly right by chance.

@@ -1,4 +1,4 @@
-"""The fields of many records at once: gathered from raw log bytes, checked, never copied twice.
+"""The fields of many records at once: gathered from raw log bytes and checked.
 
 Nothing read from disk is trusted: `check_structure` proves for all records at once that the lengths
 in each record add up, before any is used as a position (Arrow aborts the process if offsets
@@ -252,7 +252,7 @@ class RecordFields:
         self.demand(self.properties_length == room - len(name), _SUM)
 
     def _demand_of_index(self, holds: Bools, reason: str) -> None:
-        """Demand something that also fails if the index that points to the record is damaged."""
+        """Demand a condition that can also fail because the index entry is damaged."""
         self.demand(holds, reason, VERIFY_FIRST)
 
     def demand(self, holds: Bools, reason: str, remedy: str = _RESTORE) -> None:

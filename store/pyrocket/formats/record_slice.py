@@ -19,7 +19,7 @@ from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.message import MessageQueue
 
 _MIN_ROWS, _MIN_BYTES = 4096, 1 << 20
-"""A batch that has either is handed on; smaller ones are joined first."""
+"""A batch that reaches either limit is yielded; smaller ones are joined first."""
 
 
 @dataclass(frozen=True)

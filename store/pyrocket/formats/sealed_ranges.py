@@ -35,7 +35,7 @@ class SealedRanges:
         return bool(self.ranges) and self.ranges[-1][1] == OPEN_END
 
     def at(self, log_end: int, *, sealing: bool) -> "SealedRanges":
-        """Return the ranges for a log that goes on at `log_end`, with checksums if `sealing`."""
+        """Return the ranges for a log that continues at `log_end`, with checksums if `sealing`."""
         kept = [(start, min(end, log_end)) for start, end in self.ranges if start < log_end]
         if sealing and kept and kept[-1][1] == log_end:
             kept[-1] = (kept[-1][0], OPEN_END)
@@ -51,5 +51,5 @@ Sealed = Callable[[], SealedRanges]
 
 
 def not_sealed() -> SealedRanges:
-    """Return that no range has checksums."""
+    """Return no ranges: no record is required to have a checksum."""
     return NOT_SEALED

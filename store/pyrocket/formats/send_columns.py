@@ -56,7 +56,7 @@ _TICKS_PER_MS = {"us": 1000, "ns": 1_000_000}
 
 @dataclass(frozen=True)
 class SendDelays:
-    """Checked columns as int64, null where a row says nothing; an absent column is None.
+    """Checked columns as int64, null where a row has no value; an absent column is None.
 
     `delay` and `deliver_at` are milliseconds, the latter since the epoch, rounded up.
     """
@@ -110,7 +110,7 @@ def _parse_all(text: pa.StringArray) -> pa.Int64Array:
         pc.and_(given, delays.is_null()),
         "MESSAGE_ILLEGAL",
         lambda row: (
-            f"has the delay {text[row].as_py()!r}; it has to be like '90s', '10m', '2h30m' or '1d'"
+            f"has the delay {text[row].as_py()!r}; use a form such as '90s', '10m', '2h30m' or '1d'"
         ),
     )
     return delays

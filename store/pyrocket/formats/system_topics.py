@@ -17,13 +17,13 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 """Half messages, all in queue 0."""
 
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-"""Op messages: each says that half messages have ended."""
+"""Op messages: each lists half messages that are resolved."""
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 """The consumer group whose offsets are how far the half and op topics have been processed."""
 
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""Half messages that were checked too often."""
+"""Half messages that reached the maximum number of checks."""
 
 SINK_TOPIC = "rmq_sys_pyrocket_sink"
 """Ours: one message for each published batch of a sink."""

@@ -1,4 +1,4 @@
-"""What is kept of each message that waits in the timer topic: 48 bytes, little-endian.
+"""The index entry of a message in the timer topic: 48 bytes, little-endian.
 
      0  due (8)              epoch ms, at least 1
      8  queueOffset (8)      in queue 0 of the timer topic
@@ -6,11 +6,12 @@
     24  key (8)              hash of its topic and unique id: `_keys`
     32  size (4)
     36  copies (4)           which copy of the message it is, 0 for the first; -1: a cancellation
-    40  check (8)            of all that: zeros and torn entries do not have it
+    40  check (8)            of all fields before it; zeros and torn entries do not match
 
-A message may be stored anew while it waits: RocketMQ does so every two days (TIMER_ROLL_TIMES),
-this store when old log files go. Then the last copy counts. A cancellation (TIMER_DEL_UNIQKEY)
-holds for the message of its key in its slot, the second that ends with its due time or later.
+A message may be re-appended while it waits: RocketMQ does so every two days (TIMER_ROLL_TIMES),
+this store before it deletes old log files. Then the last copy counts. A cancellation
+(TIMER_DEL_UNIQKEY) applies to the message with its key in the same slot: the second up to and
+including whose end messages are due.
 """
 
 import numpy as np
@@ -58,7 +59,7 @@ _LAST_FACTOR = np.uint64(0xFF51AFD7ED558CCD)
 
 
 def timer_entries(records: RecordFields, queue_offsets: Ints) -> TimerEntries:
-    """Return the entries of checked records of the timer topic, sealed."""
+    """Return the entries of checked records of the timer topic, with their checks set."""
     columns = PropertyColumns(records.properties())
     entries = np.zeros(len(records), TIMER_ENTRY)
     entries["due"] = due_times(columns)
@@ -76,8 +77,8 @@ def due_times(columns: PropertyColumns) -> Ints:
     """Return when messages with these properties are due, epoch ms, at least 1.
 
     A RocketMQ broker rounds TIMER_OUT_MS down to the second before, or to the one before that if
-    the time is a whole second, and delivers when that second is over. TIMER_DELIVER_MS, where it
-    is what it was made of, is exact. Without either a message is due at once. Source:
+    the time is a whole second, and delivers when that second is over. TIMER_DELIVER_MS is exact if
+    TIMER_OUT_MS was derived from it. A message with neither is due at once. Source:
     `HookUtils.transformTimerMessage`, `TimerMessageStore.dequeue`.
     """
     out = np.maximum(numbers(columns.column(TIMER_OUT_MS), _TIME), 0)
@@ -96,12 +97,12 @@ def slots(dues: Ints) -> Ints:
 
 
 def slot_start(due_ms: int) -> int:
-    """Return the time behind which the slot of a due time begins."""
+    """Return the start of the slot of a due time, which is not part of the slot itself."""
     return (due_ms - 1) // SLOT_MS * SLOT_MS
 
 
 def places(entries: TimerEntries) -> Hashes:
-    """Return a hash of key and slot: equal for copies of one message and what cancels it."""
+    """Return a hash of key and slot: equal for all copies of a message and its cancellation."""
     slot = slots(entries["due"]).astype(np.uint64)
     return _mixed(entries["key"] ^ _mixed(slot))
 
@@ -112,10 +113,10 @@ def marks(entries: TimerEntries) -> Hashes:
 
 
 def delete_keys(topics: pa.StringArray, ids: pa.StringArray) -> pa.StringArray:
-    """Return what a message is named by: topic, `+` and unique id; null without one of them.
+    """Return the keys for cancelling messages: topic, `+` and unique id; null if one is missing.
 
-    Source: `TimerMessageStore.buildDeleteKey`. RocketMQ 5.0 to 5.2, and 5.5 unless told otherwise,
-    leave out the topic: then it is that of the cancellation.
+    Source: `TimerMessageStore.buildDeleteKey`. RocketMQ 5.0 to 5.2, and 5.5 by default, leave out
+    the topic: then it is that of the cancellation.
     """
     return pc.if_else(
         pc.match_substring(ids, "+"), ids, pc.binary_join_element_wise(topics, ids, "+")
@@ -129,7 +130,7 @@ def seal(entries: TimerEntries) -> TimerEntries:
 
 
 def sound(entries: TimerEntries) -> TimerEntries:
-    """Return those that were written whole."""
+    """Return the entries that were written completely."""
     return entries[entries["check"] == _checks(entries)]
 
 
@@ -140,7 +141,7 @@ def _checks(entries: TimerEntries) -> Hashes:
 
 
 def check_of(*parts: Ints | Hashes) -> Hashes:
-    """Return a check of each row of four columns; never that of zeros."""
+    """Return a check of each row of four columns; zeros have no valid check."""
     check = np.full(len(parts[0]), 0x70795F72_6F636B65, np.uint64)
     for part, factor in zip(parts, _FACTORS, strict=True):
         check = _mixed(check ^ part.astype(np.uint64) * np.uint64(factor))
@@ -154,18 +155,18 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def _keys(records: RecordFields, columns: PropertyColumns, cancelled: pa.StringArray) -> Hashes:
-    """Return hashes of the messages' names, for a cancellation that of what it cancels.
+    """Return hashes of the messages' keys; a cancellation has the hash of the message it cancels.
 
-    What has no name, because its producer gave it no id, is known by its birth and its body.
+    A message without a unique id is identified by its born time and body checksum.
     """
     ids = pc.coalesce(cancelled, columns.column(UNIQ_KEY))
     names = delete_keys(columns.column(REAL_TOPIC), ids)
     keys = fnv1a_column(pc.fill_null(names, ""))
-    nameless = ~_is_given(names)
-    if nameless.any():
+    without_key = ~_is_given(names)
+    if without_key.any():
         born = records.field("born_timestamp").astype(np.uint64)
         body = records.field("crc").astype(np.uint64) << np.uint64(32)
-        keys[nameless] = _mixed(_mixed(born) ^ body)[nameless]
+        keys[without_key] = _mixed(_mixed(born) ^ body)[without_key]
     return keys
 
 

@@ -1,11 +1,11 @@
-"""How many timers each bucket holds: rows of 40 bytes, little-endian, behind one another.
+"""How many timers each bucket holds: consecutive rows of 40 bytes, little-endian.
 
- 0  timed (8)   taken in up to this queue offset
- 8  start (8)   the bucket's name; -1: a mark, which ends what was taken in at once
-16  count (8)   entries that were put there; of a mark: rows before it
-24  sum (8)     of their checks, modulo 2^64; of a mark: of the checks of all rows before it
-                that are no marks
-32  check (8)   of all that
+ 0  timed (8)   indexed up to this queue offset
+ 8  start (8)   the bucket's name; -1: a mark, which ends the rows of one update
+16  count (8)   entries added to it; of a mark: the number of rows before it
+24  sum (8)     of their checks, modulo 2^64; of a mark: of the checks of all rows before
+                it that are not marks
+32  check (8)   of all fields before it
 """
 
 import numpy as np
@@ -47,9 +47,9 @@ def sealed(rows: TallyRows, first: int = 0) -> TallyRows:
 
 
 def decode_tally(data: bytes, timed: int) -> TallyRows | None:
-    """Return the rows up to the mark of `timed`; None where it is missing or they are damaged.
+    """Return the rows up to the mark of `timed`; None if it is missing or they are damaged.
 
-    What stands behind it is of somebody who died, or of later.
+    Rows after it are from a writer that died, or newer than `timed`.
     """
     rows = np.frombuffer(data, TALLY, len(data) // TALLY_BYTES)
     at = np.flatnonzero((rows["start"] == MARK) & (rows["timed"] == timed))

@@ -32,7 +32,7 @@ class Placement:
 
 
 class CommitLog:
-    """Reads and writes records at log offsets. Knows no queues, takes no locks.
+    """Reads and writes records at log offsets. It does not know about queues and takes no locks.
 
     `sealed` returns the ranges in which records must have a checksum of the whole record.
     """

@@ -14,8 +14,8 @@ woken first, so that the disk is not idle while many wake. If a leader dies, the
 themselves after a few ms (`SharedEvent`).
 
 With asynchronous flushing a thread of each store flushes at an interval if enough pages are dirty,
-and after the thorough interval whatever is dirty (RocketMQ's `FlushRealTimeService`). The thread
-sleeps while nothing is dirty, and ends with the store.
+and after the thorough interval in any case (RocketMQ's `FlushRealTimeService`). The thread sleeps
+while nothing is dirty, and ends with the store.
 """
 
 import threading
@@ -57,8 +57,10 @@ _GATHER_POLL_SECONDS = 0.0001
 _LONGEST_GATHER_NS = 50_000_000
 
 AfterSync = Callable[[int, int, Mapping[int, int]], None]
-"""Called with the durable end of the log; a store time, all messages older than which precede that
-end; and the services' cursors, whose deliveries precede it, too."""
+"""Called with the durable end of the log, a store time, and the services' cursors.
+
+All messages older than the store time, and all deliveries that the cursors count, precede that end.
+"""
 
 
 class Flusher:
@@ -293,7 +295,7 @@ class FlushService:
                 began = time.monotonic()
 
     def _tried(self) -> bool:
-        """Flush. A failure is kept in the shared state, and the next append raises it."""
+        """Flush. A failure is recorded in the shared state, and the next append raises it."""
         try:
             self._flush()
         except StoreUnavailableError as error:

@@ -24,7 +24,7 @@ from pyrocket.log.commit_log import CommitLog
 WINDOW_BYTES = 16 * 1024 * 1024
 _HEAD_BYTES = HEADER_BYTES + 2 * HOST_V6_EXTRA
 _MAX_BESIDE_BODY = 1 << 17
-"""Header, topic and properties of any record take less."""
+"""Upper bound for the size of header, topic and properties of a record."""
 
 
 def walk(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:

@@ -238,9 +238,9 @@ def keep_tail(
 ) -> None:
     """Keep what a recovery is about to cut off the log at `start`, and log it.
 
-    Bytes are kept if there are whole records among them, or if `missing` bytes were durable.
-    On a full disk they are not: they were never acknowledged as durable, and the way to room for
-    others is through this recovery.
+    Bytes are kept if there are whole records among them, or if `missing` bytes were durable. On a
+    full disk they are not: they were never acknowledged as durable, and only this recovery can make
+    room for others.
     """
     end = written_after(log, start)[1]
     check = LogCheck(log, lambda count, name: None, end_is_known=False)
@@ -268,7 +268,7 @@ def keep_tail(
         _log.error("%s could not be kept: %s", target, error)
         return
     _log.warning("what is cut off is kept in %s", target)
-    # Not this one, whatever the clock says.
+    # Never this one, even if the clock went back.
     others = {each for each in listed(own) if _NAME.fullmatch(each.name) and each.suffix} - {target}
     for old in sorted(others, key=_time_and_offset)[: 1 - MAX_TAILS]:
         io.unlink(old)

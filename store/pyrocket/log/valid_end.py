@@ -137,7 +137,7 @@ def _check_may_go(run: RecordFields, at: int, durable: Durable) -> None:
         raise StoreDamagedError(
             f"corrupt log: the record at {int(run.physical_offset[at])}, offset"
             f" {int(run.queue_offset[at])} of queue {int(run.queue_id[at])} of"
-            f" {run.topics()[at].as_py().decode()!r}, does not go on where the queue was.",
+            f" {run.topics()[at].as_py().decode()!r}, does not continue its queue.",
             remedy=KEEP_WHAT_FOLLOWS,
             code="QUEUE_GAP",
         )
@@ -177,7 +177,7 @@ def record_fault(data: memoryview, offset: int, sealed: SealedRanges = NOT_SEALE
     except StoreDamagedError as error:
         return error.message
     if record.physical_offset != offset:
-        return f"it names another place, {record.physical_offset}."
+        return f"it names another physical offset, {record.physical_offset}."
     begin = offset + record.size - len(record.properties)
     return f"{_TORN}." if _is_torn(record.properties, begin) else ""
 
@@ -210,13 +210,13 @@ def _lacks_a_sector(run: RecordFields) -> npt.NDArray[np.bool_]:
 
 def _check_topic(topic: bytes) -> None:
     if not _TOPIC.fullmatch(topic.decode("ascii", "replace")):
-        raise StoreDamagedError(f"{topic!r} is no topic.")
+        raise StoreDamagedError(f"{topic!r} is not a legal topic name.")
 
 
 _GLANCE_BYTES = 4096
 _LONGEST = HEADER_BYTES + MAX_BODY_BYTES + MAX_PROPERTIES_BYTES + MAX_TOPIC_BYTES
 _TAIL_BYTES = 2 * _LONGEST
-"""At least one record begins and ends in so many bytes, or the file was cut in its first."""
+"""A record begins and ends within this many bytes, unless the file was cut in its first."""
 
 
 def is_cut(path: Path, start: int) -> bool:

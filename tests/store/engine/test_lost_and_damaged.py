@@ -46,7 +46,7 @@ def test_what_was_readable_stays_readable_and_writers_go_on(path, caplog, lost, 
         with Store.open(path, config=SMALL) as store:
             assert store.append(message(b"on")).queue_offset == COUNT + more
     assert readable(path) == before | {COUNT, COUNT + 1, COUNT + 2}
-    assert "queues lack files, and the log cannot tell what they held: corrupt log" in caplog.text
+    assert "queues lack files that cannot be rebuilt from the log: corrupt log" in caplog.text
 
 
 def test_offsets_are_not_given_again_where_the_last_files_went(path):

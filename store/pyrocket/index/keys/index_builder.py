@@ -4,9 +4,9 @@ Each append notes its keys (`PendingKeys`). A writer moves the notes into the in
 is CATCH_UP_BYTES behind the log, or PUT_ITEMS keys are noted, under the write lock, and all of them
 before a clean shutdown. Keys that were not noted are read from the log in slices of about
 SLICE_BYTES, one exclusive section each, at most AT_ONCE_BYTES after one append, which takes about
-100 ms. INDEXED is how far the index is complete. The files say it too, and win where the two
-differ, because files can be removed: they are checked before each slice, and soon after the folder
-has changed (`IndexFiles`). Readers search the rest of the log themselves (`UnindexedTail`).
+100 ms. INDEXED is how far the index is complete. The files show it too, and take precedence,
+because files can be removed: they are checked before each slice, and soon after the folder has
+changed (`IndexFiles`). Readers search the rest of the log themselves (`UnindexedTail`).
 
 A RocketMQ broker that our lock will refuse has loaded the store before: it removes the file that is
 not full, and others that its checkpoint does not cover, and builds new ones from the offset at
@@ -172,10 +172,10 @@ SLICE_BYTES = 8 * 1024 * 1024
 """An exclusive section ends after the run of the log, 16 MiB at most, that reaches this size."""
 
 AT_ONCE_BYTES = 64 * 1024 * 1024
-"""After so many bytes the append returns and the next one continues, unless it was longer."""
+"""After this many bytes the append returns and the next one continues."""
 
 _MAX_AGAIN = 3
-"""So often a slice is built again, before it is clear that its files never count."""
+"""Number of attempts to build a slice before its files are taken as never counting."""
 
 
 class IndexBuilder:
@@ -228,7 +228,7 @@ class IndexBuilder:
             _log.warning("the keys of an append to %s were not noted: %s", self._layout.root, error)
 
     def defer(self, size: int) -> None:
-        """Let `catch_up` index so many bytes, just appended with more keys than can be noted."""
+        """Leave this many bytes, just appended with more keys than can be noted, to `catch_up`."""
         self._left = size
 
     def catch_up(self, turn: Callable[[], AbstractContextManager[None]]) -> None:

@@ -3,10 +3,10 @@
 A batch is written in this order: the items, after the last one that counts; the slots that point to
 them; the header, which makes them count and moves endPhyOffset. A writer that dies in between
 leaves items that do not count, and perhaps slots that point to them. The next batch begins at the
-same record, because the header says how far the file goes (`KeyIndex.append`), and so writes the
-same items to the same places. What a slot pointed to before is then read from the item that the
-dead writer wrote, which was written before the slot. Repeating a batch changes no byte, however the
-log is cut into batches. None of this holds after a power loss: then only full files that were made
+same record, because the header has the end of the file (`KeyIndex.append`), and so writes the same
+items to the same places. What a slot pointed to before is then read from the item that the dead
+writer wrote, which was written before the slot. Repeating a batch changes no byte, however the log
+is cut into batches. None of this holds after a power loss: then only full files that were made
 durable count (`KeyIndex.durable`).
 
 Readers follow slots to items that do not count yet as well, so they miss nothing while a batch is
@@ -86,7 +86,7 @@ class IndexFile:
         """Return the header as it is now. Raises StoreDamagedError if it is invalid."""
         header = IndexHeader.decode(os.pread(self._descriptor, HEADER_BYTES, 0))
         if not 1 <= header.count <= self.geometry.items or header.end_offset < 0:
-            raise damaged(self.path, f"its header says {header}")
+            raise damaged(self.path, f"its header is {header}")
         return header
 
     def items(self, first: int, last: int) -> npt.NDArray[np.void]:
@@ -267,7 +267,7 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class IndexFileInfo:
-    """A file as it was when it was inspected; `inode` tells it from others of its name.
+    """A file as it was when inspected; `inode` distinguishes it from others of this name.
 
     header_error: how the header contradicts the items; "" if it does not. times_agree: whether the
     header's times are as far apart as the items'.

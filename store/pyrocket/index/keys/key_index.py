@@ -1,7 +1,7 @@
 """The key index: a sequence of index files, the newest of which grows.
 
-Appending needs the write lock. Each file's header says how far it goes; whether a file continues
-where the one before ends is checked by `IndexCoverage`. Source: `IndexService`.
+Appending needs the write lock. Each file's header has its end; whether a file continues where the
+one before ends is checked by `IndexCoverage`. Source: `IndexService`.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The queues that have changed since the last checkpoint.
 
-A checkpoint makes queues durable and notes where they end. Without this it would have to go through
-all of them. Other processes append, too, so this process knows the changed queues only of a range
-of the log: one of which it has written all entries itself.
+A checkpoint makes queues durable and notes where they end. Without this it would have to examine
+all queues. Other processes append, too, so this process knows the changed queues only for a range
+of the log whose entries it has all written itself.
 """
 
 from threading import Lock

@@ -23,7 +23,7 @@ from pyrocket.formats.queue_entry import (
 
 _FILES_IN_DOUBT = 3
 _NEAR = 64
-"""So many entries are read at once where a queue is expected to end."""
+"""Number of entries that are read at once where a queue is expected to end."""
 
 _WHOLE_LOG = 2**63 - 1
 
@@ -248,14 +248,14 @@ class ConsumeQueue:
         self._hint = 0
         return end
 
-    def has_behind_damage(self, log_end: int, before: int, *, at_gap: bool = True) -> bool:
+    def has_entries_after_damage(self, log_end: int, before: int, *, at_gap: bool = True) -> bool:
         """Whether there are entries of records before `before` after the end that `cut` finds."""
         end = self._sound_end(log_end, at_gap=at_gap)
         for start in self.run.starts():
             first = start // ENTRY_BYTES
-            behind = first + self.run.file_bytes // ENTRY_BYTES
-            if behind > end:
-                rest = self.entries(max(first, end), behind)
+            stop = first + self.run.file_bytes // ENTRY_BYTES
+            if stop > end:
+                rest = self.entries(max(first, end), stop)
                 used = (rest["size"] > 0) & (rest["size"] != PRE_BLANK_SIZE)
                 if (used & (rest["physical_offset"] < before)).any():
                     return True

@@ -1,7 +1,8 @@
-"""Whether a log's records go on one by one in their queues.
+"""Whether the records of a log continue their queues without gaps.
 
-What lies behind the durable end of a log may be left over from an earlier end: whole records that
-no queue ever had in this order. RocketMQ does not look; rebuilding queues from such records fails.
+After the durable end of a log there may be whole records left over from before a truncation, with
+queue offsets that do not continue the queues. RocketMQ does not check for these; rebuilding queues
+from such records fails.
 """
 
 from collections.abc import Callable
@@ -13,21 +14,21 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.dispatcher import queue_rows
 
 SYS_INNER_BATCH = 0xC0
-"""5.x: one record that takes several queue offsets."""
+"""5.x: one record that occupies several queue offsets."""
 
 
 class OffsetContinuity:
-    """Follows a log from some record on; the first of each queue may have any offset."""
+    """Checks consecutive runs of a log; the first record of each queue may have any offset."""
 
     def __init__(self, first_offset: Callable[[str, int], int]) -> None:
         self._first_offset = first_offset
         self._next: dict[tuple[str, int], int] = {}
 
-    def follow(self, run: RecordFields) -> int:
-        """Return how many records of the next run, the first ones, go on in their queues.
+    def check(self, run: RecordFields) -> int:
+        """Return how many records of the next run, from its first on, continue their queues.
 
-        A queue goes on with the next offset, or at 0: so does Java with a topic that was deleted
-        and made again. What lies before the end of a deleted topic of ours counts without a look.
+        A queue continues with the next offset, or restarts at 0, as Java does for a topic that was
+        deleted and created again. Records of a topic that this store deleted are not checked.
         """
         good = len(run)
         for queue, rows in queue_rows(run):

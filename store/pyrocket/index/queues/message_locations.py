@@ -110,6 +110,6 @@ def _missing(log: CommitLog, locations: MessageLocations, row: int) -> PyrocketE
             f"the log file with {where} was cleaned away.", remedy="Look the messages up again."
         )
     return StoreDamagedError(
-        f"corrupt record at {where}: there is no whole one.",
+        f"corrupt record at {where}: there is no whole record.",
         remedy="Restore the log file from a backup.",
     )

@@ -22,7 +22,7 @@ from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 
 BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
-RESTORE_FROM_BACKUP = "Restore it from a backup; `pyrocket verify` says what else is missing."
+RESTORE_FROM_BACKUP = "Restore it from a backup; `pyrocket verify` shows what else is missing."
 
 
 def missing_log_file(queue: ConsumeQueue, log: FileQueue, end: int) -> int | None:

@@ -25,13 +25,13 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan
 
 _FIRST_READ, _LONGEST_READ = 1024, 65_536
-"""Entries; each read is twice as long as the one before, so that few are read in vain."""
+"""Entries; each read is twice as long as the one before, so that few are read unnecessarily."""
 
 _MAX_SUMMED = 256
-"""So many entries are summed rather than sampled: one read returns them all."""
+"""Up to this many entries are summed rather than sampled: one read returns them all."""
 
 _MAX_GAP = 512
-"""So many entries between two wanted ones are read rather than skipped."""
+"""A gap of up to this many entries is read rather than skipped."""
 
 _HEAD_BYTES = 96
 _NO_ENTRY = -1
@@ -153,7 +153,7 @@ def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
 
 
 def _deleted(error: PyrocketError) -> int:
-    """Return the time of a deleted message; a missing one is raised."""
+    """Return the time of a deleted message; raise an error if it is missing."""
     if isinstance(error, OffsetOutOfRangeError):
         return _DELETED
     raise error

@@ -11,11 +11,11 @@ from pyrocket.errors import TopicNameError
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 
 _MAX_OPEN = 64
-"""So many queues keep their files open, up to four each: a process has about 1,000 descriptors."""
+"""Number of queues that keep files open, up to four each: a process has about 1,000 descriptors."""
 
 _MAX_NAME_BYTES = 255
 _MAX_CLOSED = 4096
-"""So many closed queues keep a hint where they end."""
+"""Number of closed queues for which a hint of their end is kept."""
 
 
 class QueueTable:
@@ -76,8 +76,8 @@ class QueueTable:
     def close(self) -> None:
         """Close all files; queues that were returned open theirs again when used.
 
-        The queues stay in the table: another thread may be using one, and two objects that write
-        the same files would not know of each other, nor would anything close the first one's.
+        The queues stay in the table: another thread may be using one, and two objects for the same
+        files would not see each other's writes, and the first one would never be closed.
         """
         with self._lock:
             for queue in (*self._open.values(), *self._closed.values()):

@@ -1,7 +1,7 @@
-"""Recovery: find the end of the log, cut what lies behind it, make the queues agree.
+"""Recovery: find the valid end of the log, truncate it there, make the queues match it.
 
-Runs alone, before the shared state is valid, and sets it. No whole record that was durable
-is cut: a log with one after a damaged place is refused.
+Runs with exclusive access to the store, before the shared state is valid, and sets it. A whole
+record that was durable is never cut off: a log that has one after a damaged place is refused.
 """
 
 import logging
@@ -63,11 +63,11 @@ class Recovered:
 
 
 _STRUCTURES = 2**48
-"""The word may hold anything after a boot; it only has to become another."""
+"""The field may hold any value after a boot; it only has to change."""
 
 
 Cut = Callable[[int, int], None]
-"""Told where the log is about to be cut, and how many bytes there were durable but are missing."""
+"""Called before the log is truncated, with the offset and the number of lost durable bytes."""
 
 
 def recover(
@@ -84,15 +84,15 @@ def recover(
     before_change: Callable[[], None] = lambda: None,
     before_cut: Cut = lambda start, missing: None,
 ) -> Recovered:
-    """Make log, queues and words agree and durable; return where the queues end.
+    """Make log, queues and shared state consistent and durable; return where the queues end.
 
-    `known` are the offsets that the files of queues are known to have reached from and to. Up to
-    `durable_end` the log was durable, as were records that are older than the checkpoint.
-    Nothing is changed before the log is known to be sound but for its tail; `before_change` is
-    called then. Raises StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
+    `known` has the range of offsets that each queue's files are known to have covered. Up to
+    `durable_end` the log was durable, as were records that are older than the checkpoint. No file
+    is changed until the log is known to be intact except for its tail; then `before_change` is
+    called first. Raises StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
     """
     root = log.run.folder.parent
-    what = "{root} could not be recovered: {error}. Nothing is lost by it."
+    what = "{root} could not be recovered: {error}. No message was lost."
     durable = Durable(durable_end, TRUSTED_WHOLLY if clean else checkpoint.safe_timestamp)
     recovery = _Recovery(
         *(log, queues, dispatcher, page, checkpoint, clean, topics, known or {}),
@@ -147,15 +147,14 @@ class _Recovery:
         self.log.run.sync(start, end)
         for key in self.queues.on_disk():
             restore_mtimes(self.log, self.queues.get(*key), begin, end)
-        self._set_words(end, stored, begin)
+        self._set_shared_state(end, stored, begin)
         ends = {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
         return Recovered(ends, missing)
 
     def checked(self) -> tuple[int, int, int, int]:
-        """Return where to begin, where the log ends, its last store time, and how many bytes that
-        were durable are missing; changes no file.
+        """Return where to begin, the log's end, its last store time, and lost durable bytes.
 
-        Raises StoreDamagedError unless the log is sound but for its tail.
+        Changes no file. Raises StoreDamagedError unless the log is intact except for its tail.
         """
         self.log.run.check_whole()
         self._check_queue_files()
@@ -167,22 +166,22 @@ class _Recovery:
         return start, end, stored, missing
 
     def _is_one_short(self) -> bool:
-        """Whether a queue does not begin or end where it is known to have."""
+        """Whether a queue begins later or ends earlier than it is known to have done."""
         return self._ends_early() or any(
             self.queues.get(*key).first_entry(0) > known.start for key, known in self.known.items()
         )
 
     def _ends_early(self) -> bool:
-        """Whether a queue would give offsets again that it has given."""
+        """Whether a queue would assign offsets that it has assigned before."""
         return any(
             self.dispatcher.next_offset(*key) < known.stop for key, known in self.known.items()
         )
 
     def _log_has_all(self, start: int, end: int) -> bool:
-        """Whether queues can be built from the log up to `end`; before `start` nobody has looked.
+        """Whether queues can be built from the log up to `end`; checks the part before `start`.
 
-        If it is, queues that lack files at their beginning or in their middle keep the others:
-        they are as good as they were. Raises StoreDamagedError where one lacks its end.
+        If not, queues that lack files at their beginning or in their middle keep the files they
+        have. Raises StoreDamagedError if one lacks its end.
         """
         fault = self._fault_before(start, end)
         if fault is not None and self._ends_early():
@@ -195,15 +194,15 @@ class _Recovery:
             self._dense_end(start, end)
         except StoreDamagedError as error:
             _log.warning(
-                "%s: queues lack files, and the log cannot tell what they held: %s `pyrocket"
-                " verify` names them.",
+                "%s: queues lack files that cannot be rebuilt from the log: %s `pyrocket verify`"
+                " names them.",
                 *(self.log.run.folder.parent, error.message),
             )
             return error
         return None
 
     def _density(self) -> Dense:
-        return OffsetContinuity(self.dispatcher.first_offset).follow
+        return OffsetContinuity(self.dispatcher.first_offset).check
 
     def _runs(self) -> Iterator[FileQueue]:
         """Yield the files of every queue."""
@@ -211,7 +210,7 @@ class _Recovery:
             yield self.queues.get(*key).run
 
     def _drop_cached(self) -> None:
-        """An fsync has failed: believe only what the disk holds."""
+        """After a failed fsync, drop cached pages: only what is on disk counts."""
         for run in (self.log.run, *self._runs()):
             run.drop_cached()
 
@@ -228,32 +227,32 @@ class _Recovery:
             self.log.run.set_time(last, stored)
 
     def _cut_queues(self, start: int, end: int) -> bool:
-        """Cut them; return whether that took entries of messages before `start`.
+        """Truncate the queues; return whether that removed entries of messages before `start`.
 
-        Those are taken only where the log has the messages still. Raises StoreDamagedError.
+        Such entries are removed only if the log still has their messages. Raises StoreDamagedError.
         """
-        # Pre-blank entries point at 0.
+        # Pre-blank entries point to log offset 0.
         bound = end if self.clean else max(start, 1)
-        lost = self._has_behind_damage(bound, start)
+        lost = self._has_entries_after_damage(bound, start)
         fault = self._fault_before(start, end) if lost else None
         at_gap = fault is None
-        if fault and self._has_behind_damage(bound, start, at_gap=False):
+        if fault and self._has_entries_after_damage(bound, start, at_gap=False):
             raise fault
         for key in self.queues.on_disk():
             self.queues.get(*key).cut(bound, at_gap=at_gap)
         return lost and at_gap
 
-    def _has_behind_damage(self, bound: int, start: int, *, at_gap: bool = True) -> bool:
-        # One queue after the other: `Queues` closes the files of those used before.
+    def _has_entries_after_damage(self, bound: int, start: int, *, at_gap: bool = True) -> bool:
+        # One queue at a time: `QueueTable` closes the files of queues used before.
         return any(
-            self.queues.get(*key).has_behind_damage(bound, start, at_gap=at_gap)
+            self.queues.get(*key).has_entries_after_damage(bound, start, at_gap=at_gap)
             for key in self.queues.on_disk()
         )
 
     def _complete_queues(self, start: int, end: int) -> tuple[int, int]:
-        """Write the entries of [start, end) anew; of the whole log where that leaves a gap.
+        """Rewrite the entries of [start, end), or of the whole log if that leaves a gap.
 
-        Returns where it began, and the log's end: a gap may be the log's own.
+        Returns where it began, and the log's end, which moves back if the log itself has a gap.
         """
         first = self.log.first_offset()
         if start > first and self.queues.on_disk():
@@ -278,20 +277,20 @@ class _Recovery:
         return dense_end(self.log, end, self._density(), start, self.durable)
 
     def _drop_ended_queues(self) -> None:
-        """Remove the entries of queues that go on behind them.
+        """Remove entries that lie before the first offset of their queue.
 
-        They are of messages that were deleted; their last ones may be missing, and offsets that
-        readers have seen must not be given again.
+        They belong to messages of a deleted topic. The last of them may be missing, and offsets
+        that readers have seen must not be assigned again.
         """
         for key in self.queues.on_disk():
             queue = self.queues.get(*key)
             if queue.max_offset(WHOLE_LOG) < self.dispatcher.first_offset(*key):
                 queue.drop()
 
-    def _set_words(self, end: int, stored: int, begin: int) -> None:
+    def _set_shared_state(self, end: int, stored: int, begin: int) -> None:
         page = self.page
-        for word in (PUBLISHED, DISPATCHED, RESERVED, FLUSHED):
-            page[word] = end
+        for field in (PUBLISHED, DISPATCHED, RESERVED, FLUSHED):
+            page[field] = end
         page.reset_flush_counters()
         page[CHECKPOINTED] = begin
         page[STORE_TIME] = stored
@@ -299,18 +298,18 @@ class _Recovery:
 
 
 def check_clean_end(log: CommitLog, queues: QueueTable, end: int) -> None:
-    """Raise StoreDamagedError if a queue goes on in the file that would be the log's next."""
+    """Raise StoreDamagedError if a queue continues in the file after the log's last one."""
     for topic, queue_id in queues.on_disk():
-        gone = missing_log_file(queues.get(topic, queue_id), log.run, end)
-        if gone is None:
+        missing = missing_log_file(queues.get(topic, queue_id), log.run, end)
+        if missing is None:
             continue
-        folder, name = log.run.folder, file_name(gone)
+        folder, name = log.run.folder, file_name(missing)
         is_there = (folder / name).exists()
         what = f"{folder / name} is empty" if is_there else f"{folder} lacks the file {name}"
         raise StoreDamagedError(
-            f"{what}: queue {queue_id} of {topic!r} goes on in it.",
-            remedy="Restore it from a backup; nothing has been changed. To give up what it"
-            " held, make an empty file `abort` in the store.",
+            f"{what}: queue {queue_id} of {topic!r} continues in it.",
+            remedy="Restore it from a backup; nothing has been changed. To give up its messages,"
+            " create an empty file `abort` in the store.",
             code="STORE_FILE_MISSING",
         )
 
@@ -318,7 +317,7 @@ def check_clean_end(log: CommitLog, queues: QueueTable, end: int) -> None:
 def expected_ends(log: CommitLog, start: int, end: int) -> dict[tuple[str, int], int]:
     """Return, by topic and queue id, one past the last queue offset in [start, end) of the log.
 
-    Empty if the records cannot be read: the read of the log reports the damage.
+    Empty if the records cannot be read; reading the log reports the damage.
     """
     ends: dict[tuple[str, int], int] = {}
     try:
@@ -332,9 +331,9 @@ def expected_ends(log: CommitLog, start: int, end: int) -> dict[tuple[str, int],
 
 
 def restore_mtimes(log: CommitLog, queue: ConsumeQueue, begin: int, end: int) -> None:
-    """Make the entries of the log's [begin, end) durable, and give their files the right times.
+    """Make the entries for the log's [begin, end) durable; restore the times of their files.
 
-    Each gets the store time of its last message. Raises SyncError, OSError.
+    Each file gets the store time of its last message. Raises SyncError, OSError.
     """
     low, high = queue.max_offset(begin), queue.max_offset(end)
     if low == high:
@@ -342,13 +341,13 @@ def restore_mtimes(log: CommitLog, queue: ConsumeQueue, begin: int, end: int) ->
     queue.run.sync(low * ENTRY_BYTES, high * ENTRY_BYTES)
     for start in queue.run.starts():
         first = start // ENTRY_BYTES
-        behind = min(high, first + queue.run.file_bytes // ENTRY_BYTES)
-        if low < behind and first < behind:
-            _set_time_of(log, queue, start, behind - 1)
+        stop = min(high, first + queue.run.file_bytes // ENTRY_BYTES)
+        if low < stop and first < stop:
+            _set_time_of(log, queue, start, stop - 1)
 
 
 def _set_time_of(log: CommitLog, queue: ConsumeQueue, start: int, offset: int) -> None:
-    """Give a file the time of one of its messages."""
+    """Set a file's modification time to the store time of one of its messages."""
     place = int(queue.entries(offset, offset + 1)[0]["physical_offset"])
     stored = read_store_timestamp(log.read(place, _HEAD_BYTES))
     if stored > 0:

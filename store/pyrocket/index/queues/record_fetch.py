@@ -24,13 +24,13 @@ WINDOW_BYTES = 64 * 1024 * 1024
 """Of the log, mapped at a time; no record is longer."""
 
 _SPARSE_BYTES = 32 * 1024
-"""With so many bytes of log per record, a read per record costs less than the pages of all."""
+"""With at least this many bytes of log per record, one read per record is cheaper than mapping."""
 
 _DENSE_SHARE = 4
 """If records fill more than a quarter of their stretch of the log, the stretch is mapped."""
 
 _MAX_GAP = 4096
-"""A gap of up to so many bytes between two records is read rather than skipped."""
+"""A gap of up to this many bytes between two records is read rather than skipped."""
 
 
 def is_sparse(offsets: Ints, sizes: Ints) -> bool:
@@ -54,8 +54,9 @@ def read_sparse(log: CommitLog, offsets: Ints, sizes: Ints) -> RecordFields:
     data = read_ranges(log.run, list(zip(starts.tolist(), lengths.tolist(), strict=True)))
     if len(data) < lengths.sum():
         raise StoreDamagedError(
-            f"a log file from log offset {int(offsets[0])} on is shorter than its entries say.",
-            remedy="Restore it from a backup: files of a run never change their length.",
+            f"a log file from log offset {int(offsets[0])} on ends before a record that queue"
+            " entries point to.",
+            remedy="Restore it from a backup: log files never change their length.",
         )
     piece = np.cumsum(firsts) - 1
     before = np.cumsum(lengths) - lengths

@@ -1,7 +1,7 @@
 """A few messages of each of many queues of a topic, as one slice.
 
-The cost of a slice besides its bytes is paid once, not once per queue: a micro-batch over many
-queues often has one message of each.
+The fixed cost of a slice is paid once, not per queue: a micro-batch over many queues often has one
+message of each.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ Run = tuple[ConsumeQueue, int, int]
 def slice_of_runs(
     log: CommitLog, runs: Sequence[Run], broker_name: str, where: MessageFilter, tally: ScanTally
 ) -> RecordSlice | None:
-    """Return the messages that match `where`, to be decoded in the order of the runs.
+    """Return the messages that match `where`, to be decoded in the order of the ranges.
 
-    None if they are more than a slice, or cannot be read: a scan of each run reads them then, or
-    raises.
+    None if they exceed a slice, or cannot be read; the caller then scans each range, which may
+    raise.
     """
     entries = _entries(runs)
     if entries is None:
@@ -59,7 +59,7 @@ def slice_of_runs(
 
 
 def _entries(runs: Sequence[Run]) -> Entries | None:
-    """Return the entries of all messages; None if one is missing, or they are too many."""
+    """Return the entries of all messages; None if one is missing, or there are too many."""
     found = [queue.entries(start, end) for queue, start, end in runs]
     if any(len(part) < end - start for part, (_, start, end) in zip(found, runs, strict=True)):
         return None

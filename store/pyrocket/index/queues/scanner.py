@@ -36,7 +36,7 @@ SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384
 _ENTRIES_AT_ONCE = 65_536
 _SELECTIVE_FACTOR = 8
-"""So many times more entries are read at once if a filter chooses some by their tags codes."""
+"""Factor by which more entries are read at once if a filter selects by tags codes."""
 
 _EVERYTHING = MessageFilter()
 
