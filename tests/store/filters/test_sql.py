@@ -158,7 +158,7 @@ def test_negative_zero_is_less_than_zero():
         ("b > 'abb'", 3, "order"),
         ("a != 5", 3, "'!'"),
         ('a = "x"', 5, "single quotes"),
-        ("a = 'x", 5, "closing quote"),
+        ("a = 'x", 5, "not closed"),
         ("a LIKE 'x'", 3, "CONTAINS"),
         ("a > 5 b", 7, "nothing was expected"),
         ("a and between 2 and 10", 7, "keyword BETWEEN"),

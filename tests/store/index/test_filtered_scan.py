@@ -251,7 +251,7 @@ def test_log_files_that_go_and_records_over_their_end_are_noticed(tagged, path):
     (first, *_) = log_files(path)
     data = first.read_bytes()
     first.write_bytes(data[:2000])
-    with pytest.raises(StoreDamagedError, match="shorter"):
+    with pytest.raises(StoreDamagedError, match="ends before a record"):
         wanted(tagged, where)
     first.unlink()
     with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
