@@ -6,6 +6,7 @@ only stages rows or scans a queue has no timers, transactions or delivery.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -175,8 +176,8 @@ class Store:
     def set_retention(self, retention: Retention | None) -> None:
         """Set how long every writer keeps messages from now on; None: for ever.
 
-        Kept in the directory, durably. Writers that have it open follow within ten seconds, unless
-        they were opened with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
+        Durable. Writers that have the store open follow within ten seconds, unless they were opened
+        with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
         """
         check_type((Retention, NoneType), "Use a pyrocket.Retention, or None.", retention=retention)
         self._engine.writer.set_retention(retention)
@@ -214,6 +215,10 @@ class Store:
     def flush(self) -> None:
         """Return when everything that was appended before, by any process, is durable."""
         self._engine.writer.flush()
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """Bound the wait for the write lock and for a flush, in each call of a `with` block."""
+        return self._engine.writer.within(int(1000 * seconds))
 
     def run_services(self) -> ServiceThread:
         """Start a thread that delivers what is due on time, until its `stop` or the store's close.
@@ -254,9 +259,9 @@ class Store:
 
         `progress` is called with the bytes done, the bytes in all, and the file that was copied.
         """
-        lock = None if self.read_only else self._engine.writer.exclusive
-        where = path_of(target, "target", "SNAPSHOT_TARGET")
-        return take_snapshot(self._engine.layout, self._reader, where, lock, progress)
+        engine, where = self._engine, path_of(target, "target", "SNAPSHOT_TARGET")
+        lock = None if self.read_only else engine.writer.exclusive
+        return take_snapshot(engine.layout, self._reader, where, lock, progress)
 
     def offsets(self, topic: str) -> dict[int, QueueOffsets]:
         """Return the range of each read queue of a topic, by queue id."""
@@ -299,10 +304,9 @@ class Store:
     def read(
         self, topic: str, queue_id: int, offset: int, max_messages: int = 32
     ) -> list[StoredMessage]:
-        """Return up to `max_messages` from `offset` on; none at the queue's end.
+        """Return up to `max_messages` from `offset` on, as one pull; none at the queue's end.
 
-        This is one pull; `messages` reads all there is. Raises OffsetOutOfRangeError below the
-        minimum or beyond the maximum.
+        Raises OffsetOutOfRangeError below the minimum or beyond the maximum.
         """
         check_numbers(queue_id=queue_id, offset=offset, max_messages=max_messages)
         return self._reader.read(self._topics.get(topic), queue_id, offset, max_messages)
@@ -319,10 +323,9 @@ class Store:
             for message in store.messages("orders"):
                 print(message.queue_id, message.queue_offset, message.body)
 
-        The end is fixed by the call: messages appended later are not among them. Without `start`
-        and `end` the range is all that the queue has. A few MiB are in memory at a time. Raises
-        TopicNotFoundError, QueueNotFoundError, OffsetOutOfRangeError, also in the middle where
-        messages are deleted before they are read.
+        The end is fixed by the call; by default the range is all that the queue has. A few MiB are
+        in memory at a time. Raises TopicNotFoundError, QueueNotFoundError, OffsetOutOfRangeError,
+        also later, if messages are deleted before they are read.
         """
         return iterate_messages(self._reader, self._topics.get(topic), queue_id, start, end)
 

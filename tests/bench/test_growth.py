@@ -14,7 +14,7 @@ from pyspark_pyrocket.options.option import BATCH
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.planner import batch_partitions
-from pyspark_pyrocket.transport.path import opened_source
+from pyspark_pyrocket.transport.targets import opened_source, target_at
 
 READ = """
 import re, sys
@@ -56,7 +56,7 @@ def test_opening_and_planning_do_not_grow(tmp_path, large, report):
             fill(store, "T", rows, 16, queues=8, rich=False)
         request = Request({"path": str(path), "topic": "T"}, str(tmp_path))
         options = ReadOptions.parse(request, BATCH)
-        with opened_source(path) as source:
+        with opened_source(target_at(path)) as source:
             tasks = batch_partitions(source, options)
             planning = seconds(partial(batch_partitions, source, options), 51)
         assert sum(part.end - part.start for task in tasks for part in task.work.ranges) == rows

@@ -5,7 +5,7 @@ from pyspark_pyrocket.options.batching import Splitting
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.planner import batch_partitions
-from pyspark_pyrocket.transport.path import opened_source
+from pyspark_pyrocket.transport.targets import opened_source, target_at
 
 ROWS = 400
 SIZE = 1_042
@@ -63,7 +63,7 @@ def test_more_tasks_than_queues(skewed, spark):
 
 
 def test_a_queue_without_new_messages_makes_no_task(skewed):
-    with opened_source(skewed.path) as source:
+    with opened_source(target_at(skewed.path)) as source:
         subscription = Subscription(("t",))
         options = ReadOptions(
             path=skewed.path, subscription=subscription, splitting=Splitting(coalesce=False)

@@ -1,12 +1,17 @@
 """What every transport promises. A transport joins by a fixture in `TRANSPORTS`."""
 
+import os
 import pickle
+import time
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyrocket import ScanTally
-from pyrocket.errors import OptionError, StoreNotSharedError
+from pyrocket import ScanTally, SinkBatch
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import WriteLock
+from pyrocket.errors import OptionError, StoreLockedError, StoreNotSharedError
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.interface import (
@@ -83,6 +88,47 @@ def test_an_append_that_is_repeated_with_its_id_is_appended_once(target, source)
     assert sink.append(batch([b"x"], 0), topic="t", repeat_id="a") == first
     sink.close()
     assert [each.rows for each in whole(source)] == [5, 4]
+
+
+def test_each_call_of_a_sink_ends_within_its_deadline(box, target):
+    sink = target.open_sink()
+    layout = Layout(Path(box.path))
+    other = WriteLock(layout.mutex, layout.turnstile, os.getpid)
+    with other.hold(1000):
+        for call in (
+            lambda late: late.append(batch([b"x"], 0), topic="t"),
+            lambda late: late.prepare("u"),
+        ):
+            begun = time.monotonic()
+            with pytest.raises(StoreLockedError) as caught:
+                call(sink.within(0.05))
+            assert caught.value.code == "LOCK_TIMEOUT"
+            assert time.monotonic() - begun < 5
+    other.close()
+    assert sink.append(batch([b"x"], 0), topic="t").rows == 1
+    sink.close()
+
+
+def test_an_append_is_recognized_whatever_deadline_its_repeat_has(target, source):
+    sink = target.open_sink()
+    first = sink.within(5).append(batch([b"x"], 0), topic="t", repeat_id="a")
+    assert sink.within(9).append(batch([b"x"], 0), topic="t", repeat_id="a") == first
+    sink.close()
+    assert [each.rows for each in whole(source)] == [5, 4]
+
+
+@pytest.mark.parametrize("anonymous", [True, False])
+def test_a_batch_that_is_published_twice_is_visible_once(target, source, anonymous):
+    sink = target.open_sink()
+    name = SinkBatch(identity="q", target="t", batch=0)
+    with sink.stage(name, partition=0, attempt=0) as stager:
+        stager.append(batch([b"x", b"y"], 0), topic="t")
+        staged = [stager.finish()]
+    assert sink.publish(name, staged, anonymous=anonymous).rows == 2
+    again = sink.within(9).publish(name, staged, anonymous=anonymous)
+    assert again.rows == 2 or again.dropped
+    sink.close()
+    assert [each.rows for each in whole(source)] == [6, 4]
 
 
 def test_a_group_is_committed_in_all_queues_at_once_and_never_back(source):

@@ -5,7 +5,7 @@ Appended rows are kept when a task is retried or a micro-batch is replayed, so r
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyrocket.errors import StoreLockedError
@@ -52,7 +52,7 @@ class DirectWriter(DataSourceArrowWriter):
         _log_left_out(self._sink, messages)
         if self._sink.options.flush != FLUSH_ASYNC:
             with contextlib.suppress(StoreLockedError):
-                replace(self._sink.target, store_id=None).open_sink().close()
+                self._sink.target.of_store(None).open_sink().close()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: appended rows cannot be removed from a log."""

@@ -18,8 +18,7 @@ from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.sink.columns import JsonBody, SinkColumns, plan_columns, plan_json
 from pyspark_pyrocket.sink.sink_checkpoint import SinkCheckpoint
-from pyspark_pyrocket.transport.interface import Capability, MessageSink, require
-from pyspark_pyrocket.transport.path import PathTarget
+from pyspark_pyrocket.transport.interface import Capability, MessageSink, Target, require
 from pyspark_pyrocket.transport.targets import target_of
 
 
@@ -36,7 +35,7 @@ class Sink:
 
     options: WriteOptions
     columns: SinkColumns
-    target: PathTarget
+    target: Target
     json_body: JsonBody | None = None
     checkpoint: SinkCheckpoint | None = None
     host: str = ""
@@ -48,7 +47,7 @@ class Sink:
 
     def with_store(self, store: str) -> "Sink":
         """Return the sink of a store that was found or created."""
-        return replace(self, target=replace(self.target, store_id=store))
+        return replace(self, target=self.target.of_store(store))
 
     @property
     def body_position(self) -> int | None:
@@ -105,13 +104,13 @@ def _begin(sink: Sink, *, create: bool, noted: str = "") -> str:
         dir_mode=options.directory_mode,
         retention=retention.for_creation() if retention and create else None,
     )
-    opened = replace(sink.target, store_id=None).open_sink(create=create, config=config)
+    opened = sink.target.of_store(None).open_sink(create=create, config=config)
     try:
         if options.on_batch_gap != ACCEPT:
             _check_store(sink, noted, opened.store_id)
         # Changing the retention during a running stream must not fail the stream.
         if retention is not None and noted != opened.store_id:
-            retention.check(options.path, opened.retention)
+            retention.check(sink.target.describe(), opened.retention)
         if options.topic:
             _ensure_topic(opened, options)
         return opened.store_id
@@ -157,8 +156,8 @@ def store_changed(sink: Sink, known: str, found: str) -> SinkError:
     """Return the error of a query whose store is missing at its path or was replaced."""
     wrote = f"the store {known}" if known else "a store"
     return SinkError(
-        f"the query wrote to {wrote}, and now {found} at {sink.options.path}. Nothing was created"
-        " or written.",
+        f"the query wrote to {wrote}, and now {found} at {sink.target.describe()}. Nothing was"
+        " created or written.",
         remedy="Mount the disk, or restore the store. To continue in another store, which has to "
         "exist (`Store.open(path, create=True)` creates one), set the option onBatchGap=accept; to "
         "publish everything again give the query a new checkpoint location.",
@@ -213,7 +212,7 @@ def _open(sink: Sink, *, staging: bool, flush: str) -> MessageSink:
         return sink.target.open_sink(config=config, staging=staging)
     # On the driver's machine the mounts are the driver's: a missing or other store has changed.
     try:
-        opened = replace(sink.target, store_id=None).open_sink(config=config, staging=staging)
+        opened = sink.target.of_store(None).open_sink(config=config, staging=staging)
     except StoreNotFoundError as error:
         raise store_changed(sink, sink.store, "there is no store") from error
     try:

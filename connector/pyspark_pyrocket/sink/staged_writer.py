@@ -61,10 +61,7 @@ class StagedWriter(DataSourceArrowWriter):
         staged = _all_staged(messages)
         store = open_for_writing(self._sink)
         try:
-            if self._sink.options.transaction is None:
-                published = store.publish(None, staged)
-            else:
-                published = _publish(store, self._sink, self._batch, staged)
+            published = _publish(store, self._sink, self._batch, staged)
             log_left_out(self._sink, published.left_out)
         except BaseException:
             store.close(clean=False)
@@ -147,7 +144,11 @@ def _publish(
 ) -> Published:
     options = sink.options
     return store.publish(
-        batch, staged, on_difference=options.on_replay_difference, on_gap=options.on_batch_gap
+        batch,
+        staged,
+        anonymous=not batch.run and options.transaction is None,
+        on_difference=options.on_replay_difference,
+        on_gap=options.on_batch_gap,
     )
 
 

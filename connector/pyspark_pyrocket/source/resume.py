@@ -146,7 +146,7 @@ def check_store(source: MessageSource, offset: StreamOffset) -> None:
         if then and now and then != now:
             raise DataLossError(
                 f"The checkpoint counts in {what} {then}, but {place} is {what} {now}.",
-                remedy=f"Point 'path' to the store it was made with. {NEW_CHECKPOINT}",
+                remedy=f"Name the store that it was made with. {NEW_CHECKPOINT}",
                 code="STORE_CHANGED",
             )
 

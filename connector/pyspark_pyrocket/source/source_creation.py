@@ -12,12 +12,10 @@ from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.group_follower import check_group_can_follow
 from pyspark_pyrocket.source.planner import topics_to_read
-from pyspark_pyrocket.transport.path import PathTarget
+from pyspark_pyrocket.transport.interface import Target
 
 
-def prepare_source(
-    target: PathTarget, options: ReadOptions, *, may_create_store: bool = False
-) -> None:
+def prepare_source(target: Target, options: ReadOptions, *, may_create_store: bool = False) -> None:
     """Check the store, its topics, the group and the topic for bad records; create what is missing.
 
     With `createIfMissing` a missing store is not an error: it is created if `may_create_store`;
@@ -32,7 +30,7 @@ def prepare_source(
     prepare_bad_records(target, options)
 
 
-def _create_missing(target: PathTarget, options: ReadOptions) -> None:
+def _create_missing(target: Target, options: ReadOptions) -> None:
     """Create the store and the named topics; open it for writing only if one is missing."""
     asked, known = options.subscription, target.find_source()
     if known is not None and known.topics().keys() >= set(asked.topics):

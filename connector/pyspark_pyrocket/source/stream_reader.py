@@ -38,7 +38,7 @@ from pyspark_pyrocket.source.stream_planner import (
     planned_ranges,
 )
 from pyspark_pyrocket.source.task import read_partition
-from pyspark_pyrocket.transport.path import PathSource, forget
+from pyspark_pyrocket.transport.interface import MessageSource
 from pyspark_pyrocket.transport.targets import target_of
 from pyspark_pyrocket.worker import LOG
 
@@ -163,13 +163,13 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Commit the offsets of the group that follows the query, and close the source."""
         self._follower.stop()
-        forget(self._target.path)
+        self._target.close_source()
 
     @property
-    def _source(self) -> PathSource:
+    def _source(self) -> MessageSource:
         return self._target.open_source()
 
-    def _deliver_due(self, source: PathSource) -> None:
+    def _deliver_due(self, source: MessageSource) -> None:
         if not self._options.progress.read_only:
             source.deliver_due()
 
@@ -182,7 +182,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         LOG.info(
             "a new query on %s in %s starts at %s: %d existing messages will be read, %s",
             ", ".join(offset.topics),
-            self._options.path,
+            self._target.describe(),
             self._options.span.starting.describe(),
             self._messages_after(offset),
             self._options.admission.describe(),
@@ -193,7 +193,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "resuming from the checkpoint on %s in %s; the configured start (%s) is ignored: %d "
             "messages will be read, %s",
             ", ".join(offset.topics),
-            self._options.path,
+            self._target.describe(),
             self._options.span.starting.describe(),
             self._messages_after(offset),
             self._options.admission.describe(),

@@ -33,7 +33,8 @@ from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.offsets import Offsets, topics_of
 from pyspark_pyrocket.source.planner import read_bounds
-from pyspark_pyrocket.transport.path import opened_source
+from pyspark_pyrocket.transport.interface import Target
+from pyspark_pyrocket.transport.targets import opened_source, target_of
 
 _FIXED = {row.name.lower() for row in rows_of(Span)} | {
     *("topic", "subscribe", "subscribepattern", "missingtopic", "group")
@@ -50,7 +51,7 @@ class BatchCommit:
     """
 
     group: str
-    path: str
+    target: Target
     start: Offsets
     end: Offsets
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -73,11 +74,12 @@ class BatchCommit:
             given["group"] = group
         default_store = os.environ.get("PYROCKET_STORE", "")
         parsed = ReadOptions.parse(Request(given, os.getcwd(), default_store), BATCH)
-        with opened_source(parsed.path) as source:
+        target = target_of(parsed)
+        with opened_source(target) as source:
             bounds = read_bounds(source, parsed)
             if not bounds:
                 raise TopicNotFoundError(
-                    f"None of the topics to read exists in {parsed.path}.",
+                    f"None of the topics to read exists in {target.describe()}.",
                     remedy="Plan when one exists; with `missingTopic=wait` others may be missing.",
                 )
             start, end = find_span(source, parsed, bounds, Losses(parsed.loss))
@@ -86,11 +88,11 @@ class BatchCommit:
         if "assign" not in map(str.lower, kept):
             kept["subscribe"] = ",".join(start.topics)
         kept |= {
-            "path": parsed.path,
+            **target.options,
             "startingOffsets": json.dumps(start.by_topic()),
             "endingOffsets": json.dumps(end.by_topic()),
         }
-        return cls(group=group, path=parsed.path, start=start, end=end, topic_ids=ids, options=kept)
+        return cls(group=group, target=target, start=start, end=end, topic_ids=ids, options=kept)
 
     @property
     def messages(self) -> int:
@@ -104,7 +106,7 @@ class BatchCommit:
         crash is committed up to its end. Raises StoreLockedError if another process holds the store
         exclusively, and TopicRecreatedError; then nothing is committed.
         """
-        with opened_source(self.path) as source:
+        with opened_source(self.target) as source:
             for topic in self.end.topics:
                 if source.topic(topic).topic_id != self.topic_ids.get(topic, ""):
                     raise TopicRecreatedError(

@@ -1,23 +1,27 @@
-"""What the connector asks of the place where messages are.
+"""What the connector needs of a transport: the place where messages are stored.
 
-The rules for every transport, so that one that goes over a network fits, too:
+The rules for every transport, so that one over a network fits as well as a directory:
 
-- Every call ends within the deadline of its source, which `within` sets, or its sink. A transport
-  over a network raises TransportError from a call that is late or has failed on its way.
-- Calls take all queues at once: one call is one round trip at most.
-- `version` answers from memory, so that an idle query asks nothing.
-- `slices` may be closed early, and resumed at any offset by another call.
-- `TransportError.repeat_is_safe` says whether the same call can be made again. Reads always can;
-  `append` and `publish` can where they carry an id.
-- `Target.capabilities` says what a transport can do, so that the driver refuses an option that it
-  cannot serve before anything is opened (`require`).
-- A Target is pickled into tasks, plans and logs: it holds no secret, only where one is found.
+- Each call has a deadline: that of its source or sink, or another one set by `within`. A transport
+  over a network raises TransportError for a call that is late or whose connection has failed.
+- One call covers all queues, so that it costs at most one round trip.
+- `version`, `now_ms` and `deliver_due` answer from memory where a call would cost a round trip:
+  Spark asks for the latest offset 85 times a second while a query is idle.
+- A read of `slices` can be closed early, and resumed at any offset by another call.
+- `TransportError.repeat_is_safe` is true where the same call can be made again: always for reads,
+  and for writes that carry an id (`append` with `repeat_id`, `publish`) or are idempotent
+  (`prepare`, `flush`, `discard`, `commit`).
+- `Target.capabilities` lists what the transport supports. The driver rejects an option that needs
+  another capability before it opens anything (`require`).
+- A Target is pickled into tasks, and printed in plans and logs: it has no secrets, only the place
+  where a task finds them.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from types import TracebackType
 from typing import Protocol
 
 import pyarrow as pa
@@ -38,22 +42,21 @@ from pyrocket import (
     ScanTally,
     SinkBatch,
     Staged,
-    Stager,
     StoreConfig,
     TopicConfig,
     ViewPart,
 )
-from pyrocket.errors import OptionError, StoreUnavailableError
+from pyrocket.errors import OptionError, StoreNotSharedError, StoreUnavailableError
 
 Bounds = Mapping[MessageQueue, QueueOffsets]
-"""The readable range of each queue."""
+"""By queue, the range of offsets that can be read."""
 
 Part = PendingRange | ViewPart
-"""Some rows of a view, read by one task."""
+"""A part of a view that one task can read."""
 
 
 class Capability(str, Enum):
-    """What a transport may lack, named as in errors."""
+    """A feature that a transport may lack; the value is its name in errors."""
 
     LOOKUP = "look-ups by key or id"
     VIEWS = "views"
@@ -63,13 +66,12 @@ class Capability(str, Enum):
 
 
 class TransportError(StoreUnavailableError):
-    """A call that has failed on its way or has missed its deadline.
+    """A call whose connection has failed or that has missed its deadline.
 
-    Transports over a network raise it; a store's directory has calls of neither kind.
+    Only transports over a network raise it. The call may have been carried out.
 
     Attributes:
-        repeat_is_safe: Whether the same call can be made again; if not, it may have been carried
-            out.
+        repeat_is_safe: Whether the same call can be made again without doing its work twice.
     """
 
     default_code = "TRANSPORT_FAILED"
@@ -81,7 +83,7 @@ class TransportError(StoreUnavailableError):
         self.repeat_is_safe = repeat_is_safe
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive pickling: Spark carries exceptions between processes."""
+        """Keep the attributes when pickled: Spark passes exceptions between processes."""
         rebuild = partial(
             type(self), repeat_is_safe=self.repeat_is_safe, remedy=self.remedy, code=self.code
         )
@@ -90,13 +92,13 @@ class TransportError(StoreUnavailableError):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceIdentity:
-    """What the offsets of one broker count in.
+    """The store in which the offsets of one broker are valid.
 
     Attributes:
         store: The uuid of the store; empty if only Java has written to it.
-        epoch: That of the log: it grows when a recovery has cut messages that were read.
-        mark: The newest message before the offsets: it is missing if the store was restored from
-            an older copy. None if there is none.
+        epoch: The epoch of the log: it grows when a recovery truncates messages that were readable.
+        mark: The newest message before the offsets, None if there is none. A store that was
+            restored from an older copy does not have it.
     """
 
     store: str
@@ -105,61 +107,111 @@ class SourceIdentity:
 
 
 class Target(Protocol):
-    """Where messages are: frozen, small, and pickled into partitions and writers."""
+    """The place where messages are stored: frozen, small, pickled into partitions and writers."""
 
     @property
     def capabilities(self) -> Collection[Capability]:
-        """What this transport can do."""
+        """What this transport supports."""
+        ...
+
+    @property
+    def store_id(self) -> str | None:
+        """The uuid of the only store that this target opens, empty if that has none.
+
+        None on the driver, where a target opens any store.
+        """
+        ...
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options of a read that name this target, without secrets."""
+        ...
+
+    @property
+    def directory(self) -> str | None:
+        """The store's directory, absolute; None if the store is not a directory here."""
         ...
 
     def describe(self) -> str:
-        """Return the place as errors and log lines name it."""
+        """Return the name of the place in errors and log lines."""
+        ...
+
+    def of_store(self, store_id: str | None) -> "Target":
+        """Return the target that opens only this store; with None, any store."""
         ...
 
     def open_source(self) -> "MessageSource":
-        """Return the reading side, which is kept open for the next caller in this process.
+        """Return the source that this process keeps open for all callers.
 
-        Raises StoreNotFoundError; StoreNotSharedError in a task that finds another store than the
-        driver.
+        Raises StoreNotFoundError; with a `store_id`, StoreNotSharedError if the store is missing
+        or another one.
         """
+        ...
+
+    def find_source(self) -> "MessageSource | None":
+        """Return the same, or None if the store does not exist."""
+        ...
+
+    def close_source(self) -> None:
+        """Close the source that this process keeps open, if any."""
+        ...
+
+    def open_own_source(self) -> "MessageSource":
+        """Open a source for this caller alone, which closes it. Raises as `open_source`."""
         ...
 
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "MessageSink":
-        """Open the writing side, for this caller alone; with `staging` only to stage and discard.
+        """Open a sink for this caller alone, which closes it.
+
+        Args:
+            config: The settings of the writer: `auto_create_topics`, `flush` and
+                `timer_max_delay_ms`; of a store that is created also `dir_mode` and `retention`.
+            create: Whether a missing store is created.
+            staging: Whether the sink only stages and discards, which needs no write lock.
 
         Raises as `open_source`, and StoreLockedError.
         """
         ...
 
+    def not_shared(self, reason: str) -> StoreNotSharedError:
+        """Return the error for a task that does not find the driver's store."""
+        ...
+
 
 class MessageSource(Protocol):
-    """The reading side of a transport. Safe to share between threads."""
+    """Reads from a transport, and commits for consumer groups. Safe to share between threads."""
 
     @property
     def target(self) -> Target:
-        """The target that tasks open: it names the store that was found."""
+        """The target for the tasks: it opens only the store of this source."""
         ...
 
     def within(self, seconds: float) -> "MessageSource":
-        """Return this source with another deadline for each of its calls."""
+        """Return a source of the same store whose calls have this deadline."""
         ...
 
     def identities(self) -> Mapping[str, SourceIdentity]:
-        """Return by broker what offsets count in now, without marks."""
+        """Return by broker the store in which offsets are valid now, without marks."""
         ...
 
     def now_ms(self) -> int:
-        """Return the time of the source, epoch milliseconds."""
+        """Return the store's time in epoch milliseconds, without a round trip."""
         ...
 
     def version(self) -> Hashable:
-        """Return from memory a value that stays equal as long as nothing has changed."""
+        """Return a value that is equal to an earlier one if nothing has changed since.
+
+        Without a round trip: a transport over a network is notified of changes.
+        """
         ...
 
     def is_recovering(self) -> bool:
-        """Whether a recovery was interrupted; until the next one, queues end where durable."""
+        """Whether a recovery was interrupted.
+
+        Until the next recovery, queues end after the last message that is known to be durable.
+        """
         ...
 
     def topics(self) -> Mapping[str, TopicConfig]:
@@ -171,28 +223,34 @@ class MessageSource(Protocol):
         ...
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the range of each read queue of the topics, in their order."""
+        """Return the range of each read queue of the topics, in the order of the topics."""
         ...
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of these queues, also of those that no topic has any more.
+        """Return the ranges of any queues, including those of deleted topics.
 
-        Of a queue that is deleted it is where the queue ended, twice; 0 where that is unknown.
+        The range of a deleted queue is empty and lies at its last end; at 0 if that is unknown.
         """
         ...
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the queues that hold messages and are no read queues of these topics any more."""
+        """Return the ranges of former read queues of these topics that still hold messages."""
         ...
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return the first offset of each queue stored at or after its time; else its end."""
+        """Return the first offset of each queue stored at or after its time, or the queue's end.
+
+        Times are in epoch milliseconds.
+        """
         ...
 
     def truncations(
         self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """Return the queues that recoveries after these epochs, by broker, have cut, and where."""
+        """Return the queues that recoveries have truncated since these epochs, and their new ends.
+
+        `epochs` are by broker; queues of other brokers are ignored.
+        """
         ...
 
     def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
@@ -204,16 +262,16 @@ class MessageSource(Protocol):
         ...
 
     def sizes(self, ranges: Sequence["QueueRange"]) -> list[ByteSpan]:
-        """Return where each range lies and about how many bytes it has; may be estimates."""
+        """Return the place and size of each range in the log; both may be estimates."""
         ...
 
     def split_at_bytes(
         self, splits: Sequence[tuple["QueueRange", Sequence[int]]]
     ) -> list[list[tuple[int, int]]]:
-        """Return for each range and each of its ascending marks, in bytes, how far messages reach.
+        """Split ranges by size: return an (offset, bytes) pair for each mark of each range.
 
-        That is the offset up to which the messages from the range's start have no more bytes than
-        the mark, and how many they have.
+        Marks are in bytes, ascending. The messages from the range's start up to the offset have at
+        most as many bytes as the mark, and they have exactly `bytes`.
         """
         ...
 
@@ -224,15 +282,17 @@ class MessageSource(Protocol):
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield the messages of the ranges that `where` wants as raw records, range after range.
+        """Yield the messages that match `where` as raw records, range after range.
 
-        Small ranges of one topic may come in one slice. `tally` counts how far it has come. Raises
-        OffsetOutOfRangeError where messages are gone, RecordDamagedError.
+        Small ranges of one topic may be joined in one slice, which then has an `order`. `tally`
+        counts what was examined, so that a reader can resume after an error. A slice is valid
+        until the next one is requested. Raises OffsetOutOfRangeError if messages were deleted,
+        RecordDamagedError.
         """
         ...
 
     def locate(self, request: LookupRequest) -> LookupResult:
-        """Return where the messages with some keys or ids are."""
+        """Return the locations of the messages with some keys or ids."""
         ...
 
     def slices_at(
@@ -242,58 +302,95 @@ class MessageSource(Protocol):
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield the messages at these locations that `where` wants; raises as `slices`."""
+        """Yield the messages at these locations that match `where`. Raises as `slices`."""
         ...
 
     def plan_view(
         self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False
     ) -> Sequence[Part]:
-        """Return the parts of a view as it is now."""
+        """Return the parts of a view in its present state."""
         ...
 
     def read_view(
         self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one part; of pending messages those for `topics`, if any are named."""
+        """Yield the rows of one part; of pending messages, only those for `topics`, if any."""
         ...
 
     def committed(
         self, group: str, topics: Collection[str] | None = None
     ) -> dict[MessageQueue, int]:
-        """Return what a group has committed, in these topics or in all."""
+        """Return the committed offsets of a group in these topics, by default in all."""
         ...
 
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
     ) -> dict[MessageQueue, int]:
-        """Commit offsets of a group durably, and return all it has in these topics then.
+        """Commit offsets of a group durably; return all that it has then in these topics.
 
-        A group that does not exist is created; without offsets that is all. A smaller offset than
-        the committed one counts only with `backwards`. Topics and queues that no longer exist are
-        left out, and in a queue that was cut the offset is at most its end.
+        A missing group is created, also without offsets. An offset below the committed one is
+        ignored unless `backwards`. Topics and queues that no longer exist are left out; in a queue
+        that was truncated, the end is committed at most.
         """
         ...
 
     def deliver_due(self) -> bool:
-        """Deliver delayed messages that are due where no server does it; return whether any was."""
+        """Deliver delayed messages that are due; return whether there were any.
+
+        A transport whose server delivers them returns False without a round trip.
+        """
         ...
 
     def close(self) -> None:
-        """Close what is open."""
+        """Release files and connections."""
+        ...
+
+
+class RowStager(Protocol):
+    """Stages the rows of one task. Leaving its `with` block before `finish` discards them."""
+
+    def __enter__(self) -> "RowStager": ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def append(
+        self, batch: pa.RecordBatch, *, topic: str | None = None, first_queue: int | None = None
+    ) -> int:
+        """Stage all rows, or none; return their number. Parameters are those of the sink."""
+        ...
+
+    def leave_out(self, rows: int) -> None:
+        """Count rows of the task that are not written."""
+        ...
+
+    def finish(self) -> Staged:
+        """Return what the driver publishes."""
         ...
 
 
 class MessageSink(Protocol):
-    """The writing side of a transport."""
+    """Writes to a transport. Belongs to one thread."""
 
     @property
     def store_id(self) -> str:
-        """The uuid of the store that is written to."""
+        """The uuid of the store, known since the sink was opened."""
         ...
 
     @property
     def retention(self) -> Retention | None:
-        """How long messages are kept; None: for ever."""
+        """How long messages are kept, known since the sink was opened; None: for ever."""
+        ...
+
+    def within(self, seconds: float) -> "MessageSink":
+        """Return a sink of the same store whose calls have this deadline.
+
+        Both share what is open: closing one closes the other.
+        """
         ...
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
@@ -310,7 +407,13 @@ class MessageSink(Protocol):
     ) -> AppendResult:
         """Append all rows, or none.
 
-        The same `repeat_id` again returns the first result and appends nothing.
+        Args:
+            batch: Columns of `pyrocket.SEND_COLUMNS`.
+            topic: The topic of all rows; None if a column has the topics.
+            first_queue: The queue of the first row that has neither a queue nor a sharding key;
+                the others follow in turn. None: a random one.
+            repeat_id: Names the append: a second one with the same id appends nothing and returns
+                the first result. Empty: every call appends.
         """
         ...
 
@@ -318,36 +421,45 @@ class MessageSink(Protocol):
         """Return when everything appended before is durable."""
         ...
 
-    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
-        """Return what stages the rows of one task."""
+    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> RowStager:
+        """Return the stager for the rows of one task."""
         ...
 
     def publish(
         self,
-        batch: SinkBatch | None,
+        batch: SinkBatch,
         staged: Sequence[Staged],
         *,
+        anonymous: bool = False,
         on_difference: str = "fail",
         on_gap: str = "fail",
     ) -> Published:
-        """Make staged rows visible, all together and durably.
+        """Make staged rows visible, all together and durably; a repeat changes nothing.
 
-        The identity of `batch` makes a repeat harmless; without one (None) rows come twice.
+        Args:
+            batch: The identity by which a repeat is recognized.
+            staged: What the tasks have staged, in this order.
+            anonymous: Whether the identity was made up for this write, so that only this sink can
+                repeat it. Otherwise the store remembers it for later runs.
+            on_difference: For a repeat with other rows: `fail`, `drop` or `publish`.
+            on_gap: If earlier batches are missing in the store: `fail` or `accept`.
+
+        Raises SinkError; then no row is visible.
         """
         ...
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Remove staged rows that are not published."""
+        """Remove staged rows that will not be published."""
         ...
 
     def close(self, *, clean: bool = True) -> None:
-        """Close; with `clean` the last writer ends the store cleanly."""
+        """Close; with `clean` the last writer shuts the store down cleanly."""
         ...
 
 
 @dataclass(frozen=True, order=True)
 class QueueRange:
-    """The messages of one queue from `start` up to, not including, `end`."""
+    """The messages [start, end) of one queue."""
 
     queue: MessageQueue
     start: int
@@ -355,14 +467,14 @@ class QueueRange:
 
     @property
     def rows(self) -> int:
-        """How many messages it has."""
+        """The number of offsets in the range."""
         return self.end - self.start
 
 
 def require(target: Target, needed: Mapping[Capability, str]) -> None:
-    """Raise OptionError (OPTION_UNSUPPORTED) unless the transport can do what options need.
+    """Raise OptionError (OPTION_UNSUPPORTED) if the transport lacks a capability.
 
-    `needed` names the option by what it needs.
+    `needed` has the option that needs it for each capability.
     """
     for capability, option in needed.items():
         if capability not in target.capabilities:

@@ -7,7 +7,7 @@ micro-batch finds its store open. A directory that was replaced under its path i
 import os
 import socket
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -29,7 +29,6 @@ from pyrocket import (
     ScanTally,
     SinkBatch,
     Staged,
-    Stager,
     Store,
     StoreConfig,
     TopicConfig,
@@ -47,6 +46,7 @@ from pyspark_pyrocket.transport.interface import (
     Capability,
     Part,
     QueueRange,
+    RowStager,
     SourceIdentity,
 )
 
@@ -68,8 +68,8 @@ class PathTarget:
 
     Attributes:
         path: Absolute.
-        store_id: In a task, the uuid of the store that the driver has found, empty if it has
-            none; None on the driver, which takes what is there.
+        store_id: In a task, the uuid of the driver's store, empty if that has none; None on the
+            driver, which opens any store.
     """
 
     path: str
@@ -77,18 +77,30 @@ class PathTarget:
 
     capabilities = frozenset(Capability)
 
+    @property
+    def options(self) -> dict[str, str]:
+        """The option `path`."""
+        return {"path": self.path}
+
+    @property
+    def directory(self) -> str:
+        """The path."""
+        return self.path
+
     def describe(self) -> str:
         """Return the path."""
         return self.path
 
+    def of_store(self, store_id: str | None) -> "PathTarget":
+        """Return the target that opens only this store; with None, any store."""
+        return PathTarget(self.path, store_id)
+
     def open_source(self) -> "PathSource":
         """Return the store opened for reading; costs two stats if it is open already."""
-        if self.store_id is None:
-            return _shared_source(self.path)
         return self._checked(lambda: _shared_source(self.path))
 
     def find_source(self) -> "PathSource | None":
-        """Return the same, or None where there is no store."""
+        """Return the same, or None if there is no store."""
         try:
             return self.open_source()
         except StoreNotFoundError as error:
@@ -96,19 +108,29 @@ class PathTarget:
                 raise
             return None
 
+    def close_source(self) -> None:
+        """Close the store, if `open_source` has opened it in this process."""
+        forget(self.path)
+
+    def open_own_source(self) -> "PathSource":
+        """Open the store for reading, for this caller alone."""
+        return self._checked(lambda: PathSource(Store.open(self.path, read_only=True)))
+
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "PathSink":
-        """Open the store for writing; with `staging` for reading, which staging needs only."""
+        """Open the store for writing; for staging, which changes no shared file, for reading."""
 
         def opened() -> PathSink:
             store = Store.open(self.path, create=create, read_only=staging, config=config)
             return PathSink(store)
 
-        return opened() if self.store_id is None else self._checked(opened)
+        return self._checked(opened)
 
     def _checked(self, opened: Callable[[], _Side]) -> _Side:
-        """Return a task's source or sink. Raises StoreNotSharedError if it is of another store."""
+        """Open a source or a sink. Raises StoreNotSharedError for another store."""
+        if self.store_id is None:
+            return opened()
         try:
             side = opened()
         except StoreNotFoundError as error:
@@ -124,11 +146,11 @@ class PathTarget:
             )
         return side
 
-    def not_shared(self, found: str) -> StoreNotSharedError:
-        """Return the error of a task that does not see the driver's store."""
+    def not_shared(self, reason: str) -> StoreNotSharedError:
+        """Return the error for a task that does not find the driver's store."""
         return StoreNotSharedError(
             f"A task on {socket.gethostname()} looks at {self.path} as the driver does, but "
-            f"{found}.",
+            f"{reason}.",
             remedy="The directory has to be the same one for the driver and all executors.",
         )
 
@@ -198,12 +220,15 @@ class PathSource:
     def truncations(
         self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """Return the queues that recoveries after the epoch have cut, and where."""
-        ((_, epoch),) = epochs.items()
-        if self._store.history.epoch == epoch:
+        """Return the queues that recoveries have truncated since the epoch, and their new ends."""
+        history, broker = self._store.history, self._store.broker_name
+        epoch = epochs.get(broker)
+        if epoch is None or history.epoch == epoch:
             return {}
         found = {
-            each: self._store.history.cut_since(epoch, each.topic, each.queue_id) for each in queues
+            each: history.cut_since(epoch, each.topic, each.queue_id)
+            for each in queues
+            if each.broker == broker
         }
         return {each: cut for each, cut in found.items() if cut is not None}
 
@@ -330,11 +355,24 @@ class PathSource:
 
 
 class PathSink:
-    """A store that is open for writing, or for staging beside it."""
+    """A store that is open for writing, or for staging."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._last: tuple[str, AppendResult] | None = None
+    def __init__(self, store: Store, seconds: float | None = None) -> None:
+        self._store, self._seconds = store, seconds
+        # The newest ones: on a directory no reply is lost, so only the last call is repeated.
+        self._appended: dict[str, AppendResult] = {}
+        self._published: dict[SinkBatch, Published] = {}
+
+    def within(self, seconds: float) -> "PathSink":
+        """Return the store with another deadline: it bounds the waits for locks and flushes."""
+        sink = PathSink(self._store, seconds)
+        sink._appended, sink._published = self._appended, self._published
+        return sink
+
+    def _deadline(self) -> AbstractContextManager[None]:
+        # Staging takes no lock.
+        unbounded = self._seconds is None or self._store.read_only
+        return nullcontext() if unbounded else self._store.within(self._seconds or 0)
 
     @property
     def store_id(self) -> str:
@@ -351,7 +389,8 @@ class PathSink:
         if not create or topic in self._store.topics.all():
             return self._store.topics.get(topic)
         count = queues or DEFAULT_QUEUES
-        return self._store.topics.create(topic, read_queues=count, write_queues=count)
+        with self._deadline():
+            return self._store.topics.create(topic, read_queues=count, write_queues=count)
 
     def append(
         self,
@@ -361,33 +400,43 @@ class PathSink:
         first_queue: int | None = None,
         repeat_id: str = "",
     ) -> AppendResult:
-        """Append all rows, or none; a repeat of the last append is dropped by its id."""
-        if self._last is not None and self._last[0] == repeat_id:
-            return self._last[1]
-        result = self._store.append_batch(batch, topic=topic, first_queue=first_queue)
-        self._last = (repeat_id, result) if repeat_id else None
+        """Append all rows, or none; a repeat of the last append is recognized by its id."""
+        if repeat_id and repeat_id in self._appended:
+            return self._appended[repeat_id]
+        with self._deadline():
+            result = self._store.append_batch(batch, topic=topic, first_queue=first_queue)
+        self._appended.clear()
+        self._appended[repeat_id] = result
         return result
 
     def flush(self) -> None:
         """Return when everything appended before is durable."""
-        self._store.flush()
+        with self._deadline():
+            self._store.flush()
 
-    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
-        """Return what stages the rows of one task."""
+    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> RowStager:
+        """Return the stager for the rows of one task."""
         return self._store.sink.stage(batch, partition=partition, attempt=attempt)
 
     def publish(
         self,
-        batch: SinkBatch | None,
+        batch: SinkBatch,
         staged: Sequence[Staged],
         *,
+        anonymous: bool = False,
         on_difference: str = "fail",
         on_gap: str = "fail",
     ) -> Published:
-        """Make staged rows visible, all together and durably."""
-        if batch is None:
-            return self._store.sink.publish_anonymous(staged)
-        return self._store.sink.publish(batch, staged, on_difference=on_difference, on_gap=on_gap)
+        """Make staged rows visible, all together and durably; a repeat changes nothing."""
+        with self._deadline():
+            if not anonymous:
+                return self._store.sink.publish(
+                    batch, staged, on_difference=on_difference, on_gap=on_gap
+                )
+            if batch not in self._published:
+                self._published.clear()
+                self._published[batch] = self._store.sink.publish_anonymous(staged)
+            return self._published[batch]
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Remove staged rows."""
@@ -395,19 +444,8 @@ class PathSink:
 
     def close(self, *, clean: bool = True) -> None:
         """Close the store."""
-        self._store.close(clean=clean)
-
-
-def open_source(path: str | os.PathLike[str]) -> PathSource:
-    """Open the store at `path` for reading, for this caller alone."""
-    return PathSource(Store.open(path, read_only=True))
-
-
-@contextmanager
-def opened_source(path: str | os.PathLike[str]) -> Iterator[PathSource]:
-    """Open the store at `path` for reading, for this block alone."""
-    with closing(open_source(path)) as source:
-        yield source
+        with self._deadline():
+            self._store.close(clean=clean)
 
 
 def forget(path: str) -> None:
@@ -426,7 +464,7 @@ def _shared_source(path: str) -> PathSource:
         forget(path)
     while len(_open) >= _MAX_OPEN:
         forget(next(iter(_open)))
-    source = open_source(path)
+    source = PathSource(Store.open(path, read_only=True))
     _open[path] = (os.open(path, os.O_RDONLY | os.O_DIRECTORY), source)
     return source
 

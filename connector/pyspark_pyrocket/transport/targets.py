@@ -1,7 +1,11 @@
-"""Which target the options of a read or write name: the one place where another transport joins."""
+"""Which target options or a caller name: the one place where another transport joins."""
 
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Protocol
 
+from pyspark_pyrocket.transport.interface import MessageSource, Target
 from pyspark_pyrocket.transport.path import PathTarget
 
 
@@ -14,6 +18,18 @@ class TargetOptions(Protocol):
         ...
 
 
-def target_of(options: TargetOptions) -> PathTarget:
-    """Return where the options say that messages are, as the driver opens it."""
+def target_of(options: TargetOptions) -> Target:
+    """Return the target that the options name, as the driver opens it."""
     return PathTarget(options.path)
+
+
+def target_at(place: str | os.PathLike[str]) -> Target:
+    """Return the target that a command or a function's caller names."""
+    return PathTarget(os.path.abspath(place))
+
+
+@contextmanager
+def opened_source(target: Target) -> Iterator[MessageSource]:
+    """Open a source for this block alone."""
+    with closing(target.open_own_source()) as source:
+        yield source

@@ -132,6 +132,16 @@ class Writer:
         self._session.share()
 
     @contextmanager
+    def within(self, timeout_ms: int) -> Iterator[None]:
+        """Wait at most so long for the write lock, and for a flush, in each call of this block."""
+        before = self._timeout_ms
+        self._timeout_ms = self._flusher.timeout_ms = timeout_ms
+        try:
+            yield
+        finally:
+            self._timeout_ms = self._flusher.timeout_ms = before
+
+    @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the write lock: only this process may change the log and the metadata.
 

@@ -69,8 +69,8 @@ class Flusher:
     def __init__(
         self, log: CommitLog, page: SharedState, lock: Path, timeout_ms: int, after_sync: AfterSync
     ) -> None:
-        self._log, self._page, self._timeout_ms = log, page, timeout_ms
-        self._after_sync = after_sync
+        self._log, self._page, self._after_sync = log, page, after_sync
+        self.timeout_ms = timeout_ms
         self._lock = EventLock(lock)
         self._led, self._leading = threading.Condition(), False
 
@@ -78,10 +78,10 @@ class Flusher:
         """Return when everything published before the call is durable.
 
         Raises StoreLockedError (FLUSH_DISK_TIMEOUT) if fsyncs of other callers take longer than
-        `timeout_ms`, StoreFailedError if an fsync failed.
+        `timeout_ms`, by default the attribute; StoreFailedError if an fsync failed.
         """
         target = self._page[PUBLISHED]
-        wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        wait_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         deadline = time.monotonic() + wait_ms / 1000
         while self._become_leader(target, deadline, wait_ms):
             try:

@@ -18,7 +18,8 @@ from pyspark_pyrocket import DefaultSource, LagListener, lag_of, watch_lag
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.tools.lag.metrics import LagMetrics
-from pyspark_pyrocket.transport.path import PathSource, forget, opened_source
+from pyspark_pyrocket.transport.path import PathSource, forget
+from pyspark_pyrocket.transport.targets import opened_source, target_at
 from pyspark_pyrocket.worker import LOG
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
@@ -71,7 +72,7 @@ def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
             [part.column("storeSize") for part in store.scan("t", 0, 1, 3, ["storeSize"])]
         )
     assert found.bytes_left == sum(sizes.to_pylist())
-    with opened_source(box.path) as opened:
+    with opened_source(target_at(box.path)) as opened:
         assert lag_of(source, Path(box.path)) == lag_of(source, opened) == [found]
     assert found.latency_ms == 5_000, "the age of the first that is not read"
 
@@ -142,7 +143,7 @@ def test_a_query_that_has_read_everything_has_no_lag(box, progress):
     box.create(queues=1)
     box.send("a")
     (source,) = progress(1)["sources"]
-    with opened_source(box.path) as store:
+    with opened_source(target_at(box.path)) as store:
         (found,) = lag_of(source, store)
     assert (found.messages, found.bytes_left, found.latency_ms) == (0, 0, 0)
 

@@ -32,8 +32,8 @@ from pyspark_pyrocket.tools.checkpoints.reset import (
 )
 from pyspark_pyrocket.tools.checkpoints.running import still_running
 from pyspark_pyrocket.tools.checkpoints.show import document, show_checkpoint, show_table
-from pyspark_pyrocket.transport.interface import Bounds
-from pyspark_pyrocket.transport.path import opened_source
+from pyspark_pyrocket.transport.interface import Bounds, Target
+from pyspark_pyrocket.transport.targets import opened_source, target_at
 
 _store = click.option("--store", help="The store's directory; by default PYROCKET_STORE.")
 _topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
@@ -100,8 +100,8 @@ def reset(
     """
     found = read_checkpoint(directory)
     place = place_options(to) | ({"group": group} if group else {})
-    with opened_source(_store_path(store)) as opened:
-        _refuse_running(opened.target.path, force=force or dry_run)
+    with opened_source(_target(store)) as opened:
+        _refuse_running(opened.target, force=force or dry_run)
         move = plan_reset(found, opened, place, topics=topics, source=source)
         return _do(move, opened.now_ms(), dry_run=dry_run, yes=yes, as_json=as_json)
 
@@ -126,7 +126,7 @@ def from_group(
 
     A query with this checkpointLocation and these topics continues from there.
     """
-    with opened_source(_store_path(store)) as opened:
+    with opened_source(_target(store)) as opened:
         known = topics_of(opened.committed(group))
         for topic in topics:
             if topic not in known:
@@ -167,11 +167,11 @@ def to_group(
     check_group_name(group)
     offset = _committed(read_checkpoint(directory), source)
     wanted = offset.offsets.of_topics(topics) if topics else offset.offsets
-    with opened_source(_store_path(store)) as opened:
-        counts_in = offset.source.store
-        if counts_in and opened.store_id and counts_in != opened.store_id:
+    with opened_source(_target(store)) as opened:
+        known, found = offset.source.store, opened.target.store_id
+        if known and found and known != found:
             raise InvalidInputError(
-                f"The checkpoint's offsets are of store {counts_in}, not of {opened.store_id}.",
+                f"The checkpoint's offsets are of store {known}, not of {found}.",
                 remedy="Name the directory that the query reads with --store.",
                 code="STORE_CHANGED",
             )
@@ -261,7 +261,7 @@ def _bounds(found: Checkpoint, store: str | None) -> Bounds | None:
     if not path:
         return None
     topics = {topic for offset in _ours(found) for topic in offset.topics}
-    with suppress(PyrocketError), opened_source(path) as opened:
+    with suppress(PyrocketError), opened_source(target_at(path)) as opened:
         return opened.bounds([topic for topic in topics if topic in opened.topics()])
     return None
 
@@ -270,7 +270,7 @@ def _ours(found: Checkpoint) -> Sequence[StreamOffset]:
     return list(found.newest.ours().values()) if found.newest else []
 
 
-def _store_path(store: str | None) -> str:
+def _target(store: str | None) -> Target:
     path = store or os.environ.get("PYROCKET_STORE", "")
     if not path:
         raise OptionError(
@@ -278,14 +278,17 @@ def _store_path(store: str | None) -> str:
             remedy="Name its directory with --store or the environment variable PYROCKET_STORE.",
             code="OPTION_MISSING",
         )
-    return str(Path(path).absolute())
+    return target_at(path)
 
 
-def _refuse_running(path: str, *, force: bool) -> None:
-    processes = [] if force else still_running(Path(path))
+def _refuse_running(target: Target, *, force: bool) -> None:
+    """Raise StoreUnavailableError (QUERY_RUNNING) if a query of this machine reads the store."""
+    if force or target.directory is None:
+        return
+    processes = still_running(Path(target.directory))
     if processes:
         raise StoreUnavailableError(
-            f"A streaming query is reading {path} (process {processes[0]}).",
+            f"A streaming query is reading {target.describe()} (process {processes[0]}).",
             remedy="Stop it if it is the one with this checkpoint; otherwise give --force.",
             code="QUERY_RUNNING",
         )

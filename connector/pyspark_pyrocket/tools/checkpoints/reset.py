@@ -242,7 +242,7 @@ def _assigned(reads: MessageSource, before: StreamOffset, moved: Sequence[str]) 
 
 
 def _options(reads: MessageSource, options: dict[str, str]) -> ReadOptions:
-    return ReadOptions.parse(Request({"path": reads.target.describe(), **options}, "/"), STREAM)
+    return ReadOptions.parse(Request({**reads.target.options, **options}, "/"), STREAM)
 
 
 def _has_progressed(move: Move) -> bool:

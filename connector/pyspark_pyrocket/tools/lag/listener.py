@@ -11,7 +11,8 @@ from pyrocket.errors import PyrocketError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_pyrocket.tools.lag.measure import TopicLag, lag_of
-from pyspark_pyrocket.transport.path import PathSource, open_source
+from pyspark_pyrocket.transport.interface import MessageSource
+from pyspark_pyrocket.transport.targets import target_at
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -74,7 +75,7 @@ class LagListener(StreamingQueryListener):
         between two log lines of one query; None disables them.
         """
         self._path, self._targets, self._log_seconds = store, targets, log_seconds
-        self._source: PathSource | None = None
+        self._source: MessageSource | None = None
         self._logged: dict[str, float] = {}
         self._names: dict[str, str] = {}
 
@@ -118,10 +119,10 @@ class LagListener(StreamingQueryListener):
         if source is not None:
             source.close()
 
-    def _opened(self) -> PathSource | None:
+    def _opened(self) -> MessageSource | None:
         if self._source is None and self._path:
             try:
-                self._source = open_source(self._path)
+                self._source = target_at(self._path).open_own_source()
             except PyrocketError as error:
                 _LOG.warning("lag is measured in messages only: %s", error)
                 self._path = None

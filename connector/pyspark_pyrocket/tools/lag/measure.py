@@ -14,7 +14,7 @@ from pyrocket.errors import DataLossError, PyrocketError
 
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import Bounds, MessageSource, QueueRange
-from pyspark_pyrocket.transport.path import opened_source
+from pyspark_pyrocket.transport.targets import opened_source, target_at
 
 _NO_BOUNDS = QueueOffsets(0, 0)
 
@@ -55,7 +55,7 @@ def lag_of(
         [lag_of(each, "/data/store") for each in json.loads(query.lastProgress.json)["sources"]]
     """
     if isinstance(store, str | PathLike):
-        with opened_source(store) as opened:
+        with opened_source(target_at(store)) as opened:
             return lag_of(progress, opened)
     end, latest = _offset(progress.get("endOffset")), _offset(progress.get("latestOffset"))
     if end is None or latest is None:
