@@ -54,10 +54,10 @@ PATHS_OUTSIDE_DISK = {
     "services.delay.timer_index": "os.listdir",
     "metadata.identity": ".iterdir",
     "metadata.queue_ends": "os.listdir os.open",
-    "services.sink.staging_area": ".iterdir",
+    "services.sink.staging": ".iterdir",
     "metadata.store_sizes": ".glob",
     "engine.snapshot": ".glob .iterdir os.walk",
-    "services.delay.java_timer_log": ".glob",
+    "services.delay.java_handover": ".glob",
     "engine.topic_admin": ".glob",
 }
 """By module, what still opens, lists or changes paths itself and is to move into `disk`."""

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from pyrocket.services.sink.batch import SinkBatch as SinkBatch
     from pyrocket.services.sink.batch import Staged as Staged
     from pyrocket.services.sink.sink import Sink as Sink
-    from pyrocket.services.sink.stager import Stager as Stager
+    from pyrocket.services.sink.staging import Stager as Stager
     from pyrocket.services.transactions.model import HalfMessageRef as HalfMessageRef
     from pyrocket.services.transactions.model import LocalTransactionState as LocalTransactionState
     from pyrocket.services.transactions.model import TransactionListener as TransactionListener
@@ -94,7 +94,7 @@ _NAMES = {
     "metadata.topics": "TopicConfig check_topic_name is_system_topic",
     "services.sink.batch": "Published SinkBatch Staged",
     "services.sink.sink": "Sink",
-    "services.sink.stager": "Stager",
+    "services.sink.staging": "Stager",
     "services.transactions.model": "HalfMessageRef LocalTransactionState TransactionListener"
     " TransactionSendResult",
     "services.transactions.producer": "TransactionProducer",

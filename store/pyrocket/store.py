@@ -22,9 +22,9 @@ from pyrocket.disk.os_errors import translating, translating_methods
 from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.history import History
-from pyrocket.engine.lookup import Lookup
-from pyrocket.engine.message_reads import iterate_messages
+from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.raw_reads import RawReads
+from pyrocket.engine.reader import iterate_messages
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot

@@ -8,8 +8,7 @@ from pyrocket.disk.layout import file_name
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal
 from pyrocket.services.delay.pending_timers import TimerProgress, read_pending, read_second
-from pyrocket.services.delay.timer_index import HOUR_MS, TimerIndex
-from pyrocket.services.delay.timer_tally import count_by_hour
+from pyrocket.services.delay.timer_index import HOUR_MS, TimerIndex, count_by_hour
 
 COUNT = 3
 START = NOW // HOUR_MS * HOUR_MS

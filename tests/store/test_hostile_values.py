@@ -12,7 +12,7 @@ import pytest
 from pyrocket import LookupRequest, Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig
 from pyrocket.engine.group_admin import AtTime, Groups
 from pyrocket.engine.history import History
-from pyrocket.engine.lookup import Lookup
+from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.raw_reads import RawReads
 from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.services.delay.timers import Timers

@@ -9,31 +9,41 @@ entries, which recovery has to treat as damage.
 A queue keeps the file with its last entry, so its offsets continue when all its messages are
 deleted. The end of such a queue is saved with the topics first: a queue rebuilt from the log
 continues from there, too.
+
+A manual cleaning and its preview follow the same rules (`_planned_by_hand`).
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pyrocket.arguments import format_size
+from pyrocket.arguments import check_amount, format_size
 from pyrocket.clock import Clock
-from pyrocket.config import Retention
+from pyrocket.config import Retention, StoreConfig
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.machine import DiskUsage, disk_usage, free_bytes
 from pyrocket.engine.hooks import Hooks
+from pyrocket.engine.reader import Reader
 from pyrocket.engine.recovery import StoreParts
-from pyrocket.engine.removable import damaged_index_stays, log_files, planned_by_hand
 from pyrocket.engine.retention_rules import (
     CleaningPlan,
     CleanReport,
     Kept,
+    LogFile,
     Removal,
     hold_back,
+    plan_by_hand,
     plan_cleaning,
 )
-from pyrocket.errors import PyrocketError, StoreUnavailableError
+from pyrocket.errors import OptionError, PyrocketError, StoreDamagedError, StoreUnavailableError
+from pyrocket.formats.index_file import Geometry
+from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.metadata.retention import RetentionFile
 
 INTERVAL_MS = 10_000
 """RocketMQ's cleanResourceInterval: the least time between two checks of a writer."""
@@ -45,6 +55,7 @@ _warned: set[Path] = set()
 """Stores for which this process has logged that the disk is filling."""
 
 _FILES_PER_SECTION = 10
+_HEAD_BYTES = 96
 _log = logging.getLogger(__name__)
 
 Section = Callable[[], AbstractContextManager[None]]
@@ -160,7 +171,7 @@ class Cleaner:
         """
         self.refresh()
         now, policy = self._clock(), self._policy
-        left = planned_by_hand(self._log, policy, now, hours, total_bytes).removals
+        left = _planned_by_hand(self._log, policy, now, hours, total_bytes).removals
         report = CleanReport()
         while True:
             with section():
@@ -198,7 +209,7 @@ class Cleaner:
         return CleanReport(removals, queue_files, index_files, log_start=log_start, kept=kept)
 
     def _remove_index_files(self, log_start: int) -> int:
-        with damaged_index_stays(self._layout):
+        with _damaged_index_stays(self._layout):
             return self._keys.remove_below(log_start)
         return 0
 
@@ -239,3 +250,96 @@ class Cleaner:
             if len(last) and last["physical_offset"][0] < log_start:
                 ends.setdefault(topic, {})[queue_id] = end
         self._topics.note_all_ends(ends)
+
+
+def preview(
+    layout: Layout, reader: Reader, hooks: Hooks, *, hours: float | None, total_bytes: int | None
+) -> CleanReport:
+    """Return what a manual cleaning would delete, and what it would keep; takes no lock."""
+    log, queues, config = reader.files.log, reader.files.queues, reader.identity.config
+    policy = config.retention or RetentionFile(layout).read()
+    plan = _planned_by_hand(log, policy, reader.clock(), hours, total_bytes)
+    removals, kept = hold_back(plan.removals, *hooks.held_from())
+    start = removals[-1].file.start + log.file_bytes if removals else log.first_offset()
+    growing = hooks.moved_by(start) if removals else set()
+    queue_files = (
+        queues.get(*key).files_below(start, grows=key in growing) for key in queues.on_disk()
+    )
+    return CleanReport(
+        removals,
+        sum(map(len, queue_files)),
+        _index_files(layout, config, start),
+        dry_run=True,
+        log_start=start,
+        kept=kept,
+    )
+
+
+def _index_files(layout: Layout, config: StoreConfig, log_start: int) -> int:
+    with _damaged_index_stays(layout):
+        index = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
+        return len(index.names_below(log_start))
+    return 0
+
+
+@contextmanager
+def _damaged_index_stays(layout: Layout) -> Iterator[None]:
+    """Log and ignore a damaged index: look-ups report it, and space is freed all the same."""
+    try:
+        yield
+    except StoreDamagedError as error:
+        _log.warning("index files of %s are not deleted: %s", layout.root, error)
+
+
+def check_limits(hours: float | None, total_bytes: int | None) -> None:
+    """Raise OptionError if a limit is invalid; both may be None."""
+    for name, limit in (("hours", hours), ("total_bytes", total_bytes)):
+        check_amount(name, 0 if limit is None else limit)
+
+
+def _planned_by_hand(
+    log: CommitLog,
+    policy: Retention | None,
+    now_ms: int,
+    hours: float | None,
+    total_bytes: int | None,
+) -> CleaningPlan:
+    """Return the files that exceed the limits, by default those of the policy.
+
+    Raises OptionError; with the code RETENTION_MISSING if there is no limit at all.
+    """
+    if hours is None and total_bytes is None and policy is not None:
+        hours, total_bytes = policy.hours, policy.total_bytes
+    if hours is None and total_bytes is None:
+        raise OptionError(
+            "no retention limit was given.",
+            remedy="Give hours, total_bytes, or both.",
+            code="RETENTION_MISSING",
+        )
+    return plan_by_hand(log_files(log), now_ms, hours=hours, total_bytes=total_bytes)
+
+
+def log_files(log: CommitLog) -> list[LogFile]:
+    """Return the files of the log that hold messages, oldest first, and when each was closed.
+
+    RocketMQ uses the modification time of a file, which is when the blank record at its end was
+    written, with the first message of the next file. The store time of that message is the same,
+    and survives copying. The last file is never deleted, so its time does not matter.
+    """
+    stored = [each for start in log.run.starts() for each in _first_stored(log, start)]
+    while stored and not stored[-1][1]:
+        stored.pop()  # Preallocated, or damaged.
+    files: list[LogFile] = []
+    closed = stored[-1][1] if stored else 0
+    for start, first in reversed(stored):
+        files.append(LogFile(start, log.file_bytes, closed))
+        closed = first or closed
+    return files[::-1]
+
+
+def _first_stored(log: CommitLog, start: int) -> list[tuple[int, int]]:
+    """Return the file with its first message's store time; empty if it was deleted meanwhile."""
+    try:
+        return [(start, read_store_timestamp(log.read(start, _HEAD_BYTES)))]
+    except FileNotFoundError:
+        return []

@@ -1,6 +1,7 @@
-"""Messages by key and by id: candidates from the key index and the log after it, each compared.
+"""`Store.lookup`: messages by key and by id, one or many at once.
 
-The index is a hint. A message is found only if a whole record begins at the offset in the index,
+Candidates come from the key index and the log after it; each is compared with what is wanted.
+The index is a hint: a message is found only if a whole record begins at the offset in the index,
 and it has exactly the topic and the key. `query` finds the newest messages of one key, as long as
 the log has them. `locate` finds the messages of many keys and ids at once, and only those that a
 reader of their queues sees, not those of a deleted topic.
@@ -18,9 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.arguments import check_numbers, check_texts, check_type
+from pyrocket.arguments import check_numbers, check_text, check_texts, check_type
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.reader import Reader
+from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.engine import Engine
 from pyrocket.errors import (
     InvalidInputError,
     MessageIdError,
@@ -51,7 +53,6 @@ _EVER = 2**63 - 1
 _FIRST_READ = 4096
 """Bytes: most records fit in one read."""
 
-_MAX_SAME_ID = 64
 _ATTEMPTS = 5
 
 _Found = TypeVar("_Found")
@@ -93,6 +94,26 @@ class LookupResult:
 
 
 @dataclass(frozen=True)
+class _KeyQuery:
+    """Asks for the newest messages of a topic with a key, stored in [begin_ms, end_ms]."""
+
+    topic: str
+    key: str
+    begin_ms: int
+    end_ms: int
+    max_messages: int
+
+    def matches(self, record: Record) -> bool:
+        """Whether it is such a message."""
+        if record.topic != self.topic:
+            return False
+        if not self.begin_ms <= record.store_timestamp <= self.end_ms:
+            return False
+        message = record.to_message()
+        return self.key == message.properties.get(UNIQ_KEY) or self.key in message.keys
+
+
+@dataclass(frozen=True)
 class _Rows:
     """The records that match, in log order."""
 
@@ -116,31 +137,49 @@ class _Candidates:
     walked: int
 
 
-class KeyLookup:
-    """Looks up messages in one directory. Never locks, never writes. Safe to share."""
+@translating_methods
+class Lookup:
+    """Finds messages in one store. Never locks, never writes. Safe to share between threads."""
 
-    def __init__(self, layout: Layout, reader: Reader) -> None:
-        self._layout, self._reader = layout, reader
-        config = reader.identity.config
-        self._log = reader.log
+    def __init__(self, engine: Engine) -> None:
+        self._layout, self._reader, config = engine.layout, engine.reader, engine.config
+        self._log = engine.reader.log
         geometry = Geometry(config.index_slots, config.index_items)
-        self._index = KeyIndex(layout, geometry)
+        self._index = KeyIndex(engine.layout, geometry)
         self._span = IndexCoverage(self._log, self._index)
-        self._tail = UnindexedTail(self._log, layout.pending_keys)
+        self._tail = UnindexedTail(self._log, engine.layout.pending_keys)
 
     def query(
-        self, topic: str, key: str, begin_ms: int, end_ms: int, max_messages: int
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = _EVER,
+        max_messages: int = 64,
     ) -> list[StoredMessage]:
-        """Return the newest messages with the key stored in [begin_ms, end_ms], oldest first."""
+        """Return the newest messages with a key or unique id, oldest first.
+
+        Only messages stored in [begin_ms, end_ms] count, in epoch milliseconds. Messages of deleted
+        topics and of RocketMQ's system topics are found as long as the log has them.
+
+            store.lookup.query("orders", "order-17")
+        """
+        check_text(topic=topic, key=key)
+        check_numbers(begin_ms=begin_ms, end_ms=end_ms, max_messages=max_messages)
         if max_messages < 1:
             raise InvalidInputError(
                 f"max_messages is {max_messages}.", remedy="Use at least 1.", code="MAX_MESSAGES"
             )
-        find = partial(self._find, topic, key, begin_ms, end_ms, max_messages)
-        return self._with_files(find)
+        query = _KeyQuery(topic, key, begin_ms, end_ms, max_messages)
+        return self._with_files(partial(self._find, query))
 
     def by_offset_id(self, offset_msg_id: str) -> StoredMessage:
-        """Return the message with an offset id. Raises MessageIdError, MessageNotFoundError."""
+        """Return the message with an offset id: host, port and log offset in hexadecimal digits.
+
+        Raises MessageIdError, MessageNotFoundError.
+        """
+        check_text(offset_msg_id=offset_msg_id)
         parsed = parse_offset_message_id(offset_msg_id)
         if parsed is None:
             raise MessageIdError(
@@ -153,11 +192,12 @@ class KeyLookup:
         return record.to_message()
 
     def by_id(self, topic: str, msg_id: str) -> StoredMessage:
-        """Return the message of the topic with this unique id, or else this offset id.
+        """Return the topic's message with this unique or offset id. Raises MessageNotFoundError.
 
         If several have the unique id, because a producer retried, the first one stored.
         """
-        for message in self.query(topic, msg_id, 0, 2**63 - 1, _MAX_SAME_ID):
+        check_text(topic=topic, msg_id=msg_id)
+        for message in self.query(topic, msg_id):
             if message.properties.get(UNIQ_KEY) == msg_id:
                 return message
         if parse_offset_message_id(msg_id) is not None:
@@ -167,7 +207,11 @@ class KeyLookup:
         raise _not_found(msg_id, self._layout)
 
     def locate(self, wanted: LookupRequest) -> LookupResult:
-        """Return the locations of the messages. Raises StoreDamagedError if one is corrupt."""
+        """Return where the messages with any of many keys or ids are.
+
+        `Store.raw.slices_at` reads them. Only messages that can be read from their topics now are
+        found, all in one pass over the key index. Raises StoreDamagedError if one is corrupt.
+        """
         check_type(LookupRequest, "Use a pyrocket.LookupRequest(topics=…, keys=…).", wanted=wanted)
         check_texts(topics=wanted.topics, keys=wanted.keys, ids=wanted.ids)
         check_numbers(begin_ms=wanted.begin_ms, end_ms=wanted.end_ms)
@@ -225,31 +269,20 @@ class KeyLookup:
                 yield MessageLocations.of(*queue, offsets[kept], at[kept], sizes[kept])
 
     def _find(
-        self,
-        topic: str,
-        key: str,
-        begin_ms: int,
-        end_ms: int,
-        max_messages: int,
-        bound: int,
-        files: Sequence[IndexFileInfo],
+        self, query: _KeyQuery, bound: int, files: Sequence[IndexFileInfo]
     ) -> list[StoredMessage]:
         found: dict[int, StoredMessage] = {}
         seen: set[int] = set()
-        wanted = np.array([key_hash(topic, key)])
-        parts = self._parts(wanted, begin_ms, end_ms, bound, files)
+        wanted = np.array([key_hash(query.topic, query.key)])
+        parts = self._parts(wanted, query.begin_ms, query.end_ms, bound, files)
         for offset in chain.from_iterable(part.tolist() for part in parts):
             if offset in seen:
                 continue
             seen.add(offset)
             record = self._record_at(offset, bound)
-            if record is None or not begin_ms <= record.store_timestamp <= end_ms:
-                continue
-            if record.topic == topic:
-                message = record.to_message()
-                if key == message.properties.get(UNIQ_KEY) or key in message.keys:
-                    found[offset] = message
-            if len(found) == max_messages:
+            if record is not None and query.matches(record):
+                found[offset] = record.to_message()
+            if len(found) == query.max_messages:
                 break
         return [found[offset] for offset in sorted(found)]
 

@@ -1,12 +1,22 @@
-"""Checks, routes and encodes messages before they are appended; writes nothing."""
+"""Checks, routes and encodes messages before they are appended; writes nothing.
 
+A batch is split by topic. A row's queue id has priority, then its sharding key, by RocketMQ's
+`SelectMessageQueueByHash`; the other rows are spread evenly over the write queues, in one run per
+queue, so that the messages of a queue are adjacent in the log and are read sequentially.
+"""
+
+import os
 import random
-from collections.abc import Mapping, Sequence
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyrocket.arguments import check_message_kinds
 from pyrocket.clock import Clock
@@ -16,12 +26,11 @@ from pyrocket.config import (
     MAX_PROPERTIES_BYTES,
     StoreConfig,
 )
-from pyrocket.engine.delayed_routing import DelayRouter, Destination, Parcel
-from pyrocket.engine.routing import order_by_queue, route
-from pyrocket.engine.unique_ids import UniqueIds
-from pyrocket.errors import MessageError
+from pyrocket.engine.delayed_routing import DelayRouter, Destination, Parcel, QueueIds
+from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
-from pyrocket.formats.hashes import java_hash, queue_for_key
+from pyrocket.formats.hashes import java_hash, queue_for_key, queues_for_keys
+from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
     KEYS,
@@ -35,6 +44,9 @@ from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch, encode_batch, with_crc_room
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.message import Message
+from pyrocket.metadata.topics import check_topic_name
+
+_MONTH_MS = 31 * 86_400_000
 
 
 @dataclass(frozen=True)
@@ -64,13 +76,33 @@ class MessageEncoder:
         self._config = config
         self._next_queue = random.randrange(1 << 16)
 
-    def encode_columns(
+    def encode_rows(
+        self,
+        batch: pa.RecordBatch,
+        columns: SendColumns,
+        topic: str | None,
+        first_queue: int,
+        route_to: Callable[[str], TopicRoute],
+    ) -> list[EncodedBatch]:
+        """Return the rows of a checked batch as records; `topic` overrides the column.
+
+        Delayed rows are for the system topics instead. Raises MessageError naming the row, and the
+        errors of `route_to`.
+        """
+        encoded: list[EncodedBatch] = []
+        for name, rows in _by_topic(batch, topic):
+            to = route_to(name)
+            part = columns if rows is None else columns.take(rows)
+            try:
+                encoded += self._encode_columns(part, to, first_queue)
+            except MessageError as error:
+                raise _name_row(error, rows) from None
+        return encoded
+
+    def _encode_columns(
         self, columns: SendColumns, route_to: TopicRoute, first_queue: int
     ) -> list[EncodedBatch]:
-        """Return the rows as records for one topic; delayed ones for the system topics instead.
-
-        Raises MessageError naming the row.
-        """
+        """Return the rows as records for one topic, and for the system topics."""
         queue_ids = route(columns, route_to.topic, route_to.queues, first_queue)
         now = self._clock()
         encoded: list[EncodedBatch] = []
@@ -87,7 +119,7 @@ class MessageEncoder:
             batches = encode_batch(parcel.columns, *to, delays=parcel.delays, dues=parcel.dues)
             return list(map(self._with_room, batches))
         except MessageError as error:
-            raise name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
+            raise _name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
 
     def encode_message(self, message: Message, route_to: TopicRoute) -> EncodedMessage:
         """Return one message as a record; a delayed one for a system topic instead.
@@ -174,7 +206,7 @@ class MessageEncoder:
         return self._next_queue % route_to.queues
 
 
-def name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
+def _name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
     """Return an error about a row of a part with the row's number in the whole batch."""
     if rows is None:
         return error
@@ -247,3 +279,127 @@ def _all_properties(message: Message, unique_id: str, more: Mapping[str, str]) -
     }
     given = {name: value for name, value in own.items() if value}
     return given | dict(message.properties) | dict(more)
+
+
+def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Array | None]]:
+    """Return each topic and its rows; None means all rows."""
+    if topic is not None:
+        return [(topic, None)]
+    if "topic" not in batch.schema.names:
+        raise TopicNotFoundError(
+            "no topic is named.",
+            remedy="Name one for the batch, or give it a `topic` column.",
+            code="TOPIC_MISSING",
+        )
+    column = batch.column("topic")
+    missing = pc.index(column.is_null(), True).as_py()
+    if missing >= 0:
+        raise MessageError(
+            f"row {missing} has a null topic.",
+            remedy="Name a topic in each row, or one for all rows.",
+            code="TOPIC_MISSING",
+        )
+    encoded = column.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    for code, name in enumerate(names):
+        _check_name_of_row(name, encoded.indices, code)
+    if len(names) == 1:
+        return [(names[0], None)]
+    return [
+        (name, pc.indices_nonzero(pc.equal(encoded.indices, code)))
+        for code, name in enumerate(names)
+    ]
+
+
+def _check_name_of_row(name: str, codes: pa.Int32Array, code: int) -> None:
+    """Raise TopicNameError naming the first row with an illegal topic."""
+    try:
+        check_topic_name(name)
+    except TopicNameError as error:
+        row = pc.index(codes, code).as_py()
+        raise TopicNameError(f"row {row}: {error.message}", remedy=error.remedy) from None
+
+
+def route(columns: SendColumns, topic: str, queues: int, first_queue: int) -> QueueIds:
+    """Return each row's queue id. Raises MessageError (QUEUE_NOT_FOUND) for an invalid one."""
+    count = len(columns)
+    chosen = np.full(count, -1, np.int32)
+    if columns.sharding_key is not None:
+        has_key = columns.sharding_key.is_valid().to_numpy(zero_copy_only=False)
+        chosen[has_key] = queues_for_keys(columns.sharding_key, queues)[has_key]
+    if columns.queue_id is not None:
+        given = columns.queue_id.is_valid().to_numpy(zero_copy_only=False)
+        ids = pc.fill_null(columns.queue_id, 0).to_numpy()
+        _check_ids(ids, topic, queues)
+        chosen[given] = ids[given]
+    free = np.flatnonzero(chosen < 0)
+    if len(free):
+        steps = np.arange(len(free), dtype=np.int64) * min(queues, len(free)) // len(free)
+        chosen[free] = (first_queue + steps) % queues
+    return chosen
+
+
+def order_by_queue(queue_ids: QueueIds) -> pa.Array | None:
+    """Return the order that groups the rows by queue; None if they are grouped already."""
+    runs = np.count_nonzero(np.diff(queue_ids)) + 1
+    if runs <= len(np.unique(queue_ids)):
+        return None
+    return pa.array(np.argsort(queue_ids, kind="stable"))
+
+
+def _check_ids(ids: npt.NDArray[np.int64], topic: str, queues: int) -> None:
+    bad = (ids < 0) | (ids >= queues)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise MessageError(
+            f"row {row} names queue {ids[row]}; topic {topic!r} has the write queues 0 to"
+            f" {queues - 1}.",
+            remedy="Use one of these, or null to have a queue chosen.",
+            code="QUEUE_NOT_FOUND",
+        )
+
+
+class UniqueIds:
+    """Generates UNIQ_KEYs, the message ids that producers assign.
+
+    Address (4), process id (u16), class-loader hash (i32), milliseconds since the start of the
+    month (i32) and a counter (u16), 32 hex characters: `MessageClientIDSetter`. Here the hash is
+    random per generator, and milliseconds and counter are one 48-bit number that only grows, so
+    that ids of one generator never repeat, however many are generated per millisecond. Safe to
+    share between threads, not between processes.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next = 0
+        prefix = _local_address() + (os.getpid() & 0xFFFF).to_bytes(2, "big") + os.urandom(4)
+        self._prefix = np.frombuffer(prefix, np.uint8)
+
+    def column(self, count: int) -> pa.StringArray:
+        """Return `count` new ids."""
+        first = self._reserve(count)
+        rows = np.empty((count, 16), np.uint8)
+        rows[:, :10] = self._prefix
+        numbers = np.arange(first, first + count, dtype=">u8")
+        rows[:, 10:] = numbers.view(np.uint8).reshape(count, 8)[:, 2:]
+        return hex_column(rows)
+
+    def one(self) -> str:
+        """Return one new id."""
+        number = self._reserve(1)
+        return (self._prefix.tobytes() + number.to_bytes(6, "big")).hex().upper()
+
+    def _reserve(self, count: int) -> int:
+        with self._lock:
+            first = max(self._next, (self._clock() % _MONTH_MS) << 16)
+            # From 2⁴⁸ on the number would need a seventh byte: start again at 0.
+            self._next = first + count if first + count < 1 << 48 else 0
+            return first if first + count < 1 << 48 else 0
+
+
+def _local_address() -> bytes:
+    try:
+        return socket.inet_aton(socket.gethostbyname(socket.gethostname()))
+    except OSError:
+        return bytes((127, 0, 0, 1))

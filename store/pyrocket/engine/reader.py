@@ -5,11 +5,14 @@ state (written by Java, copied, or not opened for writing since the last boot) i
 of its queues.
 """
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from pyrocket.arguments import (
     check_all_numbers,
+    check_numbers,
     check_offsets,
     check_place,
     check_ranges,
@@ -22,6 +25,7 @@ from pyrocket.disk.lock import is_locked, lock_identity
 from pyrocket.disk.shared_state import NEXT_DUE, SharedState
 from pyrocket.engine.store_files import StoreFiles
 from pyrocket.errors import (
+    InvalidInputError,
     OffsetOutOfRangeError,
     QueueNotFoundError,
     StoreDamagedError,
@@ -50,6 +54,10 @@ from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import TopicConfig, Topics
 
 _RECOVERY_SECONDS, _POLL_SECONDS = 60, 0.02
+_PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
+"""In memory at a time at most, except one larger message."""
+
+_log = logging.getLogger(__name__)
 
 
 class Reader:
@@ -351,3 +359,68 @@ def _derived_position(queues: QueueTable, layout: Layout) -> Position:
     ends = [queues.get(*key).max_offset(WHOLE_LOG) for key in queues.on_disk()]
     text = read_or_none(layout.config("topics")) or b""
     return Position(sum(ends), sum(ends), hash((len(ends), text)))
+
+
+def iterate_messages(
+    reader: Reader, topic: TopicConfig, queue_id: int | None, start: int | None, end: int | None
+) -> Iterator[StoredMessage]:
+    """Iterate over all queues, or [start, end) of one; the range is checked at once."""
+    if queue_id is None:
+        if start is not None or end is not None:
+            raise InvalidInputError(
+                f"start is {start} and end is {end}, but no queue is named.",
+                remedy="Offsets count in one queue: give its queue_id, too.",
+                code="QUEUE_MISSING",
+            )
+        return _messages(reader, topic, reader.offsets(topic))
+    check_place(topic.name, queue_id)
+    known = reader.system_offsets(topic.name, queue_id)
+    first = known.minimum if start is None else start
+    last = known.maximum if end is None else end
+    check_numbers(start=first, end=last)
+    reader.check_range(topic, queue_id, first, last)
+    return _messages(reader, topic, {queue_id: QueueOffsets(first, last)})
+
+
+def _messages(
+    reader: Reader, topic: TopicConfig, ranges: Mapping[int, QueueOffsets]
+) -> Iterator[StoredMessage]:
+    for queue_id, has in ranges.items():
+        offset = has.minimum
+        while offset < has.maximum:
+            last = min(has.maximum, offset + _PULL_MESSAGES)
+            cuts = reader.cut_by_bytes(topic.name, queue_id, offset, last, [_PULL_BYTES])
+            # A message larger than that is read alone.
+            count = max(cuts[0][0] - offset, 1)
+            yield from reader.read(topic, queue_id, offset, count)
+            offset += count
+
+
+def read_undamaged(
+    reader: Reader, topic: str, queue_id: int, start: int, end: int, *, log_damaged: bool = False
+) -> Iterator[RecordSlice]:
+    """Yield the readable messages of [start, end), a few MiB at a time.
+
+    So one damaged message does not stop a service. With `log_damaged`, an error is logged for each
+    of the others.
+    """
+    while start < end:
+        piece = first_undamaged(reader, topic, queue_id, start, end)
+        if piece is not None:
+            yield piece
+            start += len(piece.records)
+            continue
+        if log_damaged:
+            _log.error("message %d of queue %d of %s is damaged", start, queue_id, topic)
+        start += 1
+
+
+def first_undamaged(
+    reader: Reader, topic: str, queue_id: int, start: int, end: int
+) -> RecordSlice | None:
+    """Return the first messages of [start, end); None if the very first cannot be read."""
+    while start < end:
+        with suppress(StoreDamagedError, OffsetOutOfRangeError):
+            return next(reader.records(topic, queue_id, start, end))
+        end = start + (end - start) // 2
+    return None

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from pyrocket.arguments import check_message_kinds, check_whole
-from pyrocket.engine.encoding import encode_rows
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
@@ -70,8 +69,8 @@ class Sender:
         if not len(columns):
             return AppendResult(0, 0, writer.log_end)
         start = random.randrange(1024) if first_queue is None else first_queue
-        encoded = encode_rows(
-            self._outgoing, batch, columns, topic, start, lambda name: self.route(writer, name)
+        encoded = self._outgoing.encode_rows(
+            batch, columns, topic, start, lambda name: self.route(writer, name)
         )
         self._create_system_topics(writer, encoded)
         appended = self._queue.append(writer, encoded, whole=whole)
@@ -107,12 +106,8 @@ class Sender:
 
     def flush(self, writer: Writer) -> SendStatus:
         """Flush, or request a flush, as configured after an append; return the send status."""
-        if self._config.flush == "async":
-            writer.flush_soon()
-        if self._config.flush != "sync":
-            return SendStatus.SEND_OK
         try:
-            writer.flush(self._config.flush_timeout_ms)
+            writer.flush_as_configured()
         except StoreLockedError as error:
             if error.code != SendStatus.FLUSH_DISK_TIMEOUT.value:
                 raise

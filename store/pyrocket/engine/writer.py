@@ -278,6 +278,14 @@ class Writer:
         """Return when everything published before the call is durable; see `Flusher.flush`."""
         self._flusher.flush(timeout_ms)
 
+    def flush_as_configured(self) -> None:
+        """Flush, or request a flush, or neither, as configured for an append; see `flush`."""
+        config = self.identity.config
+        if config.flush == "sync":
+            self.flush(config.flush_timeout_ms)
+        elif config.flush == "async":
+            self.flush_soon()
+
     def flush_soon(self) -> None:
         """Request a flush of everything published before the call; returns without waiting."""
         self._flush_service.wake()

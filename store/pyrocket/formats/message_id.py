@@ -2,7 +2,7 @@
 
 offset id   upper-case hex of the store host's address (4 or 16 bytes), its port (i32) and the
             physical offset (i64): 32 or 56 characters. `MessageDecoder.createMessageId`.
-UNIQ_KEY    made by the sender: see `engine.unique_ids`.
+UNIQ_KEY    made by the sender: see `engine.message_encoder`.
 """
 
 import numpy as np

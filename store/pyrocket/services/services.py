@@ -6,11 +6,11 @@ from functools import partial
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
+from pyrocket.engine.cleaner import check_limits, preview
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
-from pyrocket.engine.key_lookup import KeyLookup
+from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.reader_delivery import ReaderDelivery
-from pyrocket.engine.removable import check_limits, preview
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceRunner
@@ -22,9 +22,6 @@ from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
-
-_EVER = 2**63 - 1
-_SAME_ID = 64
 
 
 def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:
@@ -70,9 +67,7 @@ class Services:
     @lazy_property
     def timers(self) -> Timers:
         """Delivers messages with due times of their own."""
-        engine = self.engine
-        keys = KeyLookup(engine.layout, engine.reader)
-        return Timers(engine, partial(keys.query, begin_ms=0, end_ms=_EVER, max_messages=_SAME_ID))
+        return Timers(self.engine, self.sender, Lookup(self.engine))
 
     @lazy_property
     def transactions(self) -> Transactions:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.engine.routing import order_by_queue, route
+from pyrocket.engine.message_encoder import order_by_queue, route
 from pyrocket.errors import MessageError
 from pyrocket.formats.hashes import queue_for_key
 from pyrocket.formats.send_columns import check_send_batch

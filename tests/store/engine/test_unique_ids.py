@@ -1,6 +1,6 @@
 """UNIQ_KEYs: RocketMQ's shape, and never the same twice."""
 
-from pyrocket.engine.unique_ids import UniqueIds
+from pyrocket.engine.message_encoder import UniqueIds
 from support.stores import FakeClock
 
 

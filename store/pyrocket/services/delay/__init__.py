@@ -11,14 +11,14 @@ The two services are run by `engine.service_runner`:
   so a queue offset per level is all the state there is.
 - `timer_service` delivers timers (RocketMQ 5's TimerMessageStore). Queue 0 of rmq_sys_wheel_timer
   holds them in the order of sending, so an index by due time is needed: `timer_index` has a file
-  of entries for each hour, and `timer_tally` the checksums of these files. The cursors say how far
+  of entries for each hour, and a tally of checksums of these files. The cursors say how far
   the queue is in the index, and which due time is delivered.
 
 A timer, file by file:
 
 1. `timer_service` reads new messages of the queue (`timer_queue`) into the index.
-2. `timer_window` has the next minute of the index in memory, in the order of delivery. Entries that
-   were cancelled or replaced by a copy are not delivered (`pending_timers`).
+2. `pending_timers` has the next minute of the index in memory, in the order of delivery. Entries
+   that were cancelled or replaced by a copy are not delivered.
 3. `timer_copies` builds the copies of those that are due, with `due_copies`, which the schedule
    service uses, too. The service appends them.
 4. Before the cleaner deletes log files, `timers` appends their pending timers again. Levels do not

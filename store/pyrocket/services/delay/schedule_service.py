@@ -16,8 +16,7 @@ import numpy as np
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import MAX_MOVES, NEVER, level_field
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
-from pyrocket.engine.reader import Reader
-from pyrocket.engine.undamaged import first_undamaged
+from pyrocket.engine.reader import Reader, first_undamaged
 from pyrocket.engine.writer import Writer
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch

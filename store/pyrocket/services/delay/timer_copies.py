@@ -28,9 +28,8 @@ from pyrocket.index.queues.record_fetch import Scattered, read_scattered
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.delay.due_copies import due_copies
-from pyrocket.services.delay.pending_timers import PendingTimers
+from pyrocket.services.delay.pending_timers import Due, PendingTimers
 from pyrocket.services.delay.timer_queue import of_timer_topic, ordered
-from pyrocket.services.delay.timer_window import Due
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_TOPICS = 256

@@ -35,7 +35,7 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.record_fetch import read_scattered
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.services.delay.timer_index import TimerIndex
+from pyrocket.services.delay.timer_index import Hours, TimerIndex, add_hours, count_by_hour
 from pyrocket.services.delay.timer_queue import (
     have_copies,
     ordered,
@@ -43,7 +43,6 @@ from pyrocket.services.delay.timer_queue import (
     read_timers,
     read_undelivered,
 )
-from pyrocket.services.delay.timer_tally import Hours, add_hours, count_by_hour
 
 _SLACK_MS = 2000
 """A RocketMQ broker rounds due times to seconds."""

@@ -33,20 +33,22 @@ from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.services.delay.pending_timers import (
     PendingTimers,
     TimerProgress,
+    TimerWindow,
+    cursor_of,
     read_pending,
     read_second,
 )
 from pyrocket.services.delay.timer_copies import copies_of_due
-from pyrocket.services.delay.timer_index import TimerIndex, are_after
-from pyrocket.services.delay.timer_queue import read_timers, read_undelivered
-from pyrocket.services.delay.timer_tally import (
+from pyrocket.services.delay.timer_index import (
     HOUR_MS,
     TIMERS_DAMAGED,
     Hours,
+    TimerIndex,
     add_hours,
+    are_after,
     count_by_hour,
 )
-from pyrocket.services.delay.timer_window import TimerWindow, cursor_of
+from pyrocket.services.delay.timer_queue import read_timers, read_undelivered
 
 T = TypeVar("T")
 

@@ -1,22 +1,21 @@
 """`Store.timers`: lists and cancels messages with due times of their own."""
 
 import logging
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from pyrocket.arguments import check_text, check_type, check_whole
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.os_errors import translating_methods
+from pyrocket.engine.delayed_routing import Destination
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.unique_ids import UniqueIds
+from pyrocket.engine.key_lookup import Lookup
+from pyrocket.engine.sender import Sender
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.java_timers import decode_timer_check, delivered_by
-from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
     REAL_QID,
     REAL_TOPIC,
@@ -29,12 +28,11 @@ from pyrocket.formats.properties import (
     encode_properties,
 )
 from pyrocket.formats.property_columns import PropertyColumns, real_places
-from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.record_fetch import read_scattered
-from pyrocket.message import StoredMessage
+from pyrocket.message import Message, StoredMessage
 from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.services.delay.java_handover import JavaHandover
 from pyrocket.services.delay.pending_timers import TimerProgress
@@ -66,15 +64,9 @@ class PendingTimer:
 class Timers:
     """The timers of one store. All but `cancel` works on a read-only store, too."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        find: Callable[[str, str], Iterable[StoredMessage]],
-    ) -> None:
-        """Make it; `find` returns the messages of a topic that have a key or unique id."""
-        self._engine, self._find = engine, find
+    def __init__(self, engine: Engine, sender: Sender, lookup: Lookup) -> None:
+        self._engine, self._sender, self._lookup = engine, sender, lookup
         self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
-        self._ids = UniqueIds(self._clock)
         self.service = TimerService(self._layout, self._reader)
 
     def hook_into(self, hooks: Hooks) -> None:
@@ -133,7 +125,8 @@ class Timers:
         """
         check_text(topic=topic, msg_id=msg_id)
         writer = self._engine.writer
-        found = [one for one in self._find(TIMER_TOPIC, msg_id) if _is_for(one, topic, msg_id)]
+        timers = self._lookup.query(TIMER_TOPIC, msg_id)
+        found = [one for one in timers if _is_for(one, topic, msg_id)]
         with writer.exclusive():
             while found and self.service.index_new(writer):
                 pass
@@ -141,7 +134,7 @@ class Timers:
             if pending:
                 writer.append([self._cancellation(pending[-1])])
         if pending:
-            self._flush(writer)
+            writer.flush_as_configured()
         return bool(pending)
 
     def _is_pending(self, writer: Writer, message: StoredMessage) -> bool:
@@ -154,34 +147,11 @@ class Timers:
 
     def _cancellation(self, message: StoredMessage) -> EncodedBatch:
         """Return the record that cancels a message in RocketMQ 5: it is due in the same second."""
-        unique_id, own = self._ids.one(), message.properties
+        own = message.properties
         kept = {name: own[name] for name in (*_TIMES, REAL_TOPIC, REAL_QID) if name in own}
-        properties = {UNIQ_KEY: unique_id, TIMER_DEL_UNIQKEY: own[UNIQ_KEY], **kept}
-        record = encode_record(
-            topic=TIMER_TOPIC,
-            queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
-            body=own[UNIQ_KEY].encode(),
-            properties=encode_properties(properties),
-            born_timestamp=self._clock(),
-            store_timestamp=0,
-        )
-        return EncodedBatch(
-            topic=TIMER_TOPIC,
-            data=pa.py_buffer(bytearray(record)),
-            bounds=np.array([0, len(record)]),
-            queue_ids=np.zeros(1, np.int32),
-            tags_codes=np.zeros(1, np.int64),
-            keys=keys_of_message(TIMER_TOPIC, unique_id, ()),
-        )
-
-    def _flush(self, writer: Writer) -> None:
-        config = writer.identity.config
-        if config.flush == "sync":
-            writer.flush(config.flush_timeout_ms)
-        elif config.flush == "async":
-            writer.flush_soon()
+        to = Destination(TIMER_TOPIC, 0, {TIMER_DEL_UNIQKEY: own[UNIQ_KEY], **kept})
+        cancels = Message(topic=TIMER_TOPIC, body=own[UNIQ_KEY].encode())
+        return self._sender.outgoing.encode_to(cancels, to)[0]
 
     def _keep(self, writer: Writer, log_start: int) -> None:
         """Append pending timers before `log_start` again; the caller holds the write lock."""

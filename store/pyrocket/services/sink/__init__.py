@@ -2,8 +2,8 @@
 
 A batch, file by file:
 
-1. Each task calls `Sink.stage` (`sink`) and passes its rows to a `Stager` (`stager`), which encodes
-   them as records in a file beside the log (`staged_file`, in a folder of `staging_area`). Readers
+1. Each task calls `Sink.stage` (`sink`) and passes its rows to a `Stager`, which encodes
+   them as records in a file beside the log (`staged_file`, in a folder of `staging`). Readers
    never look there, and nothing is flushed: after a crash the query stages its rows again. The
    task returns a small `Staged`, which travels to the driver.
 2. The driver calls `Sink.publish`, and `publisher` opens and checks the staged files and creates

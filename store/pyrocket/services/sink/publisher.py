@@ -16,7 +16,7 @@ from pyrocket.services.sink.batch import Published, PublishPolicy, SinkBatch, St
 from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.ledger import SinkLedger
 from pyrocket.services.sink.staged_file import StagedReader
-from pyrocket.services.sink.staging_area import StagingArea
+from pyrocket.services.sink.staging import StagingArea
 
 
 class Publisher:

@@ -16,8 +16,7 @@ from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS, SinkLedger
 from pyrocket.services.sink.publisher import Publisher, publish_record
-from pyrocket.services.sink.stager import Stager
-from pyrocket.services.sink.staging_area import Leftovers, StagingArea
+from pyrocket.services.sink.staging import Leftovers, Stager, StagingArea
 
 
 @translating_methods

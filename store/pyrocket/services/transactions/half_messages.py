@@ -21,8 +21,7 @@ import numpy as np
 
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
-from pyrocket.engine.reader import Reader
-from pyrocket.engine.undamaged import read_undamaged
+from pyrocket.engine.reader import Reader, read_undamaged
 from pyrocket.formats.half_message import HalfMessage, read_halves, read_ops
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_fields import RecordFields

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.engine.delayed_routing import DelayRouter, Destination
-from pyrocket.engine.reader import Reader
-from pyrocket.engine.undamaged import read_undamaged
+from pyrocket.engine.reader import Reader, read_undamaged
 from pyrocket.errors import TransactionError
 from pyrocket.formats.half_message import (
     OP_TAGS,

@@ -198,7 +198,7 @@ def test_a_reader_that_is_overtaken_by_new_notes_reads_the_log(tmp_path):
 def test_a_long_log_without_keys_is_looked_through_once(open_store, path, monkeypatch):
     """As a broker's, whose producers give none: then there is no file that says how far it is."""
     store = open_store(config=OFF)
-    monkeypatch.setattr("pyrocket.engine.unique_ids.UniqueIds.one", lambda self: "")
+    monkeypatch.setattr("pyrocket.engine.message_encoder.UniqueIds.one", lambda self: "")
     for body in numbered(60, 300):
         store.append(message(body))
     monkeypatch.undo()

@@ -29,7 +29,7 @@ from support.wheel import FILE_BYTES, Wheel, units_in
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.java_timer_log.FILE_BYTES", FILE_BYTES)
+    monkeypatch.setattr("pyrocket.services.delay.java_handover.FILE_BYTES", FILE_BYTES)
 
 
 def places(timing):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.services.delay import timer_tally
+from pyrocket.services.delay import timer_index
 from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
@@ -217,7 +217,7 @@ def test_verify_accepts_a_copy(path, tmp_path, clock):
 
 
 def test_the_tally_stays_short(path, clock, monkeypatch):
-    monkeypatch.setattr(timer_tally, "_FEW_ROWS", 10)
+    monkeypatch.setattr(timer_index, "_FEW_ROWS", 10)
     with Timing(path, clock) as timing:
         for number in range(60):
             timing.send(b"-", 20 * HOUR + number)

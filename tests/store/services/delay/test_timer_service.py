@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
-from pyrocket.services.delay import timer_copies, timer_service, timer_window
+from pyrocket.services.delay import pending_timers, timer_copies, timer_service
 from support.inner import inner
 from support.stores import FakeClock, batch, message, overwrite, scan
 from support.timing import DAY, HOUR, TIMER, Timing, times
@@ -111,7 +111,7 @@ def test_the_next_due_time_is_that_of_the_first_timer(timing, clock):
 def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, clock, monkeypatch):
     monkeypatch.setattr(timer_service, "MAX_MESSAGES", 7)
     monkeypatch.setattr(timer_service, "MAX_INDEXED", 11)
-    monkeypatch.setattr(timer_window, "_MAX", 5)
+    monkeypatch.setattr(pending_timers, "_MAX_ENTRIES", 5)
     after = list(range(100))
     random.Random(1).shuffle(after)
     rows = batch([b"%02d" % n for n in after], 0, deliverTimestamp=times(clock, after))
