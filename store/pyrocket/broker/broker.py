@@ -1,0 +1,76 @@
+"""`Broker`: one store, served."""
+
+from dataclasses import dataclass
+
+from pyrocket.broker.source import StoreSource
+from pyrocket.store import Store
+from pyrocket.versions import RELEASE
+
+PROTOCOL = 1
+"""The version of the bulk interface; it grows when old clients could misunderstand a reply."""
+
+CAPABILITIES = ("look-ups by key or id", "views", "offsets of consumer groups")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    """What a client has to know before anything else; see `HelloReply` in `pyrocket.proto`."""
+
+    release: str
+    protocol: int
+    store: str
+    broker: str
+    epoch: int
+    is_recovering: bool
+    now_ms: int
+    log_file_bytes: int
+    capabilities: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Version:
+    """What changes when anything in a store does."""
+
+    published: int
+    dispatched: int
+    structure: int
+    epoch: int
+    is_recovering: bool
+
+
+class Broker:
+    """A store that is open for writing, and what it offers to other machines.
+
+    Every method is synchronous and may be called by any thread.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.source = StoreSource(store)
+        self._services = store.run_services()
+
+    def hello(self) -> Hello:
+        """Return who this is."""
+        store = self._store
+        return Hello(
+            release=RELEASE,
+            protocol=PROTOCOL,
+            store=store.uuid,
+            broker=store.broker_name,
+            epoch=store.history.epoch,
+            is_recovering=self.source.is_recovering(),
+            now_ms=store.now(),
+            log_file_bytes=store.config.log_file_bytes,
+            capabilities=CAPABILITIES,
+        )
+
+    def version(self) -> Version:
+        """Return the version of the store. Cheap: it is read from memory."""
+        at, source = self._store.position(), self.source
+        epoch = self._store.history.epoch
+        return Version(at.published, at.dispatched, at.structure, epoch, source.is_recovering())
+
+    def close(self) -> None:
+        """Stop the services, and close the store cleanly."""
+        self._services.stop()
+        self._store.close()

@@ -1,0 +1,151 @@
+"""Blocks: raw records as a broker sends them to a client that decodes them.
+
+    header     32 bytes, little-endian: `HEADER`
+    sizes      bytes of each record: 4 bytes each
+    order      only with IN_ORDER: the rows in the order in which they were asked for, 4 bytes each
+    records    one after the other, in the order of the log, without what lies between them there
+
+A block without records says how far a read has come, at its end or before an error. The records are
+checked by the broker when they are read, and once more by the client, since their lengths become
+positions in memory.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyrocket.errors import UnsupportedError
+from pyrocket.formats.arrow_buffers import binary_runs, text_bytes
+from pyrocket.formats.record_columns import SEVERAL_QUEUES
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.record_slice import RecordSlice
+from pyrocket.formats.sealed_ranges import OPEN_END, SealedRanges
+from pyrocket.message import MessageQueue
+
+BLOCK_BYTES = 1 << 20
+"""Records of about this many bytes are sent together; a longer record is sent alone."""
+
+HEADER = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("flags", "<u4"),
+        ("range", "<u4"),
+        ("rows", "<u4"),
+        ("bytes", "<u4"),
+        ("entries", "<u4"),
+        ("records", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+"""range: which of the ranges that were asked for. rows, bytes: of the records. entries, records:
+what was examined since the block before, as `ScanTally` counts it, up to this block's records."""
+
+_MAGIC = 0x31425250  # "PRB1"
+_IN_ORDER, _SEALED = 1, 2
+_INT = np.dtype("<i4")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block as received: see `HEADER`."""
+
+    range: int
+    entries: int
+    records: int
+    part: RecordSlice | None
+
+
+def encode_block(
+    part: RecordSlice | None, *, range_index: int = 0, entries: int = 0, records: int = 0
+) -> bytes:
+    """Return records of one queue, or of several in an order, as a block."""
+    header = np.zeros((), HEADER)
+    header["magic"], header["range"] = _MAGIC, range_index
+    header["entries"], header["records"] = entries, records
+    if part is None or not len(part):
+        return header.tobytes()
+    content = _joined(part.records)
+    order = b"" if part.order is None else part.order.astype(_INT).tobytes()
+    header["flags"] = _IN_ORDER * (part.order is not None) | _SEALED * _is_sealed(part)
+    header["rows"], header["bytes"] = len(part), len(content)
+    sizes = part.records.sizes.astype(_INT).tobytes()
+    return b"".join([header.tobytes(), sizes, order, content])
+
+
+def pieces(part: RecordSlice) -> Iterator[RecordSlice]:
+    """Yield a slice in pieces of about BLOCK_BYTES that are sealed whole, or not at all."""
+    if part.order is not None:
+        yield part
+        return
+    ends = np.cumsum(part.records.sizes)
+    cuts = set(np.searchsorted(ends, np.arange(BLOCK_BYTES, ends[-1], BLOCK_BYTES)).tolist())
+    sealed = part.records.sealed().cover(part.records.physical_offset)
+    cuts |= set((np.flatnonzero(sealed[1:] != sealed[:-1]) + 1).tolist())
+    bounds = sorted({0, *cuts, len(part)})
+    for start, end in zip(bounds, bounds[1:], strict=False):
+        yield part.part(slice(start, end))
+
+
+def decode_block(data: bytes, queues: list[MessageQueue], log_file_bytes: int) -> Block:
+    """Return a block, whose records share the memory of `data`; `queues` has that of each range.
+
+    Raises UnsupportedError for bytes that are no block, RecordDamagedError.
+    """
+    if len(data) < HEADER.itemsize:
+        raise _not_a_block("it is too short")
+    header = np.frombuffer(data, HEADER, 1)[0]
+    rows, size, place = int(header["rows"]), int(header["bytes"]), int(header["range"])
+    in_order = bool(header["flags"] & _IN_ORDER)
+    lists = rows * _INT.itemsize * (1 + in_order)
+    if header["magic"] != _MAGIC or len(data) != HEADER.itemsize + lists + size:
+        raise _not_a_block("its header does not fit")
+    if place >= len(queues):
+        raise _not_a_block("it is of a range that was not asked for")
+    part = None
+    if rows:
+        sizes = np.frombuffer(data, _INT, rows, HEADER.itemsize).astype(np.int64)
+        starts = np.cumsum(sizes) - sizes
+        buffer = pa.py_buffer(data).slice(HEADER.itemsize + lists)
+        fields = RecordFields(buffer, 0, starts, sizes)
+        fields = _placed(fields, sealed=bool(header["flags"] & _SEALED), file_bytes=log_file_bytes)
+        order, queue = None, queues[place]
+        if in_order:
+            order = np.frombuffer(data, _INT, rows, HEADER.itemsize + 4 * rows).astype(np.int64)
+            queue = queue._replace(queue_id=SEVERAL_QUEUES)
+        part = RecordSlice(queue, fields, order=order)
+    return Block(place, int(header["entries"]), int(header["records"]), part)
+
+
+def _placed(fields: RecordFields, *, sealed: bool, file_bytes: int) -> RecordFields:
+    """Return the records with their places in the log, which they name, once they are checked."""
+    inside = (fields.starts >= 0) & (fields.sizes > 0)
+    inside &= fields.starts <= len(fields.data) - fields.sizes
+    if not inside.all() or int(fields.sizes.sum()) != len(fields.data):
+        raise _not_a_block("its sizes do not add up")
+    ranges = SealedRanges(((0, OPEN_END),) if sealed else (), file_bytes)
+    base = fields.field("physical_offset") - fields.starts
+    placed = RecordFields(fields.buffer, base, fields.starts, fields.sizes, lambda: ranges)
+    placed.__dict__["_headers"] = fields.__dict__["_headers"]
+    placed.check_structure()
+    return placed
+
+
+def _joined(records: RecordFields) -> memoryview:
+    starts, ends = records.starts, records.starts + records.sizes
+    if bool((starts[1:] == ends[:-1]).all()):
+        return memoryview(records.buffer)[int(starts[0]) : int(ends[-1])]
+    return memoryview(text_bytes(binary_runs(records.buffer, starts, ends)))
+
+
+def _is_sealed(part: RecordSlice) -> bool:
+    return bool(part.records.sealed().cover(part.records.physical_offset[:1]).all())
+
+
+def _not_a_block(reason: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the broker has sent bytes that are no block of records: {reason}.",
+        remedy="Use the same release of pyrocket on both sides.",
+        code="PROTOCOL_BROKEN",
+    )

@@ -1,0 +1,142 @@
+"""Values to protobuf messages, and back, by the names of their fields.
+
+A dataclass or named tuple becomes the message that has its fields; None is a missing field. A
+mapping by anything but text becomes repeated pairs, `key` and `value`; a message whose only field
+is `values` is a list; one of several kinds is a message with one `oneof`, named by the class. So a
+value that travels needs its message in the `.proto` file, and no code here.
+"""
+
+import dataclasses
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from pyrocket.filters.message_filter import MessageFilter
+
+
+def fill(message: Message, values: Mapping[str, Any]) -> Message:
+    """Set the fields of a message, and return it. Raises KeyError for a field it does not have."""
+    fields = message.DESCRIPTOR.fields_by_name
+    for name, value in values.items():
+        if value is not None:
+            _set(message, fields[name], value)
+    return message
+
+
+def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
+    inner = getattr(message, field.name)
+    if _is_map(field):
+        inner.update(value)
+    elif hasattr(inner, "extend"):
+        _extend(inner, field, value.items() if isinstance(value, Mapping) else value)
+    elif field.message_type:
+        inner.SetInParent()
+        put(inner, value)
+    else:
+        setattr(message, field.name, value)
+
+
+def _extend(target: Any, field: FieldDescriptor, values: Iterable[Any]) -> None:
+    if not field.message_type:
+        target.extend(values)
+        return
+    for value in values:
+        put(target.add(), value)
+
+
+def put(message: Message, value: Any) -> None:
+    """Set the fields of a message to those of a value."""
+    kind = message.DESCRIPTOR
+    if _is_union(kind):
+        fill(message, {_snake(type(value).__name__): value})
+    elif isinstance(value, MessageFilter):
+        fill(message, {"tags": " || ".join(sorted(value.tags or ())), "sql": value.sql})
+    elif dataclasses.is_dataclass(value):
+        fields = kind.fields_by_name
+        fill(message, {name: getattr(value, name) for name in fields})
+    elif list(kind.fields_by_name) == ["values"]:
+        fill(message, {"values": value})
+    else:
+        names = kind.fields_by_name
+        fill(message, dict(zip(names, value, strict=True)))
+
+
+def values_of(message: Message, hints: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a message that `hints` names, as values of these types."""
+    fields = message.DESCRIPTOR.fields_by_name
+    return {name: _get(message, fields[name], hint) for name, hint in hints.items()}
+
+
+def _get(message: Message, field: FieldDescriptor, hint: Any) -> Any:
+    hint, optional = _without_none(hint)
+    if field.has_presence and not message.HasField(field.name):
+        return None if optional or hint is MessageFilter else _value(getattr(message, field.name), hint)
+    return _value(getattr(message, field.name), hint)
+
+
+def _value(raw: Any, hint: Any) -> Any:
+    """Return a field as a value of the type that `hint` names."""
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        return _one_of(raw, inner)
+    if isinstance(raw, Message):
+        return _structure(raw, hint, kind, inner)
+    if kind is tuple and inner[-1] is Ellipsis:
+        return tuple(_value(one, inner[0]) for one in raw)
+    if isinstance(kind, type) and issubclass(kind, Mapping):
+        if isinstance(raw, Mapping):
+            return {key: _value(raw[key], inner[1]) for key in raw}
+        return {_value(pair.key, inner[0]): _value(pair.value, inner[1]) for pair in raw}
+    if isinstance(kind, type) and issubclass(kind, Collection) and kind not in (str, bytes):
+        return [_value(one, inner[0]) for one in raw]
+    return raw
+
+
+def _structure(raw: Message, hint: Any, kind: Any, inner: tuple[Any, ...]) -> Any:
+    names = [*raw.DESCRIPTOR.fields_by_name]
+    if kind is MessageFilter:
+        return MessageFilter.parse(tags=raw.tags, sql=raw.sql)  # type: ignore[attr-defined]
+    if kind is tuple:
+        return tuple(_value(getattr(raw, name), one) for name, one in zip(names, inner, strict=True))
+    if names == ["values"]:
+        return _value(raw.values, hint)  # type: ignore[attr-defined]
+    hints = _hints(kind)
+    return kind(**values_of(raw, {name: hints[name] for name in names if name in hints}))
+
+
+def _one_of(raw: Message, kinds: tuple[Any, ...]) -> Any:
+    chosen = raw.WhichOneof("kind")
+    by_name = {_snake(kind.__name__): kind for kind in kinds}
+    return _value(getattr(raw, chosen or ""), by_name[chosen or ""])
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
+    if NoneType not in kinds:
+        return hint, False
+    rest = [kind for kind in kinds if kind is not NoneType]
+    return (rest[0] if len(rest) == 1 else Union[tuple(rest)]), True
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    inner = field.message_type
+    return bool(inner and inner.GetOptions().map_entry)
+
+
+@cache
+def _is_union(kind: Descriptor) -> bool:
+    return any(one.name == "kind" for one in kind.oneofs)
+
+
+def _snake(name: str) -> str:
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,1 @@
+"""The interfaces on the wire, and what is compiled of them."""

@@ -1,0 +1,24 @@
+"""Compiles the `.proto` files of this folder: `python -m pyrocket.rpc.proto`, after each change.
+
+Needs grpcio-tools. What it writes is committed; a test compares it.
+"""
+
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+COMPILED = FOLDER / "descriptors.bin"
+
+
+def compile_protos(target: Path) -> None:
+    """Write all files as one FileDescriptorSet to `target`."""
+    from grpc_tools import protoc
+
+    files = sorted(path.name for path in FOLDER.glob("*.proto"))
+    done = protoc.main(["protoc", f"-I{FOLDER}", f"--descriptor_set_out={target}", *files])
+    if done:
+        sys.exit(done)
+
+
+if __name__ == "__main__":
+    compile_protos(COMPILED)

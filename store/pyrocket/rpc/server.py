@@ -1,0 +1,128 @@
+"""The broker behind an address: the event loop parses, waits and answers; threads do the work."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from pyrocket.broker.broker import Broker
+from pyrocket.errors import PyrocketError
+from pyrocket.rpc.descriptors import message_class
+from pyrocket.rpc.errors import status_of
+from pyrocket.rpc.messages import put
+from pyrocket.rpc.service import SERVICE, BulkService, Call
+
+_VERSION_SECONDS = 0.01
+"""Versions are sent at most so often."""
+
+READ_THREADS = 8
+"""Calls that are answered at the same time; others wait in the order in which they came."""
+
+MAX_REQUEST_BYTES = 16 << 20
+
+OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+"""Without the first a second broker on the same port starts without an error; with the last ones
+clients may look every 10 s whether the broker is still there."""
+
+_Value = TypeVar("_Value")
+_Context = grpc.aio.ServicerContext
+
+
+class Server:
+    """Serves one broker. Made and used inside an event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._pool = ThreadPoolExecutor(READ_THREADS, "pyrocket-call")
+        self._server = grpc.aio.server(options=OPTIONS)
+        self._stopping = asyncio.Event()
+        calls = BulkService(broker).calls()
+        handlers = {call.name: self._handler(call) for call in calls}
+        handlers["Watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, handlers),)
+        )
+
+    def listen(
+        self, address: str, credentials: grpc.ServerCredentials | None = None
+    ) -> int:
+        """Open a port, with TLS if there are credentials; return its number.
+
+        Raises RuntimeError if it is in use.
+        """
+        if credentials is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, credentials)
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        await self._server.start()
+
+    async def stop(self, seconds: float = 30) -> None:
+        """Refuse new calls, let those that run end for so long, then cancel them."""
+        self._stopping.set()
+        await self._server.stop(seconds)
+        self._pool.shutdown()
+
+    def _handler(self, call: Call) -> grpc.RpcMethodHandler:
+        async def unary(request: bytes, context: _Context) -> bytes:
+            return await self._guarded(context, lambda: call.encode(_answer(call, request)))
+
+        async def stream(request: bytes, context: _Context) -> AsyncIterator[bytes]:
+            replies: Iterator[Any] = await self._guarded(context, lambda: iter(_answer(call, request)))
+            try:
+                while (reply := await self._guarded(context, lambda: next(replies, None))) is not None:
+                    yield call.encode(reply)
+            finally:
+                await asyncio.shield(self._run(lambda: _close(replies)))
+
+        if call.streams:
+            return grpc.unary_stream_rpc_method_handler(stream)
+        return grpc.unary_unary_rpc_method_handler(unary)
+
+    async def _guarded(self, context: _Context, work: Callable[[], _Value]) -> _Value:
+        """Run `work` in a thread; its error ends the call."""
+        try:
+            return await self._run(work)
+        except PyrocketError as error:
+            code, text, metadata = status_of(error)
+            await context.abort(code, text, metadata)
+            raise
+
+    def _run(self, work: Callable[[], _Value]) -> Awaitable[_Value]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def _watch(self, request: bytes, context: _Context) -> AsyncIterator[bytes]:
+        """Send versions as they change, until the client or the server ends."""
+        kind = message_class("pyrocket.v1.Version")
+        sent = None
+        while not self._stopping.is_set():
+            version = self._broker.version()
+            if version != sent:
+                message = kind()
+                put(message, version)
+                yield message.SerializeToString()
+                sent = version
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _VERSION_SECONDS)
+
+
+def _answer(call: Call, request: bytes) -> Any:
+    return call.answer(**call.arguments(request))
+
+
+def _close(replies: Iterator[Any]) -> None:
+    close = getattr(replies, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,119 @@
+"""The calls of `pyrocket.v1.Broker`: each is a method of the broker's source, or one of these."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import pyarrow as pa
+from google.protobuf.message import Message
+
+from pyrocket.broker.broker import Broker, Hello
+from pyrocket.broker.source import Part, QueueRange
+from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.index.queues.message_locations import MessageLocations
+from pyrocket.metadata.topics import TopicConfig
+from pyrocket.rpc.blocks import blocks_of
+from pyrocket.rpc.descriptors import message_class, service
+from pyrocket.rpc.messages import fill, put, values_of
+
+SERVICE = "pyrocket.v1.Broker"
+BYTES = "pyrocket.v1.Bytes"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: how its request and its replies travel, and the function that answers it.
+
+    Attributes:
+        request: The class of the request.
+        reply: The class of the reply; None for calls whose replies are bytes.
+        streams: Whether there are several replies.
+        answer: Takes the fields of the request; returns one reply, or an iterator of replies.
+    """
+
+    name: str
+    request: type[Message]
+    reply: type[Message] | None
+    streams: bool
+    answer: Callable[..., Any]
+    hints: Mapping[str, Any]
+
+    def arguments(self, request: bytes) -> dict[str, Any]:
+        """Return what a request asks for."""
+        return values_of(self.request.FromString(request), self.hints)
+
+    def encode(self, value: Any) -> bytes:
+        """Return a reply as bytes."""
+        if self.reply is None:
+            return value
+        message = self.reply()
+        if "value" in message.DESCRIPTOR.fields_by_name:
+            return fill(message, {"value": value}).SerializeToString()
+        put(message, value)
+        return message.SerializeToString()
+
+
+class BulkService:
+    """Answers what a `StoreSource` does not, or not in this form."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._source = broker, broker.source
+
+    def hello(self) -> Hello:
+        """Answer the first call."""
+        return self._broker.hello()
+
+    def topics(self) -> list[TopicConfig]:
+        """Return every topic, in the order of the table."""
+        return [*self._source.topics().values()]
+
+    def slices(
+        self, ranges: Sequence[QueueRange], where: MessageFilter | None
+    ) -> Iterator[bytes]:
+        """Yield the messages of ranges as blocks."""
+        tally = ScanTally()
+        return blocks_of(self._source.slices(ranges, where=where, tally=tally), tally, ranges)
+
+    def slices_at(
+        self, locations: MessageLocations, where: MessageFilter | None
+    ) -> Iterator[bytes]:
+        """Yield the messages at locations as blocks."""
+        tally = ScanTally()
+        return blocks_of(self._source.slices_at(locations, where=where, tally=tally), tally)
+
+    def read_view(
+        self, part: Part, columns: Sequence[str], topics: Sequence[str], verify_crc: bool
+    ) -> Iterator[bytes]:
+        """Yield rows of a view: each reply is one batch in Arrow's streaming format."""
+        batches = self._source.read_view(part, columns, topics=topics, verify_crc=verify_crc)
+        return _as_ipc(batches)
+
+    def calls(self) -> list[Call]:
+        """Return all calls of the service but `Watch`, which the server answers."""
+        methods = service(SERVICE).methods
+        return [self._call(method) for method in methods if method.name != "Watch"]
+
+    def _call(self, method: Any) -> Call:
+        name = re.sub("(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
+        answer = getattr(self, name, None) or getattr(self._source, name)
+        request = message_class(method.input_type.full_name)
+        reply = method.output_type.full_name
+        wanted = get_type_hints(answer)
+        hints = {one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted}
+        return Call(
+            name=method.name,
+            request=request,
+            reply=None if reply == BYTES else message_class(reply),
+            streams=method.server_streaming,
+            answer=answer,
+            hints=hints,
+        )
+
+
+def _as_ipc(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        yield sink.getvalue().to_pybytes()
