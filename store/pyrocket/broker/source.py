@@ -256,7 +256,6 @@ class StoreSource:
         }
 
 
-
 def _commit(
     store: Store, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool
 ) -> Mapping[int, int]:

@@ -10,6 +10,7 @@ checked by the broker when they are read, and once more by the client, since the
 positions in memory.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -84,7 +85,7 @@ def pieces(part: RecordSlice) -> Iterator[RecordSlice]:
     sealed = part.records.sealed().cover(part.records.physical_offset)
     cuts |= set((np.flatnonzero(sealed[1:] != sealed[:-1]) + 1).tolist())
     bounds = sorted({0, *cuts, len(part)})
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         yield part.part(slice(start, end))
 
 
@@ -136,7 +137,7 @@ def _joined(records: RecordFields) -> memoryview:
     starts, ends = records.starts, records.starts + records.sizes
     if bool((starts[1:] == ends[:-1]).all()):
         return memoryview(records.buffer)[int(starts[0]) : int(ends[-1])]
-    return memoryview(text_bytes(binary_runs(records.buffer, starts, ends)))
+    return text_bytes(binary_runs(records.buffer, starts, ends)).data
 
 
 def _is_sealed(part: RecordSlice) -> bool:

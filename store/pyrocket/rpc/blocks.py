@@ -1,8 +1,6 @@
 """Slices of records to blocks and back, with the counts of a read on their way."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyrocket.broker.source import QueueRange
 from pyrocket.errors import PyrocketError

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import grpc
@@ -19,7 +18,7 @@ import grpc
 from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.errors import carried_error
-from pyrocket.rpc.messages import fill, put
+from pyrocket.rpc.messages import fill
 
 SERVICE = "pyrocket.v1.Broker"
 _REPEATED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)

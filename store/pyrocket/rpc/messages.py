@@ -9,11 +9,11 @@ value that travels needs its message in the `.proto` file, and no code here.
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from pyrocket.filters.message_filter import MessageFilter
@@ -28,7 +28,7 @@ def fill(message: Message, values: Mapping[str, Any]) -> Message:
     return message
 
 
-def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
+def _set(message: Message, field: Any, value: Any) -> None:
     inner = getattr(message, field.name)
     if _is_map(field):
         inner.update(value)
@@ -41,7 +41,7 @@ def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
         setattr(message, field.name, value)
 
 
-def _extend(target: Any, field: FieldDescriptor, values: Iterable[Any]) -> None:
+def _extend(target: Any, field: Any, values: Iterable[Any]) -> None:
     if not field.message_type:
         target.extend(values)
         return
@@ -72,10 +72,14 @@ def values_of(message: Message, hints: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _get(message, fields[name], hint) for name, hint in hints.items()}
 
 
-def _get(message: Message, field: FieldDescriptor, hint: Any) -> Any:
+def _get(message: Message, field: Any, hint: Any) -> Any:
     hint, optional = _without_none(hint)
     if field.has_presence and not message.HasField(field.name):
-        return None if optional or hint is MessageFilter else _value(getattr(message, field.name), hint)
+        return (
+            None
+            if optional or hint is MessageFilter
+            else _value(getattr(message, field.name), hint)
+        )
     return _value(getattr(message, field.name), hint)
 
 
@@ -102,7 +106,9 @@ def _structure(raw: Message, hint: Any, kind: Any, inner: tuple[Any, ...]) -> An
     if kind is MessageFilter:
         return MessageFilter.parse(tags=raw.tags, sql=raw.sql)  # type: ignore[attr-defined]
     if kind is tuple:
-        return tuple(_value(getattr(raw, name), one) for name, one in zip(names, inner, strict=True))
+        return tuple(
+            _value(getattr(raw, name), one) for name, one in zip(names, inner, strict=True)
+        )
     if names == ["values"]:
         return _value(raw.values, hint)  # type: ignore[attr-defined]
     hints = _hints(kind)
@@ -117,10 +123,10 @@ def _one_of(raw: Message, kinds: tuple[Any, ...]) -> Any:
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
-    if NoneType not in kinds:
-        return hint, False
     rest = [kind for kind in kinds if kind is not NoneType]
-    return (rest[0] if len(rest) == 1 else Union[tuple(rest)]), True
+    if len(rest) == len(kinds):
+        return hint, False
+    return reduce(or_, rest), True
 
 
 @cache
@@ -128,13 +134,13 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def _is_map(field: Any) -> bool:
     inner = field.message_type
     return bool(inner and inner.GetOptions().map_entry)
 
 
 @cache
-def _is_union(kind: Descriptor) -> bool:
+def _is_union(kind: Any) -> bool:
     return any(one.name == "kind" for one in kind.oneofs)
 
 

@@ -36,7 +36,7 @@ OPTIONS = [
 clients may look every 10 s whether the broker is still there."""
 
 _Value = TypeVar("_Value")
-_Context = grpc.aio.ServicerContext
+_Context = Any
 
 
 class Server:
@@ -54,9 +54,7 @@ class Server:
             (grpc.method_handlers_generic_handler(SERVICE, handlers),)
         )
 
-    def listen(
-        self, address: str, credentials: grpc.ServerCredentials | None = None
-    ) -> int:
+    def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Open a port, with TLS if there are credentials; return its number.
 
         Raises RuntimeError if it is in use.
@@ -80,9 +78,13 @@ class Server:
             return await self._guarded(context, lambda: call.encode(_answer(call, request)))
 
         async def stream(request: bytes, context: _Context) -> AsyncIterator[bytes]:
-            replies: Iterator[Any] = await self._guarded(context, lambda: iter(_answer(call, request)))
+            replies: Iterator[Any] = await self._guarded(
+                context, lambda: iter(_answer(call, request))
+            )
             try:
-                while (reply := await self._guarded(context, lambda: next(replies, None))) is not None:
+                while (
+                    reply := await self._guarded(context, lambda: next(replies, None))
+                ) is not None:
                     yield call.encode(reply)
             finally:
                 await asyncio.shield(self._run(lambda: _close(replies)))

@@ -68,9 +68,7 @@ class BulkService:
         """Return every topic, in the order of the table."""
         return [*self._source.topics().values()]
 
-    def slices(
-        self, ranges: Sequence[QueueRange], where: MessageFilter | None
-    ) -> Iterator[bytes]:
+    def slices(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
         """Yield the messages of ranges as blocks."""
         tally = ScanTally()
         return blocks_of(self._source.slices(ranges, where=where, tally=tally), tally, ranges)

@@ -1,0 +1,167 @@
+"""What a client reads over the wire is what the store has."""
+
+import pyarrow as pa
+import pytest
+from pyrocket import MessageFilter, MessageQueue, QueueOffsets, ScanTally, Store, decode_slices
+from pyrocket.broker.source import Part, QueueRange
+from pyrocket.errors import StoreUnavailableError, TopicNotFoundError, UnsupportedError
+from pyrocket.formats.wire_block import decode_block, encode_block
+from pyrocket.rpc.blocks import slices_of
+from pyrocket.rpc.client import Client, Timeouts
+from pyrocket.rpc.messages import fill, values_of
+from support.broker import served
+
+COLUMNS = ("queueId", "queueOffset", "physicalOffset", "tags", "body")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with Store.open(tmp_path_factory.mktemp("store"), create=True) as store:
+        store.topics.create("orders", read_queues=3, write_queues=3)
+        store.topics.create("secrets")
+        for first in range(0, 3000, 500):
+            rows = range(first, first + 500)
+            bodies = pa.array([b"%d " % row * (row % 300) for row in rows], pa.binary())
+            tags = pa.array(["even" if row % 2 == 0 else "odd" for row in rows])
+            batch = pa.record_batch({"body": bodies, "tags": tags, "keys": pa.array([["k"]] * 500)})
+            store.append_batch(batch, topic="orders")
+            store.append_batch(batch.select(["body"]), topic="secrets")
+        store.append_batch(pa.record_batch({"body": [b"x" * 3_000_000]}), topic="orders")
+        with served(store) as address:
+            client = Client(address)
+            yield store, client
+            client.close()
+
+
+def value(reply, hint):
+    return values_of(reply, {"value": hint})["value"]
+
+
+def bounds(client, *topics):
+    return value(client.call("Bounds", topics=topics), dict[MessageQueue, QueueOffsets])
+
+
+def ranges(client, topic="orders"):
+    found = bounds(client, topic)
+    return [QueueRange(queue, each.minimum, each.maximum) for queue, each in found.items()]
+
+
+def slices(client, wanted, tally=None, **arguments):
+    hello = client.call("Hello", release="0", protocol=1)
+    blocks = client.stream("Slices", ranges=wanted, **arguments)
+    queues = [each.queue for each in wanted]
+    return slices_of(blocks, queues, hello.log_file_bytes, tally or ScanTally())
+
+
+def read(client, wanted, tally=None, **arguments):
+    batches = [
+        batch
+        for each in wanted
+        for batch in decode_slices(slices(client, [each], tally, **arguments), COLUMNS)
+    ]
+    return pa.Table.from_batches(batches)
+
+
+def local(store, wanted, **arguments):
+    batches = [
+        batch
+        for each in wanted
+        for batch in store.scan(
+            each.queue.topic, each.queue.queue_id, each.start, each.end, COLUMNS, **arguments
+        )
+    ]
+    return pa.Table.from_batches(batches)
+
+
+def test_ranges_arrive_as_the_store_has_them(place):
+    store, client = place
+    wanted = ranges(client)
+    assert read(client, wanted).to_pylist() == local(store, wanted).to_pylist()
+
+
+def test_small_ranges_arrive_as_one_slice_in_the_order_asked_for(place):
+    store, client = place
+    wanted = [QueueRange(each.queue, 5, 8) for each in reversed(ranges(client))]
+    (part,) = slices(client, wanted)
+    rows = part.decode_in_order(COLUMNS, verify_crc=True)
+    assert rows.to_pylist() == local(store, wanted).to_pylist()
+
+
+def test_a_filter_is_applied_by_the_broker_and_the_counts_are_those_of_a_local_read(place):
+    store, client = place
+    where = MessageFilter.parse(tags="odd")
+    wanted, tally, counted = ranges(client), ScanTally(), ScanTally()
+    rows = read(client, wanted, tally, where=where)
+    expected = local(store, wanted, where=where, tally=counted)
+    assert rows.num_rows == 1500
+    assert rows.to_pylist() == expected.to_pylist()
+    assert tally == counted
+
+
+def test_blocks_hold_no_byte_of_other_topics(place):
+    _, client = place
+    for each in ranges(client):
+        for block in client.stream("Slices", ranges=[each]):
+            assert b"secrets" not in block
+
+
+def test_an_error_is_the_class_that_a_store_raises(place):
+    _, client = place
+    with pytest.raises(TopicNotFoundError, match="orders") as caught:
+        bounds(client, "order")
+    assert caught.value.code == "TOPIC_NOT_FOUND"
+
+
+def test_a_broker_that_is_not_there_is_named(free_port):
+    client = Client(f"127.0.0.1:{free_port}", Timeouts(total=0.5))
+    with pytest.raises(StoreUnavailableError, match=f"127.0.0.1:{free_port}") as caught:
+        client.call("Topics")
+    assert caught.value.code == "ENDPOINT_UNREACHABLE"
+
+
+@pytest.fixture
+def free_port():
+    import socket
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@pytest.mark.parametrize("cut", [0, 5, 31, 40, -1])
+def test_bytes_that_are_no_block_are_refused(place, cut):
+    _, client = place
+    block = next(iter(client.stream("Slices", ranges=ranges(client))))
+    with pytest.raises(UnsupportedError) as caught:
+        decode_block(block[:cut], [MessageQueue("orders", "b", 0)], 1 << 30)
+    assert caught.value.code == "PROTOCOL_BROKEN"
+
+
+def test_a_block_without_records_carries_counts():
+    block = decode_block(encode_block(None, entries=7, records=3), [MessageQueue("t", "b", 0)], 1)
+    assert (block.entries, block.records, block.part) == (7, 3, None)
+
+
+@pytest.mark.parametrize("view", ["commitlog", "topics", "groups", "scheduled"])
+def test_views_arrive_as_the_store_has_them(place, view):
+    store, client = place
+    parts = value(client.call("PlanView", view=view), list[Part])
+    expected = store.views.pending("scheduled") if view == "scheduled" else store.views.plan(view)
+    assert parts == expected
+    if view == "commitlog":
+        columns = ["topic", "queueOffset", "body"]
+        batches = [
+            batch
+            for part in parts
+            for reply in client.stream("ReadView", part=part, columns=columns)
+            for batch in pa.ipc.open_stream(reply)
+        ]
+        rows = [batch for part in parts for batch in store.views.scan(part, columns)]
+        assert pa.Table.from_batches(batches) == pa.Table.from_batches(rows)
+
+
+def test_a_field_that_the_message_does_not_have_is_refused():
+    from pyrocket.rpc.descriptors import message_class
+
+    with pytest.raises(KeyError):
+        fill(message_class("pyrocket.v1.HelloRequest")(), {"relaese": "1"})

@@ -1,0 +1,36 @@
+"""Brokers for tests: a store behind an address, in a thread of this process."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+from pyrocket.broker.broker import Broker
+from pyrocket.rpc.server import Server
+
+
+@contextmanager
+def served(store):
+    """Serve an open store, which is closed at the end; the value is its address."""
+    loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
+    broker = Broker(store)
+
+    async def serve():
+        server = Server(broker)
+        address.append(f"127.0.0.1:{server.listen('127.0.0.1:0')}")
+        await server.start()
+        stop = asyncio.Event()
+        address.append(lambda: loop.call_soon_threadsafe(stop.set))
+        ready.set()
+        await stop.wait()
+        await server.stop(1)
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield address[0]
+    finally:
+        address[1]()
+        thread.join(30)
+        loop.close()
+        broker.close()
