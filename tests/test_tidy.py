@@ -66,8 +66,8 @@ PATHS_OUTSIDE_DISK = {
 }
 """By module, what still opens, lists or changes paths itself and is to move into `disk`."""
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-# `pyrocket/__init__.py` names what is public; it may look as high as the façade.
-RANKS[""] = RANKS["store"]
+# `pyrocket/__init__.py` names what is public; it may look as high as the rooms that programs use.
+RANKS[""] = RANKS["rpc"]
 CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
 CONNECTOR_MAY_IMPORT += ("pyrocket.tools.cli.frame.",)  # What all commands share.
 CONNECTOR_HOMES = {

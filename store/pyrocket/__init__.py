@@ -11,6 +11,8 @@ metadata   topics, groups, identity, epochs, cursors: RocketMQ's `config/*.json`
 engine     readers and writers: append, scan, look up, recover, clean up
 services   what RocketMQ offers on top: `delay`, `transactions`, and the exactly-once `sink`
 views      the log, retries, groups, topics and pending messages as Arrow
+broker     a store that serves other machines, whatever the wire
+rpc        the broker over gRPC, and its clients
 tools      verify, repair, notebook, command line and pytest plugin, built on `Store`
 
 Beside them lie `store` (the class `Store`), `message`, `config`, `arguments`, `clock`, `versions`,
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyrocket.arguments import local_path as local_path
     from pyrocket.arguments import parse_size as parse_size
+    from pyrocket.broker.source import StoreSource as StoreSource
     from pyrocket.config import Retention as Retention
     from pyrocket.config import StoreConfig as StoreConfig
     from pyrocket.config import parse_duration as parse_duration
@@ -49,13 +52,18 @@ if TYPE_CHECKING:
     from pyrocket.message import MessageQueue as MessageQueue
     from pyrocket.message import Position as Position
     from pyrocket.message import QueueOffsets as QueueOffsets
+    from pyrocket.message import QueueRange as QueueRange
     from pyrocket.message import SendResult as SendResult
+    from pyrocket.message import SourceIdentity as SourceIdentity
     from pyrocket.message import StoredMessage as StoredMessage
     from pyrocket.metadata.groups import GroupConfig as GroupConfig
     from pyrocket.metadata.groups import check_group_name as check_group_name
     from pyrocket.metadata.topics import TopicConfig as TopicConfig
     from pyrocket.metadata.topics import check_topic_name as check_topic_name
     from pyrocket.metadata.topics import is_system_topic as is_system_topic
+    from pyrocket.rpc.client import Client as Client
+    from pyrocket.rpc.client import Connection as Connection
+    from pyrocket.rpc.remote_source import RemoteSource as RemoteSource
     from pyrocket.services.sink.batch import Published as Published
     from pyrocket.services.sink.batch import SinkBatch as SinkBatch
     from pyrocket.services.sink.batch import Staged as Staged
@@ -77,6 +85,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "arguments": "local_path parse_size",
+    "broker.source": "StoreSource",
     "config": "Retention StoreConfig parse_duration",
     "engine.group_admin": "AtTime Groups",
     "engine.key_lookup": "LookupRequest LookupResult",
@@ -89,9 +98,11 @@ _NAMES = {
     "formats.send_columns": "SEND_COLUMNS check_send_schema",
     "index.queues.message_locations": "MessageLocations",
     "message": "AppendResult ByteSpan LogMark Message MessageQueue Position QueueOffsets"
-    " SendResult StoredMessage",
+    " QueueRange SendResult SourceIdentity StoredMessage",
     "metadata.groups": "GroupConfig check_group_name",
     "metadata.topics": "TopicConfig check_topic_name is_system_topic",
+    "rpc.client": "Client Connection",
+    "rpc.remote_source": "RemoteSource",
     "services.sink.batch": "Published SinkBatch Staged",
     "services.sink.sink": "Sink",
     "services.sink.staging": "Stager",

@@ -34,9 +34,12 @@ PyrocketError                      code, what happened, remedy
     ├── StoreReadOnlyError         STORE_READ_ONLY
     ├── StorePermissionError       PERMISSION_DENIED: this user may not; a PermissionError, too
     ├── StoreFailedError           STORE_FAILED: a write or fsync failed; open it again
+    ├── TransportError             TRANSPORT_FAILED: a broker cannot be reached, or is late
     └── UnsupportedError           UNSUPPORTED_*: a version or platform that cannot work;
                                    STORE_NEWER: a file of the store, of a later release
 """
+
+from functools import partial
 
 _PUT_STATUS = {
     "PROPERTIES_SIZE_EXCEEDED": "PROPERTIES_SIZE_EXCEEDED",
@@ -261,6 +264,31 @@ class StoreFailedError(StoreUnavailableError):
     """A write or fsync failed; how much is durable is unknown until the store is opened again."""
 
     default_code = "STORE_FAILED"
+
+
+class TransportError(StoreUnavailableError):
+    """A call of a broker whose connection has failed or that has missed its deadline.
+
+    The call may have been carried out.
+
+    Attributes:
+        repeat_is_safe: Whether the same call can be made again without doing its work twice.
+    """
+
+    default_code = "TRANSPORT_FAILED"
+
+    def __init__(
+        self, message: str, *, repeat_is_safe: bool, remedy: str = "", code: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, code=code)
+        self.repeat_is_safe = repeat_is_safe
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the attributes when pickled: Spark passes exceptions between processes."""
+        rebuild = partial(
+            type(self), repeat_is_safe=self.repeat_is_safe, remedy=self.remedy, code=self.code
+        )
+        return (rebuild, (self.message,))
 
 
 class UnsupportedError(StoreUnavailableError):

@@ -130,6 +130,20 @@ class QueueOffsets:
     maximum: int
 
 
+@dataclass(frozen=True, order=True)
+class QueueRange:
+    """The messages of one queue from `start` up to, not including, `end`."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many messages it has."""
+        return self.end - self.start
+
+
 @dataclass(frozen=True)
 class ByteSpan:
     """The range of the log that holds some messages of a queue.
@@ -156,6 +170,22 @@ class LogMark:
     log_offset: int
     store_timestamp: int
     header_crc: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceIdentity:
+    """The store in which the offsets of one broker are valid.
+
+    Attributes:
+        store: The uuid of the store; empty if only Java has written to it.
+        epoch: The epoch of the log: it grows when a recovery truncates messages that were readable.
+        mark: The newest message before the offsets, None if there is none. A store that was
+            restored from an older copy does not have it.
+    """
+
+    store: str
+    epoch: int
+    mark: LogMark | None = None
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,7 @@ The rules for every transport, so that one over a network fits as well as a dire
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from types import TracebackType
 from typing import Protocol
 
@@ -46,7 +44,9 @@ from pyrocket import (
     TopicConfig,
     ViewPart,
 )
-from pyrocket.errors import OptionError, StoreNotSharedError, StoreUnavailableError
+from pyrocket import QueueRange as QueueRange
+from pyrocket import SourceIdentity as SourceIdentity
+from pyrocket.errors import OptionError, StoreNotSharedError
 
 Bounds = Mapping[MessageQueue, QueueOffsets]
 """By queue, the range of offsets that can be read."""
@@ -63,47 +63,6 @@ class Capability(str, Enum):
     GROUPS = "offsets of consumer groups"
     EXACTLY_ONCE = "exactly-once writes"
     CREATE = "creating topics"
-
-
-class TransportError(StoreUnavailableError):
-    """A call whose connection has failed or that has missed its deadline.
-
-    Only transports over a network raise it. The call may have been carried out.
-
-    Attributes:
-        repeat_is_safe: Whether the same call can be made again without doing its work twice.
-    """
-
-    default_code = "TRANSPORT_FAILED"
-
-    def __init__(
-        self, message: str, *, repeat_is_safe: bool, remedy: str = "", code: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, code=code)
-        self.repeat_is_safe = repeat_is_safe
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Keep the attributes when pickled: Spark passes exceptions between processes."""
-        rebuild = partial(
-            type(self), repeat_is_safe=self.repeat_is_safe, remedy=self.remedy, code=self.code
-        )
-        return (rebuild, (self.message,))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceIdentity:
-    """The store in which the offsets of one broker are valid.
-
-    Attributes:
-        store: The uuid of the store; empty if only Java has written to it.
-        epoch: The epoch of the log: it grows when a recovery truncates messages that were readable.
-        mark: The newest message before the offsets, None if there is none. A store that was
-            restored from an older copy does not have it.
-    """
-
-    store: str
-    epoch: int
-    mark: LogMark | None = None
 
 
 class Target(Protocol):
@@ -261,12 +220,12 @@ class MessageSource(Protocol):
         """Whether the log still has the marked message; None if that cannot be known."""
         ...
 
-    def sizes(self, ranges: Sequence["QueueRange"]) -> list[ByteSpan]:
+    def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
         """Return the place and size of each range in the log; both may be estimates."""
         ...
 
     def split_at_bytes(
-        self, splits: Sequence[tuple["QueueRange", Sequence[int]]]
+        self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
     ) -> list[list[tuple[int, int]]]:
         """Split ranges by size: return an (offset, bytes) pair for each mark of each range.
 
@@ -277,7 +236,7 @@ class MessageSource(Protocol):
 
     def slices(
         self,
-        ranges: Sequence["QueueRange"],
+        ranges: Sequence[QueueRange],
         *,
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
@@ -455,20 +414,6 @@ class MessageSink(Protocol):
     def close(self, *, clean: bool = True) -> None:
         """Close; with `clean` the last writer shuts the store down cleanly."""
         ...
-
-
-@dataclass(frozen=True, order=True)
-class QueueRange:
-    """The messages [start, end) of one queue."""
-
-    queue: MessageQueue
-    start: int
-    end: int
-
-    @property
-    def rows(self) -> int:
-        """The number of offsets in the range."""
-        return self.end - self.start
 
 
 def require(target: Target, needed: Mapping[Capability, str]) -> None:

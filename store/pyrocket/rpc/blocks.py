@@ -2,30 +2,29 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pyrocket.broker.source import QueueRange
 from pyrocket.errors import PyrocketError
 from pyrocket.filters.message_filter import ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.wire_block import decode_block, encode_block, pieces
-from pyrocket.message import MessageQueue
+from pyrocket.message import MessageQueue, QueueRange
 
 
 def blocks_of(
     slices: Iterable[RecordSlice], tally: ScanTally, ranges: Sequence[QueueRange] = ()
 ) -> Iterator[bytes]:
     """Yield slices as blocks; before an error the counts up to it, and then raise it."""
-    told = ScanTally()
+    sent = ScanTally()
     at = 0
     try:
         for each in slices:
             while at < len(ranges) - 1 and not _is_of(each, ranges[at]):
                 at += 1
             for piece in pieces(each):
-                yield _block(piece, at, tally, told)
+                yield _block(piece, at, tally, sent)
     except PyrocketError:
-        yield _block(None, at, tally, told)
+        yield _block(None, at, tally, sent)
         raise
-    yield _block(None, at, tally, told)
+    yield _block(None, at, tally, sent)
 
 
 def _is_of(part: RecordSlice, each: QueueRange) -> bool:
@@ -34,20 +33,20 @@ def _is_of(part: RecordSlice, each: QueueRange) -> bool:
     )
 
 
-def _block(part: RecordSlice | None, at: int, tally: ScanTally, told: ScanTally) -> bytes:
-    entries, records = tally.entries - told.entries, tally.records - told.records
-    told.entries, told.records = tally.entries, tally.records
+def _block(part: RecordSlice | None, at: int, tally: ScanTally, sent: ScanTally) -> bytes:
+    entries, records = tally.entries - sent.entries, tally.records - sent.records
+    sent.entries, sent.records = tally.entries, tally.records
     return encode_block(part, range_index=at, entries=entries, records=records)
 
 
-def slices_of(
-    blocks: Iterable[bytes], queues: list[MessageQueue], log_file_bytes: int, tally: ScanTally
-) -> Iterator[RecordSlice]:
-    """Yield the slices of blocks, and count what the broker has examined for them."""
-    for data in blocks:
+def blocks_in(
+    replies: Iterable[bytes], queues: list[MessageQueue], log_file_bytes: int, tally: ScanTally
+) -> Iterator[tuple[int, RecordSlice]]:
+    """Yield which range each slice is of, and the slice; count what was examined up to it."""
+    for data in replies:
         block = decode_block(data, queues, log_file_bytes)
         tally.entries += block.entries
         tally.records += block.records
         if block.part is not None:
             tally.messages += len(block.part)
-            yield block.part
+            yield block.range, block.part

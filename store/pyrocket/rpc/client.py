@@ -1,8 +1,7 @@
-"""A connection to a broker, one per process and target.
+"""Calls of a broker. Channels do not survive a fork, so each process makes its own.
 
 A call that a lost connection has interrupted is repeated, after a pause that doubles, until the
-time of the call is over. Every call of this interface can be repeated: see settled promises of each
-in `pyrocket.proto`. Channels do not survive a fork, so each process makes its own.
+time of the call is over: `pyrocket.proto` says what makes a repeat of each call harmless.
 """
 
 import os
@@ -10,12 +9,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import grpc
 
-from pyrocket.errors import PyrocketError, StoreUnavailableError
+from pyrocket.errors import PyrocketError, TransportError
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
@@ -33,6 +32,32 @@ _OPTIONS = [
 _Reply = TypeVar("_Reply")
 
 
+class Connection:
+    """The channel of this process to one address. Safe to share between threads."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._lock = threading.Lock()
+        self._channel: Any = None
+        self._pid = 0
+
+    @property
+    def channel(self) -> Any:
+        """The channel, which connects when it is first used."""
+        with self._lock:
+            if self._channel is None or self._pid != os.getpid():
+                self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+                self._pid = os.getpid()
+            return self._channel
+
+    def close(self) -> None:
+        """Close the channel; a later call connects again."""
+        with self._lock:
+            channel, self._channel = self._channel, None
+        if channel is not None and self._pid == os.getpid():
+            channel.close()
+
+
 @dataclass(frozen=True)
 class Timeouts:
     """Seconds: to connect, for one call, and for a call with all its repeats."""
@@ -42,32 +67,64 @@ class Timeouts:
     total: float = 60
 
 
-class Client:
-    """Calls one broker. Safe to share between threads."""
+class Pauses:
+    """The pauses between the repeats of one call, which end at a deadline."""
 
-    def __init__(self, address: str, timeouts: Timeouts = Timeouts()) -> None:
-        self.address, self._timeouts = address, timeouts
-        self._pid, self._lock = 0, threading.Lock()
-        self._channel: grpc.Channel | None = None
+    def __init__(self, seconds: float) -> None:
+        self._end, self._next = time.monotonic() + seconds, _FIRST_PAUSE_S
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(self._end - time.monotonic(), 0)
+
+    def wait(self) -> bool:
+        """Pause before a repeat; return False, at once, if the deadline would pass."""
+        seconds = self._next * random.uniform(0.5, 1.5)
+        if seconds > self.left:
+            return False
+        time.sleep(seconds)
+        self._next = min(2 * self._next, _LAST_PAUSE_S)
+        return True
+
+
+@dataclass(frozen=True)
+class Client:
+    """Calls one broker, each call within its time. Safe to share between threads."""
+
+    connection: Connection
+    timeouts: Timeouts = Timeouts()
+
+    def within(self, seconds: float) -> "Client":
+        """Return a client of the same connection whose calls end after so long at most."""
+        return replace(self, timeouts=replace(self.timeouts, total=seconds))
+
+    def pauses(self) -> Pauses:
+        """Return the pauses of a call that is made now."""
+        return Pauses(self.timeouts.total)
 
     def call(self, name: str, **arguments: Any) -> Any:
-        """Make a call with one reply, and return the message."""
+        """Make a call with one reply, and return the message.
+
+        Raises the error that the broker reports, and TransportError.
+        """
         method, request, reply = _method(name)
         sent = fill(request(), arguments).SerializeToString()
 
         def once(seconds: float) -> Any:
-            return reply.FromString(self._open().unary_unary(method)(sent, timeout=seconds))
+            function = self.connection.channel.unary_unary(method)
+            return reply.FromString(function(sent, timeout=seconds))
 
         return self._repeating(name, once)
 
     def stream(self, name: str, **arguments: Any) -> Iterator[bytes]:
         """Make a call with many replies, and yield each as bytes. Closing the iterator cancels it.
 
-        Not repeated: the caller knows where to go on. Raises as `call`.
+        Raises as `call`, but repeats nothing: the caller knows where to resume.
         """
         method, request, _ = _method(name)
         sent = fill(request(), arguments).SerializeToString()
-        replies = self._open().unary_stream(method)(sent)
+        replies = self.connection.channel.unary_stream(method)(sent)
         try:
             yield from replies
         except grpc.RpcError as error:
@@ -76,41 +133,27 @@ class Client:
             replies.cancel()
 
     def close(self) -> None:
-        """Close the connection."""
-        with self._lock:
-            channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
-
-    def _open(self) -> grpc.Channel:
-        with self._lock:
-            if self._channel is None or self._pid != os.getpid():
-                self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
-                self._pid = os.getpid()
-            return self._channel
+        """Close the connection, for all clients of it."""
+        self.connection.close()
 
     def _repeating(self, name: str, once: Callable[[float], _Reply]) -> _Reply:
-        end, pause = time.monotonic() + self._timeouts.total, _FIRST_PAUSE_S
+        pauses = self.pauses()
         while True:
-            left = end - time.monotonic()
             try:
-                return once(min(left, self._timeouts.call))
-            except grpc.RpcError as error:
-                wait = pause * random.uniform(0.5, 1.5)
-                if error.code() not in _REPEATED or time.monotonic() + wait > end:
+                return once(min(pauses.left, self.timeouts.call))
+            except grpc.RpcError as error:  # noqa: PERF203 - the loop is for the errors
+                if error.code() not in _REPEATED or not pauses.wait():
                     raise self._error(name, error) from None
-                time.sleep(wait)
-                pause = min(2 * pause, _LAST_PAUSE_S)
 
-    def _error(self, name: str, error: grpc.RpcError) -> PyrocketError:
+    def _error(self, name: str, error: Any) -> PyrocketError:
         carried = carried_error(error)
         if carried is not None:
             return carried
-        return StoreUnavailableError(
-            f"The broker at {self.address} did not answer {name}: {error.code().name},"
-            f" {error.details()}.",
+        return TransportError(
+            f"The broker at {self.connection.address} did not answer {name}:"
+            f" {error.code().name}, {error.details()}.",
             remedy="Look whether it runs and can be reached: `pyrocket doctor --endpoint`.",
-            code="ENDPOINT_UNREACHABLE",
+            repeat_is_safe=error.code() in _REPEATED,
         )
 
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from pyrocket.broker.broker import Broker, Hello
-from pyrocket.broker.source import Part, QueueRange
+from pyrocket.broker.source import Part
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.index.queues.message_locations import MessageLocations
+from pyrocket.message import QueueRange
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
 from pyrocket.rpc.descriptors import message_class, service

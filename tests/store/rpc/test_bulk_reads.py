@@ -2,13 +2,21 @@
 
 import pyarrow as pa
 import pytest
-from pyrocket import MessageFilter, MessageQueue, QueueOffsets, ScanTally, Store, decode_slices
-from pyrocket.broker.source import Part, QueueRange
-from pyrocket.errors import StoreUnavailableError, TopicNotFoundError, UnsupportedError
+from pyrocket import (
+    MessageFilter,
+    MessageQueue,
+    QueueOffsets,
+    QueueRange,
+    ScanTally,
+    Store,
+    decode_slices,
+)
+from pyrocket.broker.source import Part
+from pyrocket.errors import TopicNotFoundError, TransportError, UnsupportedError
 from pyrocket.formats.wire_block import decode_block, encode_block
-from pyrocket.rpc.blocks import slices_of
-from pyrocket.rpc.client import Client, Timeouts
+from pyrocket.rpc.client import Client, Connection, Timeouts
 from pyrocket.rpc.messages import fill, values_of
+from pyrocket.rpc.remote_source import RemoteSource
 from support.broker import served
 
 COLUMNS = ("queueId", "queueOffset", "physicalOffset", "tags", "body")
@@ -28,7 +36,7 @@ def place(tmp_path_factory):
             store.append_batch(batch.select(["body"]), topic="secrets")
         store.append_batch(pa.record_batch({"body": [b"x" * 3_000_000]}), topic="orders")
         with served(store) as address:
-            client = Client(address)
+            client = Client(Connection(address))
             yield store, client
             client.close()
 
@@ -47,10 +55,7 @@ def ranges(client, topic="orders"):
 
 
 def slices(client, wanted, tally=None, **arguments):
-    hello = client.call("Hello", release="0", protocol=1)
-    blocks = client.stream("Slices", ranges=wanted, **arguments)
-    queues = [each.queue for each in wanted]
-    return slices_of(blocks, queues, hello.log_file_bytes, tally or ScanTally())
+    return RemoteSource(client).slices(wanted, tally=tally, **arguments)
 
 
 def read(client, wanted, tally=None, **arguments):
@@ -113,10 +118,10 @@ def test_an_error_is_the_class_that_a_store_raises(place):
 
 
 def test_a_broker_that_is_not_there_is_named(free_port):
-    client = Client(f"127.0.0.1:{free_port}", Timeouts(total=0.5))
-    with pytest.raises(StoreUnavailableError, match=f"127.0.0.1:{free_port}") as caught:
+    client = Client(Connection(f"127.0.0.1:{free_port}"), Timeouts(total=0.5))
+    with pytest.raises(TransportError, match=f"127.0.0.1:{free_port}") as caught:
         client.call("Topics")
-    assert caught.value.code == "ENDPOINT_UNREACHABLE"
+    assert caught.value.code == "TRANSPORT_FAILED"
 
 
 @pytest.fixture

@@ -1,0 +1,223 @@
+"""`RemoteSource`: what `broker.source.StoreSource` offers, from another machine."""
+
+import time
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from pyrocket.broker.source import Part
+from pyrocket.engine.key_lookup import LookupRequest, LookupResult
+from pyrocket.errors import TransportError
+from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.record_slice import RecordSlice
+from pyrocket.index.queues.message_locations import MessageLocations
+from pyrocket.message import (
+    ByteSpan,
+    LogMark,
+    MessageQueue,
+    QueueOffsets,
+    QueueRange,
+    SourceIdentity,
+)
+from pyrocket.metadata.topics import TopicConfig
+from pyrocket.rpc.blocks import blocks_in
+from pyrocket.rpc.client import Client
+from pyrocket.rpc.messages import values_of
+from pyrocket.rpc.version_watch import VersionWatch
+from pyrocket.versions import RELEASE
+
+PROTOCOL = 1
+
+_Offsets = dict[MessageQueue, int]
+_Bounds = dict[MessageQueue, QueueOffsets]
+
+
+class RemoteSource:
+    """Reads a store through its broker. Safe to share between threads."""
+
+    def __init__(self, client: Client, watch: VersionWatch | None = None) -> None:
+        self._client = client
+        self._watch = watch or VersionWatch(client)
+
+    def within(self, seconds: float) -> "RemoteSource":
+        """Return a source of the same broker whose calls end after so long at most."""
+        return type(self)(self._client.within(seconds), self._watch)
+
+    def _value(self, call: str, kind: Any, **arguments: Any) -> Any:
+        return values_of(self._client.call(call, **arguments), {"value": kind})["value"]
+
+    @cached_property
+    def hello(self) -> Any:
+        """The broker's first reply: what does not change while it runs."""
+        self._asked_at = time.monotonic()
+        return self._say_hello()
+
+    def _say_hello(self) -> Any:
+        return self._client.call("Hello", release=RELEASE, protocol=PROTOCOL)
+
+    @property
+    def store_id(self) -> str:
+        """The uuid of the store; empty if only Java has written to it."""
+        return self.hello.store
+
+    def identities(self) -> dict[str, SourceIdentity]:
+        """Return uuid and epoch of the store by broker."""
+        now = self._say_hello()
+        return {now.broker: SourceIdentity(store=now.store, epoch=now.epoch)}
+
+    def now_ms(self) -> int:
+        """Return the broker's time: that of the first reply, and what has passed here since."""
+        return self.hello.now_ms + int(1000 * (time.monotonic() - self._asked_at))
+
+    def version(self) -> Hashable:
+        """Return from memory a value that stays equal as long as nothing has changed."""
+        return self._watch.version()
+
+    def is_recovering(self) -> bool:
+        """Whether a recovery was interrupted; a broker has recovered its store."""
+        return False
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """Return every topic by name."""
+        return {topic.name: topic for topic in self._value("Topics", list[TopicConfig])}
+
+    def topic(self, name: str) -> TopicConfig:
+        """Return one topic. Raises TopicNotFoundError, which names the nearest."""
+        return self._value("Topic", TopicConfig, name=name)
+
+    def bounds(self, topics: Collection[str]) -> _Bounds:
+        """Return the range of each read queue of the topics."""
+        return self._value("Bounds", _Bounds, topics=topics)
+
+    def queue_bounds(self, queues: Collection[MessageQueue]) -> _Bounds:
+        """Return the ranges of any queues."""
+        return self._value("QueueBounds", _Bounds, queues=queues)
+
+    def retired(self, topics: Collection[str]) -> _Bounds:
+        """Return the queues with messages that are no read queues any more."""
+        return self._value("Retired", _Bounds, topics=topics)
+
+    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> _Offsets:
+        """Return the first offset of each queue stored at or after its time."""
+        return self._value("OffsetsAt", _Offsets, times_ms=times_ms)
+
+    def truncations(self, epochs: Mapping[str, int], queues: Collection[MessageQueue]) -> _Offsets:
+        """Return the queues that recoveries after these epochs have truncated, and where."""
+        return self._value("Truncations", _Offsets, epochs=epochs, queues=queues)
+
+    def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
+        """Return the mark of the newest message before these offsets."""
+        return self._value("Mark", LogMark | None, offsets=offsets)
+
+    def holds(self, mark: LogMark) -> bool | None:
+        """Whether the log has the marked message."""
+        return self._value("Holds", bool | None, mark=mark)
+
+    def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
+        """Return where each range lies in the log, and about how many bytes it has."""
+        return self._value("Sizes", list[ByteSpan], ranges=ranges)
+
+    def split_at_bytes(
+        self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
+    ) -> list[list[tuple[int, int]]]:
+        """Return for each range and mark the offset that it reaches, and the bytes before."""
+        return self._value("SplitAtBytes", list[list[tuple[int, int]]], splits=splits)
+
+    def slices(
+        self,
+        ranges: Sequence[QueueRange],
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield raw records, from where a lost connection has interrupted them.
+
+        Several ranges of one topic come in one slice if they are small.
+        """
+        tally, left, pauses = tally or ScanTally(), list(ranges), self._client.pauses()
+        first = tally.entries
+        while left:
+            done = 0
+            try:
+                for done, part in self._blocks("Slices", left, tally, where=where, ranges=left):
+                    yield part
+                    if part.order is None:
+                        left[done] = replace(left[done], start=part.next_offset)
+                    pauses = self._client.pauses()
+                return
+            except TransportError as error:
+                if not error.repeat_is_safe or not pauses.wait():
+                    raise
+                left = [each for each in left[done:] if each.rows]
+                passed = sum(each.rows for each in ranges) - sum(each.rows for each in left)
+                tally.entries = first + passed
+
+    def _blocks(
+        self, call: str, asked: Sequence[QueueRange], tally: ScanTally, **arguments: Any
+    ) -> Iterator[tuple[int, RecordSlice]]:
+        replies = self._client.stream(call, **arguments)
+        queues = [each.queue for each in asked]
+        return blocks_in(replies, queues, self.hello.log_file_bytes, tally)
+
+    def locate(self, request: LookupRequest) -> LookupResult:
+        """Return where the messages with some keys or ids are, by the broker's key index."""
+        return self._value("Locate", LookupResult, request=request)
+
+    def slices_at(
+        self,
+        locations: MessageLocations,
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield the raw records at these locations."""
+        queue = MessageQueue(locations.topic, self.hello.broker, locations.queue_id)
+        everywhere = [QueueRange(queue, 0, 2**63 - 1)]
+        blocks = self._blocks(
+            "SlicesAt", everywhere, tally or ScanTally(), locations=locations, where=where
+        )
+        return (part for _, part in blocks)
+
+    def plan_view(
+        self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False
+    ) -> Sequence[Part]:
+        """Return the parts of a view."""
+        return self._value(
+            "PlanView",
+            list[Part],
+            view=view,
+            topics=topics,
+            group=group,
+            skips_damage=skips_damage,
+        )
+
+    def read_view(
+        self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one part."""
+        for reply in self._client.stream(
+            "ReadView", part=part, columns=columns, topics=topics, verify_crc=verify_crc
+        ):
+            yield from pa.ipc.open_stream(reply)
+
+    def committed(self, group: str, topics: Collection[str] | None = None) -> _Offsets:
+        """Return what a group has committed, in these topics or in all."""
+        return self._value("Committed", _Offsets, group=group, topics=topics)
+
+    def commit(
+        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
+    ) -> _Offsets:
+        """Commit durably, and return what the group has then."""
+        return self._value("Commit", _Offsets, group=group, offsets=offsets, backwards=backwards)
+
+    def deliver_due(self) -> bool:
+        """Return False: the broker delivers what is due."""
+        return False
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._watch.close()
+        self._client.close()

@@ -1,0 +1,62 @@
+"""The version of a remote store, kept fresh in the background: asking for it takes no call."""
+
+import threading
+from collections.abc import Hashable
+
+from pyrocket.errors import PyrocketError
+from pyrocket.rpc.client import Client, Pauses
+from pyrocket.rpc.descriptors import message_class
+
+_FOREVER_S = float("inf")
+
+
+class VersionWatch:
+    """Follows the versions that a broker streams, from the first question on."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._changed = threading.Condition()
+        self._version: Hashable | None = None
+        self._stream: object = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def version(self) -> Hashable:
+        """Return the newest version; a new one for each question while the broker is unreachable.
+
+        So a caller that sees a change asks the broker, and gets the error.
+        """
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._follow, name="pyrocket-versions", daemon=True
+                )
+                self._thread.start()
+                self._changed.wait_for(lambda: self._version is not None, 1)
+            return object() if self._version is None else self._version
+
+    def close(self) -> None:
+        """End with the next version, or with the connection."""
+        self._closed = True
+
+    def _follow(self) -> None:
+        kind = message_class("pyrocket.v1.Version")
+        pauses = Pauses(_FOREVER_S)
+        while not self._closed:
+            try:
+                for reply in self._client.stream("Watch"):
+                    version = kind.FromString(reply)
+                    self._set(tuple(value for _, value in version.ListFields()))
+                    if self._closed:
+                        return
+                    pauses = Pauses(_FOREVER_S)
+            except (PyrocketError, ValueError):
+                # A ValueError: the connection has been closed here.
+                pass
+            self._set(None)
+            pauses.wait()
+
+    def _set(self, version: Hashable | None) -> None:
+        with self._changed:
+            self._version = version
+            self._changed.notify_all()
