@@ -17,7 +17,6 @@ from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.interface import (
     Capability,
     QueueRange,
-    TransportError,
 )
 from pyspark_pyrocket.transport.path import PathTarget, forget
 from support.slices import decoded
