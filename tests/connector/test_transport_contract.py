@@ -11,7 +11,7 @@ import pytest
 from pyrocket import ScanTally, SinkBatch
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
-from pyrocket.errors import OptionError, StoreLockedError, StoreNotSharedError
+from pyrocket.errors import OptionError, StoreLockedError, StoreNotSharedError, TransportError
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.interface import (
