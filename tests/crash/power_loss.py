@@ -11,6 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
 from crash.aftermath import check_aftermath, check_snapshot
 from crash.disk_model import DATA_MODES, NAME_MODES, Disk, materialise
 from crash.promises import Promises
@@ -18,6 +19,13 @@ from crash.recorder import Recorder
 from crash.session import CONFIG, Session
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import STATE_FORMAT
+
+SHARES = [
+    pytest.param(0.04, id="few"),
+    pytest.param(0.06, id="more", marks=pytest.mark.slow),
+]
+"""Of a scenario's crash points: the same few in each run, and others in each run of `-m slow`
+with PYROCKET_EXPLORE; `-m heavy` has them all."""
 
 _FORMAT = STATE_FORMAT.to_bytes(8, sys.byteorder)
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from crash.children import deliver_until_step
 from crash.mail import MINUTE, Mail, MailRecording, Postman
-from crash.power_loss import NoPower
+from crash.power_loss import SHARES, NoPower
 from crash.seeds import SEED
 from pyrocket import Store
 from support.delivering import bodies_of, delay, deliver_all, level_batch
@@ -160,9 +160,10 @@ def lose_power(scenario, folder, seed, *, share, variants=1, chains=1):
     return points
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_power_failure_loses_nothing_and_delivers_nothing_twice(scenario, tmp_path):
-    assert lose_power(scenario, tmp_path, SEED, share=0.1) > 5
+def test_power_failure_loses_nothing_and_delivers_nothing_twice(scenario, share, tmp_path):
+    assert lose_power(scenario, tmp_path, SEED, share=share) > 50 * share
 
 
 @pytest.mark.heavy

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from crash.power_loss import NoPower, Recording, recover_and_go_on, recover_only
+from crash.power_loss import SHARES, NoPower, Recording, recover_and_go_on, recover_only
 from crash.power_scenarios import SCENARIOS
 from crash.seeds import SEED
 
@@ -55,9 +55,10 @@ def _check_all(recording, name, rng, share, variants, chains, depth):
     return points
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_power_loss_at_some_points(name, folder):
-    assert lose_power(name, folder, SEED, share=0.1) > 5
+def test_power_loss_at_some_points(name, share, folder):
+    assert lose_power(name, folder, SEED, share=share) > 50 * share
 
 
 def test_power_loss_at_every_point_of_a_long_recovery(folder):
