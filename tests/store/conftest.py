@@ -31,13 +31,21 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def open_store(path, clock):
+def at_open():
+    """Functions that `open_store` calls with each store that it has opened for writing."""
+    return []
+
+
+@pytest.fixture
+def open_store(path, clock, at_open):
     """Opens the store at `path`, made if it is missing; all are closed at the end."""
     opened = []
 
     def open_one(**options):
         options = {"create": not options.get("read_only", False), "config": SMALL} | options
         opened.append(Store.open(path, clock=clock, **options))
+        for prepare in [] if opened[-1].read_only else at_open:
+            prepare(opened[-1])
         return opened[-1]
 
     yield open_one

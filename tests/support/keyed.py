@@ -12,6 +12,7 @@ from pyrocket.formats.index_file import HEADER_BYTES, Geometry, IndexHeader, nam
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import STORE_HOST, encode_record
 from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.index.keys.index_builder import IndexLimits
 from pyrocket.index.keys.index_file import IndexFile
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
@@ -27,6 +28,16 @@ GEOMETRY = Geometry(SMALL.index_slots, SMALL.index_items)
 
 def index_of(path):
     return KeyIndex(Layout(path), GEOMETRY)
+
+
+def limit_index(store, **limits):
+    """Give an open store other limits of its index."""
+    inner(store).keys.limits = IndexLimits(**limits)
+
+
+def index_at_once(store):
+    """Have an open store index everything at once, in slices of one run."""
+    limit_index(store, catch_up_bytes=1, slice_bytes=1)
 
 
 def contents(path):

@@ -11,8 +11,8 @@ from pyrocket import LookupRequest, MessageFilter, MessageLocations, Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry, key_hash
-from pyrocket.index.keys import key_search
 from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.keys.key_search import KeySearch
 from pyrocket.index.queues import record_fetch
 from support.slices import decoded
 from support.stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot
@@ -128,7 +128,7 @@ def test_a_key_that_most_messages_have_is_read_from_the_file_as_a_whole(open_sto
     reader = open_store(read_only=True)
     whole = read(reader, ONE_KEY)
     assert whole == numbered(300)
-    monkeypatch.setattr(key_search, "MAX_FOLLOWED", 5)
+    monkeypatch.setattr(KeySearch, "max_followed", 5)
     assert read(reader, ONE_KEY) == whole
 
 

@@ -13,8 +13,8 @@ from pyrocket.errors import (
     StoreDamagedError,
 )
 from pyrocket.formats.index_file import Geometry
-from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import KeyIndex
+from support.keyed import limit_index
 from support.stores import SMALL, batch, message, numbered, overwrite, reboot
 
 HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
@@ -196,12 +196,11 @@ def test_items_of_messages_that_are_cleaned_away_are_passed_over(open_store, pat
     assert found[0].physical_offset >= int(files[2].name)
 
 
-def test_queries_while_others_write_and_index_miss_nothing(open_store, monkeypatch):
+def test_queries_while_others_write_and_index_miss_nothing(open_store):
     """What was appended before the query is in its answer, indexed or being indexed or not."""
-    monkeypatch.setattr(index_builder, "CATCH_UP_BYTES", 3000)
-    monkeypatch.setattr(index_builder, "SLICE_BYTES", 1)
     config = replace(SMALL, index_slots=3, index_items=2000)
     store = open_store(config=config)
+    limit_index(store, catch_up_bytes=3000, slice_bytes=1)
     store.append(message(b"0", keys=["k"]))
     appended, stop, faults = [1], threading.Event(), []
 

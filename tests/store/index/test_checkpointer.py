@@ -12,12 +12,11 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import CHECKPOINTED, DISPATCHED, FAILED, PUBLISHED
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.valid_end import recovery_start
 from support.inner import inner
-from support.keyed import crash, fill, index_of
+from support.keyed import crash, fill, index_of, limit_index
 from support.stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=10, flush="manual")
@@ -186,9 +185,9 @@ def test_queues_are_not_synced_again_from_their_beginning(store, monkeypatch):
 
 def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock, monkeypatch):
     """After a crash only the file that was not full is built anew."""
-    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
     config = replace(SMALL, flush="manual")
     store = Store.open(path, create=True, config=config, clock=clock)
+    limit_index(store, put_items=1)
     store.topics.create("t", read_queues=2, write_queues=2)
     index, synced, real = index_of(path), [], io.sync
 
@@ -233,7 +232,7 @@ def test_a_flush_that_finds_no_file_filled_says_what_was_said(path, clock):
 
 
 def test_a_failed_fsync_of_an_index_file_fails_the_store(store, monkeypatch, path):
-    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
+    limit_index(store, put_items=1)
     monkeypatch.setattr(KeyIndex, "is_full", lambda index, header: True)
     fill_a_file(store)
     real = io.sync
@@ -249,8 +248,8 @@ def test_a_failed_fsync_of_an_index_file_fails_the_store(store, monkeypatch, pat
     assert checkpoint(store).log_timestamp == 0
 
 
-def test_a_damaged_index_file_does_not_keep_the_checkpoint_back(store, path, clock, monkeypatch):
-    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
+def test_a_damaged_index_file_does_not_keep_the_checkpoint_back(store, path, clock):
+    limit_index(store, put_items=1)
     fill_a_file(store)
     overwrite(index_of(path).path(index_of(path).names()[-1]), b"\xff" * 40, 0)
     store.flush()

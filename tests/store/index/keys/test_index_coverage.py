@@ -10,14 +10,14 @@ from support.keyed import fill, from_ipv6, index_of, keyless
 from support.stores import SMALL, filled, log_files, message, overwrite
 
 
-def span_of(store, path):
+def span_of(store, path, **looks):
     index = index_of(path)
-    return IndexCoverage(inner(store).writer.files.log, index), index
+    return IndexCoverage(inner(store).writer.files.log, index, **looks), index
 
 
-def counted(store, path):
+def counted(store, path, **looks):
     """How many of the files count for somebody who looks for the first time."""
-    span, index = span_of(store, path)
+    span, index = span_of(store, path, **looks)
     return len(span.contiguous_prefix(list(index.files())))
 
 
@@ -79,20 +79,19 @@ def test_a_record_that_is_not_indexed_to_its_end_is_missing(eager, store, path):
 
 @pytest.mark.parametrize("count", [1, 30, 200])
 @pytest.mark.parametrize("look", [1, 100, 10**6])
-def test_records_without_keys_are_no_gap(eager, store, path, monkeypatch, count, look):
+def test_records_without_keys_are_no_gap(eager, store, path, count, look):
     """Whatever lies between two files, before the first, and however little is read at once."""
-    monkeypatch.setattr(index_coverage, "_FIRST_LOOK", look)
     keyless(store, count)
     fill(store, 79)  # Exactly three files.
     index = index_of(path)
     assert index.is_full(index.header(index.names()[-1]))
     keyless(store, count)
     fill(store, 79)
-    assert counted(store, path) == 6
+    assert counted(store, path, first_look=look) == 6
     index.path(index.names()[3]).unlink()
-    assert counted(store, path) == 3
+    assert counted(store, path, first_look=look) == 3
     index.path(index.names()[0]).unlink()
-    assert counted(store, path) == 0
+    assert counted(store, path, first_look=look) == 0
 
 
 def test_little_is_read_and_only_once(eager, store, path, monkeypatch):

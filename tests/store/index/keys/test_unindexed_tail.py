@@ -26,10 +26,9 @@ def search(tail, key, *given):
 
 
 @pytest.mark.parametrize("kept", [0, 30, 10**6])
-def test_what_does_not_fit_in_memory_is_found_all_the_same(some, monkeypatch, kept):
-    monkeypatch.setattr(key_search, "KEPT_ITEMS", kept)
+def test_what_does_not_fit_in_memory_is_found_all_the_same(some, kept):
     log, offsets, end = some
-    tail = UnindexedTail(log)
+    tail = UnindexedTail(log, kept_items=kept)
     for _ in range(3):
         assert search(tail, "k", offsets[0], end, 1) == offsets[::-1]
         assert search(tail, "k99", offsets[0], end, 1) == [offsets[99]]
