@@ -26,7 +26,7 @@ from pyrocket import Message, Store
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.engine import reader
+from pyrocket.engine.reader import Reader
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.metadata.identity import load_identity
@@ -180,7 +180,7 @@ def main(first, count=1):
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     io.sync = io.sync_directory = lambda target: None
     # No process here recovers while another one reads.
-    reader._RECOVERY_SECONDS = reader._POLL_SECONDS = 0.0001
+    Reader.recovery_seconds = Reader.poll_seconds = 0.0001
     shared = Path("/dev/shm")
     outcomes, failed = Counter(), 0
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:

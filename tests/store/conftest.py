@@ -32,7 +32,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def at_open():
-    """Functions that `open_store` calls with each store that it has opened for writing."""
+    """Functions that `open_store` calls with each store that it has opened."""
     return []
 
 
@@ -44,7 +44,7 @@ def open_store(path, clock, at_open):
     def open_one(**options):
         options = {"create": not options.get("read_only", False), "config": SMALL} | options
         opened.append(Store.open(path, clock=clock, **options))
-        for prepare in [] if opened[-1].read_only else at_open:
+        for prepare in at_open:
             prepare(opened[-1])
         return opened[-1]
 

@@ -31,8 +31,9 @@ def index_of(path):
 
 
 def limit_index(store, **limits):
-    """Give an open store other limits of its index."""
-    inner(store).keys.limits = IndexLimits(**limits)
+    """Give a store other limits of its index, if it is open for writing."""
+    if not store.read_only:
+        inner(store).keys.limits = IndexLimits(**limits)
 
 
 def index_at_once(store):

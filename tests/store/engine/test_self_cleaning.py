@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Retention, Store
 from pyrocket.disk import io, machine
-from pyrocket.engine import service_runner
 from pyrocket.engine.retention_rules import local_hour
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.cli import main
@@ -136,11 +135,16 @@ def failing(*_):
     raise OSError(5, "Input/output error")
 
 
+def tended(store):
+    """The store, whose thread of services looks for files to clean all the time."""
+    inner(store).services.runner.tend_seconds = 0.01
+    return store
+
+
 def test_a_thread_of_services_cleans_while_nobody_writes(aged, path, clock, monkeypatch):
     aged.close()
-    monkeypatch.setattr(service_runner, "TEND_SECONDS", 0.01)
     usage(monkeypatch, 0.50)
-    with with_retention(clock, path, hours=50, at_hours=()) as store, store.run_services():
+    with tended(with_retention(clock, path, hours=50, at_hours=())) as store, store.run_services():
         count = len(log_files(path))
         time.sleep(0.1)
         assert len(log_files(path)) == count
@@ -167,9 +171,8 @@ def test_what_was_staged_in_vain_goes_with_the_next_append(left_over, path, cloc
     assert staged_files(path) == [younger.name]
 
 
-def test_a_thread_of_services_removes_what_was_staged_in_vain(left_over, path, monkeypatch):
-    monkeypatch.setattr(service_runner, "TEND_SECONDS", 0.01)
-    with left_over.run_services():
+def test_a_thread_of_services_removes_what_was_staged_in_vain(left_over, path):
+    with tended(left_over).run_services():
         until = time.monotonic() + 60
         while staged_files(path):
             assert time.monotonic() < until, "nobody has cleaned"

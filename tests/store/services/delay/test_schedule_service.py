@@ -98,9 +98,8 @@ def test_the_next_time_to_look_is_known(driven, clock):
     assert driver.next_due == NEVER
 
 
-def test_a_batch_of_many_is_delivered_in_parts(driven, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 7)
-    store, driver = driven
+def test_a_batch_of_many_is_delivered_in_parts(driven, clock):
+    store, driver = driven[0], Driver(driven[0], messages=7)
     rows = [b"%d" % number for number in range(20)]
     store.append_batch(level_batch(rows), topic="t")
     clock.now += 1000
@@ -108,9 +107,8 @@ def test_a_batch_of_many_is_delivered_in_parts(driven, clock, monkeypatch):
     assert bodies_of(store) == rows
 
 
-def test_busy_level_does_not_delay_other_levels(driven, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 5)
-    store, driver = driven
+def test_busy_level_does_not_delay_other_levels(driven, clock):
+    store, driver = driven[0], Driver(driven[0], messages=5)
     store.append_batch(level_batch([b"much"] * 40), topic="t")
     delay(store, 2, b"2")
     delay(store, 3, b"3")
@@ -121,9 +119,8 @@ def test_busy_level_does_not_delay_other_levels(driven, clock, monkeypatch):
 
 
 @pytest.mark.parametrize("limit", [1, 700, 2000])
-def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatch, limit):
-    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_BYTES", limit)
-    store, driver = driven
+def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, limit):
+    store, driver = driven[0], Driver(driven[0], bytes=limit)
     rows = [b"%04d" % number + b"x" * 300 for number in range(10)]
     store.append_batch(level_batch(rows), topic="t")
     clock.now += 1000
@@ -135,9 +132,8 @@ def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatc
     assert bodies_of(store) == rows
 
 
-def test_alternating_topics_take_several_appends(driven, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_BATCHES", 3)
-    store, driver = driven
+def test_alternating_topics_take_several_appends(driven, clock):
+    store, driver = driven[0], Driver(driven[0], batches=3)
     store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(8):
         delay(store, 1, b"%d" % number, topic="tu"[number % 2])
