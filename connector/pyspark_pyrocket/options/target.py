@@ -1,4 +1,4 @@
-"""The option `path`, otherwise the environment, as an absolute path."""
+"""The store's path, from the option `path` or the environment, as an absolute path."""
 
 import os
 from collections.abc import Mapping
