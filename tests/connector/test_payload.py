@@ -50,7 +50,7 @@ def test_all_system_fields_as_columns(spark, box):
 
 @pytest.mark.parametrize("mode", ["rocketmq", "kafka"])
 def test_properties_as_map_column(spark, box, mode):
-    """Headers, which Kafka's users had to ask for, are always there."""
+    """Headers, which are optional in Kafka, are always there."""
     properties = pa.array([[("a", "1"), ("b", "2")]], pa.map_(pa.string(), pa.string()))
     box.send("x", properties=properties)
     (row,) = read(spark, box, "properties MAP<STRING,STRING>", schemaMode=mode).collect()

@@ -87,7 +87,7 @@ def test_an_idle_queue_does_not_fail_a_start_by_timestamp(store):
 
 @pytest.mark.parametrize("strategy", ["latest", "earliest", "error"])
 def test_an_empty_queue_does_not_restart_from_0_by_timestamp(numbers, strategy):
-    """It had messages, and has been cleaned: what comes next is its first."""
+    """It had messages and has been cleaned: the next message is its first."""
     store = numbers(t={0: (40, 40)})
     wanted = {"startingTimestamp": "-1h", "startingOffsetsByTimestampStrategy": strategy}
     assert start(store, **wanted) == {0: 40}

@@ -1,4 +1,4 @@
-"""Whatever is restored when, with onDataLoss=skip every message of the store is read once."""
+"""Restores at random times: with onDataLoss=skip every message of the store is read once."""
 
 import json
 import random

@@ -86,7 +86,7 @@ class Recording:
         return rng.sample(points, min(count, len(points)))
 
     def check(self, label, image, promises):
-        """Bring the disk of one crash point back to life and look at it."""
+        """Restore the disk of one crash point, open the store and check it."""
         base = self.folder / "after"
         materialise(image, base)
         try:
@@ -103,7 +103,7 @@ class Recording:
 
 
 def _lose_what_goes_by_itself(image, rng):
-    """The shared words and lock files are not written through io: they may be anything."""
+    """The shared state and lock files are not written through io: they may have any content."""
     for name in ("mutex", "turnstile", "flush"):
         if "store/pyrocket" in image and rng.random() < 0.5:
             image[f"store/pyrocket/{name}"] = b""
@@ -122,7 +122,7 @@ def recover_only(session):
 
 
 class NoPower:
-    """Nothing is fsynced while disks are brought back to life: that is only slow."""
+    """Disables fsync while disks are restored: it would only be slow."""
 
     def __enter__(self):
         self._real = io.sync, io.sync_directory
@@ -133,7 +133,7 @@ class NoPower:
 
 
 def recover_and_go_on(session):
-    """What comes after a crash: recovery, more of everything, and a clean end."""
+    """After a crash: recovery, more of everything, and a clean shutdown."""
     session.clock.now += 60_000
     store = session.open(flush="sync")
     session.look_at_topics(store)

@@ -58,7 +58,7 @@ def test_the_index_is_java_s_after_any_number_of_kills(path):
 
 
 def grow(path):
-    """Wait until somebody has indexed something."""
+    """Wait until a process has indexed something."""
     index = KeyIndex(Layout(path), Geometry(SMALL.index_slots, SMALL.index_items))
     before, deadline = len(index.names()), time.monotonic() + 60
     while len(index.names()) < before + 2:

@@ -1,4 +1,4 @@
-"""The power goes at every point of what stores do; nothing acknowledged is lost, ever.
+"""Power losses at every point of all operations: nothing acknowledged is ever lost.
 
 Run the heavy part with `-m heavy`: ten parts of at least a thousand crash points each. Parts that
 are left can be run alone (`-k part7`), with PYROCKET_SEED of the first run.
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.crash
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where disks are brought back to life: in memory where there is some."""
+    """The folder in which disks are restored: in memory if possible."""
     if not os.path.isdir("/dev/shm"):
         yield tmp_path
         return

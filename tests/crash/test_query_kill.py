@@ -23,7 +23,7 @@ from pyrocket import Message, Store
 JOB = Path(__file__).with_name("streaming_job.py")
 TOPIC = "t"
 AT_ONCE, AT_A_TIME, PAUSE_SECONDS = 800, 5, 0.02
-"""What is appended while a run lives: two micro-batches' worth, then a little all the time."""
+"""Messages appended during a run: two micro-batches' worth, then a little all the time."""
 
 PATIENCE_SECONDS = 300
 

@@ -1,4 +1,4 @@
-"""One query, started by two drivers: the later run goes on, the earlier one is told why it ends."""
+"""One query, started by two drivers: the later run continues, the earlier one fails."""
 
 import time
 

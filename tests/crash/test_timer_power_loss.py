@@ -1,4 +1,4 @@
-"""Processes die and the power goes while timers come, go and are kept: each comes once, on time.
+"""Crashes while timers are stored, cancelled and delivered: each is delivered once, on time.
 
 Run the heavy part with `-m heavy`: every point of every scenario, with PYROCKET_SEED of the run.
 """

@@ -1,4 +1,4 @@
-"""The power goes at every point of transactions: nothing is committed twice, or forgotten."""
+"""Power losses at every point of transactions: none is committed twice, or forgotten."""
 
 import shutil
 
@@ -119,7 +119,7 @@ SCENARIOS = {
 
 
 def check_after(path, promises):
-    """Recover; the listener knows the truth by now."""
+    """Recover; by now the listener knows every decision."""
     clock = FakeClock(1_700_000_000_000 + 20 * HOUR)
     known = promises.__dict__.get("transactions", {})
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:

@@ -31,7 +31,7 @@ BATCHES = [
 
 @dataclass
 class Kept:
-    """A checkpoint, and a query over the store that it belongs to."""
+    """A checkpoint, and a query over its store."""
 
     path: Path
     options: dict

@@ -1,4 +1,4 @@
-"""We write, Java opens: after a clean end and after a crash of ours; then Java writes, we read."""
+"""We write, Java opens after a clean shutdown or a crash of ours; then Java writes, we read."""
 
 import random
 import time

@@ -83,7 +83,7 @@ def view_rows(path, view, columns, group=""):
 
 
 def append_ours(path):
-    """Single messages and a batch of ours; returns their bodies."""
+    """Append single messages and a batch; return their bodies."""
     added = [b"ours%d" % n for n in range(50)]
     with Store.open(path) as store:
         for n, body in enumerate(added):

@@ -47,8 +47,7 @@ def writes_of_an_append(path, trace, kind):
 def test_what_a_dead_writer_left_of_a_batch(java, store_path, tmp_path, kind, back):
     """A whole batch is there for Java or not, and one of a sink can be published again.
 
-    Of a plain one that nobody has published, Java may take the first rows; what it has taken we
-    read, too.
+    Of a plain batch that was not published, Java may keep the first rows; we read them, too.
     """
     writes = writes_of_an_append(tmp_path / "rehearsal", tmp_path / "rehearsed", kind)
     assert append_and_die(make(store_path), writes - back, tmp_path / "trace", kind) == DIED

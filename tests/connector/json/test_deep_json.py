@@ -127,7 +127,7 @@ def test_an_inferred_schema_is_one_that_spark_can_carry(nested):
     assert type(found).fromJson(found.jsonValue()) == found
     assert parse_ddl("valueSchema", to_ddl(found)) == found
     arrow_type(found)
-    # What lies below the deepest level that is inferred is kept as text.
+    # Values below the deepest inferred level are kept as text.
     (row,) = decode([nested(1000)], to_ddl(found)).column(5).to_pylist()
     inside = nested(1000)[15:-1].decode()
     while isinstance(row, dict | list):

@@ -80,7 +80,7 @@ def rows(bodies, ddl):
 
 
 def plain(column):
-    """Times as numbers: Python knows no year 0."""
+    """Times as numbers: Python has no year 0."""
     times = {pa.timestamp("us", "UTC"): pa.int64(), pa.timestamp("us"): pa.int64()}
     times[pa.date32()] = pa.int32()
 

@@ -1,4 +1,4 @@
-"""Options that belong elsewhere are explained, and only near names are proposed."""
+"""Options of other sources are explained, and only similar names are suggested."""
 
 import pytest
 from pyrocket.errors import OptionError
