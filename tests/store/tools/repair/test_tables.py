@@ -58,7 +58,7 @@ def test_a_broken_table_does_not_hide_other_findings(sound):
     file.write_bytes(file.read_bytes()[:30])
     found = {one.code: one for one in verify(sound).findings}
     assert set(found) >= {"CONFIG_BROKEN", "FOREIGN_FILE", "QUEUE_FILE_LENGTH"}
-    assert found["QUEUE_FILE_LENGTH"].fix.startswith("See to the broken tables; then pyrocket rep")
+    assert found["QUEUE_FILE_LENGTH"].fix.startswith("Repair or restore the broken tables; then ")
     done = repair(sound)
     assert [action.kind for action in done.actions] == ["quarantine"]
     (sound / OWN[1]).unlink()
