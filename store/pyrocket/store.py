@@ -176,8 +176,8 @@ class Store:
     def set_retention(self, retention: Retention | None) -> None:
         """Set how long every writer keeps messages from now on; None: for ever.
 
-        Durable. Writers that have the store open apply it within ten seconds, unless they were given
-        a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
+        Durable. Writers that have the store open apply it within ten seconds, unless they have
+        their own. Raises StoreReadOnlyError, StoreLockedError.
         """
         check_type((Retention, NoneType), "Use a pyrocket.Retention, or None.", retention=retention)
         self._engine.writer.set_retention(retention)
