@@ -204,8 +204,7 @@ class Store:
     ) -> AppendResult:
         """Append all rows or none, visible together; `topic` overrides the column.
 
-        With `whole` they are durable when this returns, and after a power loss all or none are
-        there.
+        With `whole` they are durable when this returns, and a power loss leaves all or none.
 
         Columns: `pyrocket.SEND_COLUMNS`. Rows without queue id and sharding key are spread over
         the write queues, beginning with `first_queue`. Raises SchemaError, and MessageError naming
