@@ -31,7 +31,6 @@ from pyrocket import (
     StoreConfig,
     TopicConfig,
 )
-from pyrocket.engine.encoding import encode_rows
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.errors import (
     OffsetOutOfRangeError,
@@ -134,7 +133,8 @@ class MemoryBroker:
     def append(self, batch, topic, first_queue):
         """Store the rows; return their number and bytes."""
         columns, start = check_send_batch(batch), self.log_end
-        for one in encode_rows(self.encoder, batch, columns, topic, first_queue or 0, self.route):
+        rows = batch, columns, topic, first_queue or 0
+        for one in self.encoder.encode_rows(*rows, self.route):
             self._store(one)
         self.changes += 1
         return AppendResult(len(columns), self.log_end - start, self.log_end)
