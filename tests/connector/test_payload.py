@@ -181,7 +181,7 @@ def test_a_stream_without_a_schema_gets_the_inferred_one_in_the_error(spark, box
         stream.drain()
 
 
-def test_fields_with_names_of_ours_go_into_one_column(spark, box):
+def test_fields_with_names_of_message_columns_are_read_into_one_column(spark, box):
     box.create(queues=1).send('{"topic":"mine","timestamp":3}', queue=0)
     options = {"valueFormat": "json", "valueSchema": "topic STRING, timestamp INT"}
     with pytest.raises(AnalysisException, match=r"VALUE_COLUMN_TAKEN.*'topic'.*'valueColumn'"):

@@ -86,7 +86,7 @@ class RestoredStore:
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_every_message_is_read_once_whatever_is_restored_when(tmp_path, seed):
+def test_every_message_is_read_once_through_restores_at_random_times(tmp_path, seed):
     chance = random.Random(seed)
     store = RestoredStore(tmp_path)
     store.back_up()

@@ -241,7 +241,7 @@ def fill_the_rest(disk, store):
 
 @pytest.mark.parametrize("file_kib", [64, 4096])
 @pytest.mark.parametrize("fill", [fill_to_a_page, fill_the_rest])
-def test_nobody_looks_for_messages_in_holes(disk, fill, file_kib):
+def test_holes_are_not_searched_for_messages(disk, fill, file_kib):
     """Touching a hole through a mapping would need a page that the disk does not have: SIGBUS."""
     store = opened(disk, log_file_bytes=file_kib * 1024)
     store.topics.create("t", read_queues=1, write_queues=1)

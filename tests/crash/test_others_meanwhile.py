@@ -69,7 +69,7 @@ def test_a_check_of_a_store_in_use_finds_nothing(nursery, path, diaries):
     assert verify(path).ok
 
 
-def test_readers_of_files_that_go_are_told(nursery, path, tmp_path):
+def test_readers_of_deleted_files_get_an_error(nursery, path, tmp_path):
     """One process cleans and appends; two read from old offsets and see loss, never a crash."""
     cleaner = nursery.start(clean_and_append, path=path, rounds=60, ready=tmp_path / "ready")
     wait_for(tmp_path / "ready")

@@ -32,7 +32,7 @@ def test_java_that_has_the_store_keeps_us_out_but_not_our_readers(nursery, path,
         store.append(message())
 
 
-def test_java_is_kept_out_as_long_as_anybody_writes(nursery, path):
+def test_java_is_kept_out_as_long_as_a_writer_has_the_store_open(nursery, path):
     first, second = Store.open(path, config=SMALL), Store.open(path, config=SMALL)
     reader = Store.open(path, read_only=True)
     first.append(message())

@@ -9,7 +9,7 @@ from support.stores import log_files, snapshot
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_every_kind_of_message_is_read_and_the_log_goes_on(java, store_path, ending):
+def test_every_kind_of_message_is_read_and_the_log_continues(java, store_path, ending):
     name_transaction_topics(store_path)
     with java.broker(store_path, **SMALL) as broker:
         sent, pulled = write_everything(java, broker)

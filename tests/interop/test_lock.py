@@ -104,7 +104,7 @@ def names(path):
     return {str(entry.relative_to(path)) for entry in path.rglob("*")}
 
 
-def test_a_writer_of_ours_is_refused_while_java_runs(java, store_path):
+def test_our_writer_is_refused_while_java_runs(java, store_path):
     with java.broker(store_path, **SMALL) as broker:
         java.peer.send("t", [outgoing(b"one")], queues=1)
         with pytest.raises(StoreLockedError) as caught:

@@ -17,7 +17,7 @@ WRITTEN = [b"ours%d" % number for number in range(COUNT)]
 
 @pytest.mark.parametrize("queues", ["kept", "lost"])
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
-def test_java_goes_on_after_a_placeholder_and_hands_it_out_with_its_mark(
+def test_java_continues_after_a_placeholder_and_returns_it_with_its_mark(
     java, store_path, queues, clean
 ):
     """All other messages are at their offsets, also after Java has rebuilt the queue."""

@@ -86,7 +86,7 @@ def recoveries(monkeypatch):
 
 @pytest.fixture(params=[next_boot, bool], ids=["next boot", "same boot"])
 def trusted(tmp_path, request, recoveries):
-    """A store of 40 messages in each of two queues, closed cleanly; its words are true."""
+    """A store of 40 messages in each of two queues, closed cleanly; its shared state is valid."""
     path = tmp_path / "store"
     with filled(path) as store:
         store.topics.update("t", read_queues=2, write_queues=2)

@@ -44,7 +44,7 @@ def deliver_all(store):
 
 
 class Driver:
-    """Delivers what is due of an open store, but only when it is told to."""
+    """Delivers due messages of an open store, but only when it is called."""
 
     def __init__(self, store, **limits):
         self.hooks = inner(store).services.hooks

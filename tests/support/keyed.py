@@ -141,7 +141,7 @@ class Refused:
         self.made = []
 
     def goes_on(self, until):
-        """Index what lies before `until` into its own files, wherever they are now."""
+        """Index the log before `until` into its own files."""
         for run in walk(self._log, self._place, until):
             self._put(key_items(run))
         self._place = until

@@ -111,7 +111,7 @@ def test_each_mode_treats_a_body_that_is_too_deep_as_corrupt(depth, ddl, called)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_a_schema_is_inferred_whatever_the_depth_of_a_body(depth, called):
+def test_a_schema_is_inferred_at_any_depth_of_a_body(depth, called):
     bodies = [b'{"id":0}', arrays(depth), objects(depth), b'{"id":2,"late":1}']
     found = called(lambda: infer_schema(bodies))
     if depth > 1000:

@@ -45,7 +45,7 @@ def alone(root):
 
 
 def die_in_a_recovery(root, where=recovery, step="keep_tail"):
-    """Have a process killed at a step of its recovery of what a killed writer has left."""
+    """Kill a process at a step of its recovery of a store with a killed writer."""
     store = Store.open(root)
     for number in range(100, 105):
         store.append(Message(topic="T", body=b"%d" % number, queue_id=0))
@@ -59,7 +59,7 @@ def die_in_a_recovery(root, where=recovery, step="keep_tail"):
 
 
 def test_a_reader_shows_what_was_durable_after_a_writer_was_killed_in_a_recovery(root):
-    """What lies above may be cut by the next one, which would be loss of what had been shown."""
+    """The next recovery may truncate later messages, which would be a loss of visible ones."""
     with impatient(root) as before:
         assert before.max_offset("T", 0) == 100
         die_in_a_recovery(root)
@@ -160,7 +160,7 @@ def test_a_recovery_that_never_ends_is_named(root, monkeypatch, can_tell):
 
 
 def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(root, monkeypatch):
-    """Its range was taken before; the entries are cut and written anew while it reads."""
+    """Its range was fixed before; the entries are truncated and rewritten while it reads."""
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
     entries = queue_file.read_bytes()
     page = SharedState(root / "pyrocket/state", writable=True)
@@ -218,7 +218,7 @@ def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root,
 
 
 def test_readers_do_not_wait_for_a_recovery_that_failed(root, monkeypatch):
-    """A full disk, say: the store is as readable as it was."""
+    """For example on a full disk: the store is as readable as before."""
 
     def no_space(*arguments, **named):
         raise OSError(errno.ENOSPC, "No space left on device")

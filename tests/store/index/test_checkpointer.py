@@ -66,7 +66,7 @@ def test_within_a_file_the_checkpoint_moves_once_a_minute(store, clock):
     assert checkpoint(store).log_timestamp == clock.now
 
 
-def test_the_time_claimed_is_not_that_of_messages_behind_the_flush(store, clock, monkeypatch):
+def test_the_checkpoint_time_is_not_that_of_messages_after_the_flush(store, clock, monkeypatch):
     """Another writer publishes while the fsync runs: its time must not be in the checkpoint."""
     flushed_at, real, others = clock.now, io.sync, []
     fill_a_file(store)
@@ -84,7 +84,7 @@ def test_the_time_claimed_is_not_that_of_messages_behind_the_flush(store, clock,
     assert checkpoint(store).log_timestamp == flushed_at
 
 
-def test_queue_entries_are_durable_before_the_checkpoint_says_so(store, monkeypatch):
+def test_queue_entries_are_durable_before_the_checkpoint(store, monkeypatch):
     fill_a_file(store)
     done = []
     for name in ("sync", "rename"):
@@ -183,8 +183,8 @@ def test_queues_are_not_synced_again_from_their_beginning(store, monkeypatch):
     assert str(queue_files[0]) not in synced
 
 
-def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock, monkeypatch):
-    """After a crash only the file that was not full is built anew."""
+def test_full_index_files_are_durable_before_the_checkpoint(path, clock, monkeypatch):
+    """After a crash only the file that was not full is rebuilt."""
     config = replace(SMALL, flush="manual")
     store = Store.open(path, create=True, config=config, clock=clock)
     limit_index(store, put_items=1)
@@ -216,7 +216,7 @@ def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock,
         assert inner(store).keys._index.full_until() == checkpoint(store).index_timestamp
 
 
-def test_a_flush_that_finds_no_file_filled_says_what_was_said(path, clock):
+def test_a_flush_without_a_filled_file_keeps_the_checkpoint(path, clock):
     store = Store.open(path, create=True, config=replace(SMALL, flush="manual"), clock=clock)
     store.topics.create("t", read_queues=1, write_queues=1)
     fill(store, 60)

@@ -1,4 +1,4 @@
-"""Whatever becomes of the index files, queries find every message."""
+"""Queries find every message after any change to the index files."""
 
 import os
 
@@ -63,7 +63,7 @@ class Disturbance:
             assert len(one.lookup.query("t", f"k{self.count // 2}")) == 1
 
     def check_files(self):
-        """What is there goes as far as INDEXED says, and no further."""
+        """The files end at INDEXED."""
         index, page = index_of(self.path), words(self.path)
         assert index.end() == page[INDEXED] or page[INDEXED] == page[DISPATCHED]
         page.close()
@@ -94,7 +94,7 @@ STEPS = st.lists(
 
 @settings(max_examples=30)
 @given(steps=STEPS)
-def test_nothing_is_missed_whatever_becomes_of_the_files(tmp_path_factory, steps):
+def test_no_key_is_missed_after_any_change_to_the_files(tmp_path_factory, steps):
     path = tmp_path_factory.mktemp("any") / "store"
     disturbance = Disturbance(path)
     try:

@@ -1,4 +1,4 @@
-"""Keys looked for in one index file: whatever its items are, and however they are linked."""
+"""Keys searched in one index file, with any items and any links between them."""
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ def send(store, rows, whole):
     whole=st.booleans(),
 )
 def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits, reopen, whole):
-    """By three writers in turn, one of which notes nothing; files of index and log roll over."""
+    """By three alternating writers, one of which notes nothing; index and log files roll over."""
     folder = tmp_path_factory.mktemp("notes")
     path = folder / "store"
 
@@ -196,8 +196,8 @@ def test_a_reader_that_is_overtaken_by_new_notes_reads_the_log(tmp_path):
     theirs.close()
 
 
-def test_a_long_log_without_keys_is_looked_through_once(open_store, path, monkeypatch):
-    """As a broker's, whose producers give none: then there is no file that says how far it is."""
+def test_a_long_log_without_keys_is_searched_once(open_store, path, monkeypatch):
+    """Like a broker's log whose producers set none: then no index file shows the progress."""
     store = open_store(config=OFF)
     monkeypatch.setattr("pyrocket.engine.message_encoder.UniqueIds.one", lambda self: "")
     for body in numbered(60, 300):

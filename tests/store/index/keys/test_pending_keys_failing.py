@@ -43,7 +43,7 @@ def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, ca
 def test_crash_at_any_append_step_leaves_index_rebuildable(
     open_store, at_open, path, monkeypatch, half, put
 ):
-    """The survivor, and whoever opens the store anew, go on; both note, or put what is noted."""
+    """The survivor and a newly opened store continue; both note keys, or index noted ones."""
     at_open.append(lambda store: limit_index(store, put_items=1 if put else 60, slice_bytes=1))
     survivor, died, step = open_store(), True, 0
     fill(survivor, 3)

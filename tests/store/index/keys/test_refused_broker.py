@@ -125,7 +125,7 @@ def test_full_files_of_its_own_without_a_gap_are_kept(eager, store, path, refuse
     check_queries(store, 201)
 
 
-def test_what_a_writer_of_ours_made_is_continued_by_the_next(eager, open_store, path):
+def test_a_file_that_our_writer_created_is_continued_by_the_next(eager, open_store, path):
     store, other = open_store(), open_store()
     fill(store, 100)
     names = index_of(path).names()
@@ -140,8 +140,8 @@ def test_what_a_writer_of_ours_made_is_continued_by_the_next(eager, open_store, 
     assert contents(path) == java(reopened)
 
 
-def test_a_broker_s_last_file_is_continued_after_its_clean_end(eager, open_store, path):
-    """It had the store for itself, and has gone."""
+def test_a_broker_s_last_file_is_continued_after_its_clean_shutdown(eager, open_store, path):
+    """It had the store for itself, and has ended."""
     store = open_store()
     fill(store, 100)
     store.close()

@@ -42,7 +42,7 @@ def test_a_level_above_the_last_is_the_last(open_store, clock):
     assert driver.all() == 1
 
 
-def test_each_message_goes_to_the_topic_and_queue_it_was_sent_to_in_order(driven, clock):
+def test_each_message_is_delivered_to_its_topic_and_queue_in_order(driven, clock):
     store, driver = driven
     store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(30):
@@ -162,7 +162,7 @@ def test_a_cursor_outside_the_queue_is_moved_into_it(driven, clock):
     delay(store, 1, b"x")
     driver.set_cursor(1, 10)
     clock.now += 1000
-    assert driver.all() == 0, "nothing lies behind it"
+    assert driver.all() == 0, "nothing follows it"
     driver.set_cursor(1, -5)
     driver.runner = Driver(store).runner
     driver.writer.page.lower_due(0)
@@ -218,7 +218,7 @@ def test_messages_for_a_topic_that_was_made_again_go_to_the_new_one(driven, cloc
     assert bodies_of(store) == [b"x"]
 
 
-def test_message_for_removed_queue_goes_to_existing_one(driven, clock):
+def test_a_message_for_a_removed_queue_is_delivered_to_an_existing_one(driven, clock):
     store, driver = driven
     delay(store, 1, b"a", queue_id=1)
     delay(store, 1, b"b", queue_id=0)

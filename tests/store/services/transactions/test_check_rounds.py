@@ -55,7 +55,7 @@ def test_the_cursors_follow(path, store, one, listener, clock):
     one.send(message(b"last"))
     rounds(one, clock)
     assert page[HALF_CURSOR] == len(halves(store))
-    assert page[OP_CURSOR] >= len(ops(store)) - 1, "at most one move behind"
+    assert page[OP_CURSOR] >= len(ops(store)) - 1, "at most one move late"
     page.close()
 
 

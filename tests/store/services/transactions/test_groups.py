@@ -92,7 +92,7 @@ def test_two_producers_of_one_group_ask_once_a_minute(stores, two, clock):
                 one.check_now()
                 other.check_now()
     asked = len(listeners[0].checked) + len(listeners[1].checked)
-    assert asked == 6, "each once in an interval, whoever asks"
+    assert asked == 6, "each once in an interval, for any caller"
     assert len(halves(stores[0])) == 7
 
 

@@ -113,7 +113,7 @@ def full_disk(monkeypatch):
 
 
 def test_decisions_are_accepted_on_a_full_disk(store, held, clock, monkeypatch):
-    """Cleaning in the middle of one would put back the very message that it is about."""
+    """Cleaning in the middle of a decision would re-append the very message."""
 
     def while_it_is_full(message, arg):
         fill(store)

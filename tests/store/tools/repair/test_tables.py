@@ -32,7 +32,7 @@ def in_table(path):
 
 @pytest.mark.parametrize("name", [GROUPS, OFFSETS, LEVELS, TOPICS, *OWN])
 def test_a_broken_file_without_a_copy_may_be_removed(sound, name):
-    """As the way out says; topics then come back by a repair."""
+    """As the remedy says; a repair then restores the topics."""
     for end in ("", ".bak"):
         if end == "" or (sound / f"{name}.bak").exists():
             (sound / f"{name}{end}").write_text("xx")
@@ -116,7 +116,7 @@ def test_topics_are_restored_from_the_log_with_their_queues(sound):
 
 
 def test_deleted_topics_are_not_reported(path, clock):
-    """By us, with messages in the log; and by a broker, whatever we remember."""
+    """By us, with messages in the log; and by a broker, with any saved topics."""
     with make(path, clock) as store:
         store.topics.delete("t")
     assert verify(path).ok
